@@ -6,8 +6,8 @@ import (
 	_ "embed"
 	"net/http"
 
-	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 const (
@@ -22,7 +22,7 @@ type developer struct {
 	keys              http.Handler
 }
 
-func newConsole(issuer *keystore.Issuer, base string) *developer {
+func newConsole(issuer *issuing.Issuer, base string) *developer {
 	d := &developer{password: rand.Text(), session: rand.Text()}
 	d.keys = console.New(issuer, d.admin, console.Options{
 		Path: consolePath, SignIn: signInPath, BaseURL: base + "/api/v1",

@@ -9,15 +9,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 // The listener adds an id to what has none; what serves the handler by other
 // means has it too.
 func TestTheConsoleHasRequestIDs(t *testing.T) {
-	keys := keystore.NewMemory()
-	console := newConsole(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "http://x")
+	keys := issuing.NewMemory()
+	console := newConsole(issuing.New(keys, issuing.Options{}), "http://x")
 	h := handler(newAPI(keys, nil, ratelimit.MustParse("100-S")), console)
 	for _, path := range []string{"/developer", "/developer/sign-in", "/developer/console.css"} {
 		w := httptest.NewRecorder()

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -14,12 +15,12 @@ const harbour = "org_harbour"
 
 // announce issues keys and prints them, with requests that can be pasted into a
 // shell. A secret is shown once: the store has its hash.
-func announce(ctx context.Context, out io.Writer, issuer *keystore.Issuer, base, password string) error {
+func announce(ctx context.Context, out io.Writer, issuer *issuing.Issuer, base, password string) error {
 	fmt.Fprintf(out, "Listening on %s\nConsole at %s%s with the password %s\n\nKeys, until the server stops:\n\n",
 		base, base, consolePath, password)
 	all := []scope.Name{scope.AccountRead, scope.TasksRead, scope.TasksWrite, scope.TasksCancel}
 	secrets := make(map[string]string)
-	for _, g := range []keystore.Grant{
+	for _, g := range []issuing.Grant{
 		{Name: "full", Organization: harbour, Environment: keystore.Production, Scopes: all},
 		{Name: "sandbox", Organization: harbour, Environment: keystore.Sandbox, Scopes: all},
 		{Name: "worker", Organization: harbour, Environment: keystore.Production, Scopes: scope.ExternalWorker()},

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
@@ -59,8 +60,8 @@ func run(ctx context.Context, addr string, rate ratelimit.Limit, out io.Writer) 
 	}
 	base := "http://" + ln.Addr().String()
 
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	used := keystore.NewLastUsed(keys, keystore.LastUsedOptions{Interval: time.Second}) // for the console
 	go used.Run(ctx)
 	api, console := newAPI(keys, used, rate), newConsole(issuer, base)

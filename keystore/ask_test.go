@@ -24,7 +24,7 @@ func TestStoreErrorsAreNotRemembered(t *testing.T) {
 		want(t, cached, d, errStoreDown, "a store that is down")
 	}
 	store.wantCalls(t, 3, "three lookups while the store is down")
-	store.lookup.set(store.Memory.Lookup)
+	store.lookup.set(store.Store.Lookup)
 	want(t, cached, d, nil, "the store is back")
 }
 
@@ -50,7 +50,7 @@ func TestContextOfAQuestionIsCancelled(t *testing.T) {
 	var asked context.Context
 	store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 		asked = ctx
-		return store.Memory.Lookup(ctx, d)
+		return store.Store.Lookup(ctx, d)
 	})
 	want(t, keystore.NewCached(store, keystore.CacheOptions{}), d, nil, "a key")
 	if err := asked.Err(); err != context.Canceled {
@@ -61,7 +61,7 @@ func TestContextOfAQuestionIsCancelled(t *testing.T) {
 // hang never returns, whatever its context says, until release is closed.
 func hang(store *fake, release <-chan struct{}) func(context.Context, keystore.Digest) (*keystore.Key, error) {
 	return func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-		k, err := store.Memory.Lookup(ctx, d)
+		k, err := store.Store.Lookup(ctx, d)
 		<-release
 		return k, err
 	}
@@ -116,7 +116,7 @@ func TestStoreThatIgnoresItsContext(t *testing.T) {
 		store.wantCalls(t, 64, "a store that hangs")
 		close(release)
 		synctest.Wait()
-		store.lookup.set(store.Memory.Lookup)
+		store.lookup.set(store.Store.Lookup)
 		if k, ok := cached.Peek(late); ok {
 			t.Errorf("an answer that came an hour late was remembered: %v", k)
 		}
@@ -132,7 +132,7 @@ func TestTimeoutIsAtMostTTL(t *testing.T) {
 		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Second, Timeout: time.Hour})
 		d := store.add(t)
 		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := store.Memory.Lookup(ctx, d)
+			k, err := store.Store.Lookup(ctx, d)
 			time.Sleep(2 * time.Second)
 			return k, err
 		})
@@ -189,7 +189,7 @@ func TestQuestionIsPutAgain(t *testing.T) {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				}
-				return store.Memory.Lookup(ctx, d)
+				return store.Store.Lookup(ctx, d)
 			})
 			var callers sync.WaitGroup
 			start := time.Now()
@@ -260,7 +260,7 @@ func TestStoreThatPanics(t *testing.T) {
 		!strings.Contains(out, "ask_test.go") {
 		t.Errorf("65 panics logged %q, want a line each with the stack", out)
 	}
-	store.lookup.set(store.Memory.Lookup)
+	store.lookup.set(store.Store.Lookup)
 	want(t, cached, d, nil, "the store is well again")
 }
 
@@ -320,7 +320,7 @@ func TestFloodStopsNoLiveKey(t *testing.T) {
 					if asked != d {
 						time.Sleep(20 * time.Millisecond)
 					}
-					return store.Memory.Lookup(ctx, asked)
+					return store.Store.Lookup(ctx, asked)
 				})
 				var strangers sync.WaitGroup
 				for n := range 64 {
@@ -356,7 +356,7 @@ func TestLiveKeysWaitForAPlace(t *testing.T) {
 			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
 			}
 			time.Sleep(takes)
-			return store.Memory.Lookup(ctx, d)
+			return store.Store.Lookup(ctx, d)
 		})
 		var callers sync.WaitGroup
 		for _, d := range keys {

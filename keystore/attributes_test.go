@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 func TestAttributeLimits(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 	many := func(n int) map[string]string {
 		m := make(map[string]string)
 		for i := range n {
@@ -82,8 +83,8 @@ func TestAttribute(t *testing.T) {
 
 // A grant that its caller changes later does not change the key.
 func TestAttributesAreCopied(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	memory := issuing.NewMemory()
+	issuer := issuing.New(memory, issuing.Options{})
 	g := grant()
 	g.Attributes, g.Networks = map[string]string{"plan": "pro"}, prefixes("10.0.0.0/8")
 	_, k := issue(t, issuer, g)

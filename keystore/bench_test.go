@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -81,12 +82,12 @@ func BenchmarkDigestOf(b *testing.B) {
 // order.
 func manyKeys(b *testing.B, n int) (*keystore.Cached, []keystore.Digest) {
 	ctx := context.Background()
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	cached := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Hour})
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	issuer := issuing.New(memory, issuing.Options{})
 	digests := make([]keystore.Digest, n)
 	for i := range digests {
-		secret, _, err := issuer.Issue(ctx, keystore.Grant{
+		secret, _, err := issuer.Issue(ctx, issuing.Grant{
 			Organization: fmt.Sprintf("org_%06d", i), Environment: keystore.Production,
 			Scopes: []scope.Name{scope.TasksRead},
 		})
@@ -169,7 +170,7 @@ func heapBytes() int64 {
 
 func BenchmarkCachedMiss(b *testing.B) {
 	ctx := context.Background()
-	cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	cached := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	var d keystore.Digest
 	b.ReportAllocs()
 	for i := uint64(0); b.Loop(); i++ {
@@ -180,9 +181,9 @@ func BenchmarkCachedMiss(b *testing.B) {
 
 func BenchmarkMemoryLookup(b *testing.B) {
 	ctx := context.Background()
-	memory := keystore.NewMemory()
-	secret, _, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).
-		Issue(ctx, keystore.Grant{Organization: "acme", Environment: keystore.Production})
+	memory := issuing.NewMemory()
+	secret, _, err := issuing.New(memory, issuing.Options{}).
+		Issue(ctx, issuing.Grant{Organization: "acme", Environment: keystore.Production})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -194,7 +195,7 @@ func BenchmarkMemoryLookup(b *testing.B) {
 }
 
 func BenchmarkRecordUse(b *testing.B) {
-	uses := keystore.NewLastUsed(keystore.NewMemory(), keystore.LastUsedOptions{})
+	uses := keystore.NewLastUsed(issuing.NewMemory(), keystore.LastUsedOptions{})
 	c := key(1)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -219,7 +220,7 @@ func TestAllocations(t *testing.T) {
 	cached.Lookup(ctx, unknown(1))
 	uses := keystore.NewLastUsed(store, keystore.LastUsedOptions{})
 	uses.Record(caller, anywhere)
-	secret, _, err := keystore.NewIssuer(cached, keystore.IssuerOptions{}).Issue(ctx, grant())
+	secret, _, err := issuing.New(cached, issuing.Options{}).Issue(ctx, grant())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +251,7 @@ func TestAllocations(t *testing.T) {
 		"DigestOf 256 bytes":       func() { keystore.DigestOf(longest) },
 		"Caller":                   func() { cached.Caller(ctx, d) },
 		"Lookup of a refusal":      func() { cached.Lookup(ctx, unknown(1)) },
-		"Lookup in Memory":         func() { store.Memory.Lookup(ctx, d) },
+		"Lookup in Memory":         func() { store.Store.Lookup(ctx, d) },
 		"Refused":                  func() { caller.Refused() },
 		"Tenant":                   func() { caller.Tenant() },
 		"Bind again":               func() { caller.Bind(contract) },

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -37,7 +38,7 @@ func TestCachedRemembersForTTL(t *testing.T) {
 		d := store.add(t)
 		// The answer is as old as the question, which took a second.
 		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := store.Memory.Lookup(ctx, d)
+			k, err := store.Store.Lookup(ctx, d)
 			time.Sleep(time.Second)
 			return k, err
 		})
@@ -284,7 +285,7 @@ func TestOneLoadForMany(t *testing.T) {
 		d := store.add(t)
 		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			time.Sleep(10 * time.Millisecond)
-			return store.Memory.Lookup(ctx, d)
+			return store.Store.Lookup(ctx, d)
 		})
 		var callers sync.WaitGroup
 		for range 500 {
@@ -316,7 +317,7 @@ func TestCallerWhoLeaves(t *testing.T) {
 			if err := ctx.Err(); err != nil {
 				t.Errorf("the question ended with the caller who caused it: %v", err)
 			}
-			return store.Memory.Lookup(ctx, d)
+			return store.Store.Lookup(ctx, d)
 		})
 		ctx, leave := context.WithCancel(context.WithValue(t.Context(), traceKey{}, "first"))
 		late, cancel := context.WithDeadline(ctx, time.Now().Add(time.Millisecond))
@@ -390,9 +391,9 @@ func (panicHandler) Handle(context.Context, slog.Record) error { panic("disk ful
 // the moment at which Revoke has returned nobody finds the key usable.
 func TestRevokeAmongEvictions(t *testing.T) {
 	for _, size := range []int{1, 2, 5, 100} {
-		cached := keystore.NewCached(keystore.NewMemory(),
+		cached := keystore.NewCached(issuing.NewMemory(),
 			keystore.CacheOptions{Size: size, TTL: time.Hour, Timeout: time.Hour})
-		issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
+		issuer := issuing.New(cached, issuing.Options{})
 		type issued struct {
 			id      string
 			digest  keystore.Digest
@@ -400,7 +401,7 @@ func TestRevokeAmongEvictions(t *testing.T) {
 		}
 		issue := func() *issued {
 			secret, k, err := issuer.Issue(t.Context(),
-				keystore.Grant{Organization: "acme", Environment: keystore.Production})
+				issuing.Grant{Organization: "acme", Environment: keystore.Production})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -447,7 +448,7 @@ func TestRevokeAmongEvictions(t *testing.T) {
 func TestRevokeWhileLoading(t *testing.T) {
 	for name, revoke := range map[string]func(t *testing.T, c *keystore.Cached, k *keystore.Key){
 		"Revoke": func(t *testing.T, c *keystore.Cached, k *keystore.Key) {
-			_, err := keystore.NewIssuer(c, keystore.IssuerOptions{}).Revoke(t.Context(), k.Organization, k.ID)
+			_, err := issuing.New(c, issuing.Options{}).Revoke(t.Context(), k.Organization, k.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -464,12 +465,12 @@ func TestRevokeWhileLoading(t *testing.T) {
 				store := newFake()
 				cached := keystore.NewCached(store, keystore.CacheOptions{})
 				d := store.add(t)
-				read, err := store.Memory.Lookup(t.Context(), d)
+				read, err := store.Store.Lookup(t.Context(), d)
 				if err != nil {
 					t.Fatal(err)
 				}
 				store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-					k, err := store.Memory.Lookup(ctx, d)
+					k, err := store.Store.Lookup(ctx, d)
 					time.Sleep(time.Second)
 					return k, err
 				})
@@ -506,7 +507,7 @@ func TestOldAnswerArrivesLast(t *testing.T) {
 		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute, NegativeTTL: time.Second})
 		d := store.add(t)
 		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := store.Memory.Lookup(ctx, d)
+			k, err := store.Store.Lookup(ctx, d)
 			if store.calls.Load() == 1 {
 				time.Sleep(1900 * time.Millisecond)
 			}

@@ -94,14 +94,14 @@ func (c *Cached) Run(ctx context.Context) error {
 }
 
 // noticeNoRun logs once that the program has not called Run a minute after
-// NewCached. A [Memory] needs no Run: only this process changes it.
+// NewCached. A store that says that only this process changes it needs no Run.
 func (c *Cached) noticeNoRun(now time.Duration) {
 	if now < time.Minute || c.runChecked.Load() {
 		return
 	}
 	_, feed := c.store.(Feed)
-	_, memory := c.store.(*Memory)
-	if !c.runChecked.Swap(true) && feed && !memory {
+	_, alone := c.store.(interface{ ChangedHereOnly() })
+	if !c.runChecked.Swap(true) && feed && !alone {
 		c.options.Logger.Warn("keystore: Cached.Run was not started, revocations elsewhere take longer to be noticed",
 			"max_staleness", c.MaxStaleness())
 	}

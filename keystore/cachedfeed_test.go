@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // feedFake is a fake whose feed can be replaced.
@@ -26,7 +27,7 @@ type changesFunc = func(ctx context.Context, since string) ([]keystore.Digest, s
 
 func newFeedFake() *feedFake {
 	f := &feedFake{fake: newFake()}
-	f.changes.set(f.Memory.Changes)
+	f.changes.set(f.Store.Changes)
 	return f
 }
 
@@ -73,7 +74,7 @@ func TestMaxStaleness(t *testing.T) {
 				here := keystore.NewCached(store, c.options)
 				if c.feed {
 					// The feed is as slow as it may be.
-					store.changes.set(slowly(store.Memory.Changes, cmp.Or(c.options.Timeout, 2*time.Second)))
+					store.changes.set(slowly(store.Store.Changes, cmp.Or(c.options.Timeout, 2*time.Second)))
 					defer run(t, here)()
 					time.Sleep(10 * time.Second)
 				}
@@ -113,7 +114,7 @@ func TestNewKeyElsewhere(t *testing.T) {
 				store := newFeedFake()
 				here := keystore.NewCached(store, c.options)
 				if c.feed {
-					store.changes.set(slowly(store.Memory.Changes, 2*time.Second))
+					store.changes.set(slowly(store.Store.Changes, 2*time.Second))
 					defer run(t, here)()
 					time.Sleep(10 * time.Second)
 				}
@@ -213,7 +214,7 @@ func TestFeedDuringLoad(t *testing.T) {
 		d := store.add(t)
 		defer run(t, here)()
 		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := store.Memory.Lookup(ctx, d)
+			k, err := store.Store.Lookup(ctx, d)
 			time.Sleep(1500 * time.Millisecond)
 			return k, err
 		})
@@ -235,7 +236,7 @@ func TestFeedStartForgetsAll(t *testing.T) {
 		want(t, here, refused, keystore.ErrSuspended, "a refused key")
 		store.edit(t, refused, func(k *keystore.Key) { k.Suspended = false })
 		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := store.Memory.Lookup(ctx, d)
+			k, err := store.Store.Lookup(ctx, d)
 			time.Sleep(time.Second)
 			return k, err
 		})
@@ -353,7 +354,7 @@ func TestFeedFails(t *testing.T) {
 		}
 
 		// It goes on where it stopped, and misses nothing.
-		store.changes.set(store.Memory.Changes)
+		store.changes.set(store.Store.Changes)
 		time.Sleep(time.Second)
 		want(t, here, d, keystore.ErrSuspended, "a change from while the feed failed, after it is back")
 		store.calls.Store(0)
@@ -418,7 +419,7 @@ func TestFeedLosesThePosition(t *testing.T) {
 						lost = true
 						return nil, "", keystore.ErrNotFound
 					}
-					_, next, err := store.Memory.Changes(ctx, "")
+					_, next, err := store.Store.Changes(ctx, "")
 					return nil, next, cmp.Or(test.anew, err)
 				}, 2*time.Second))
 				time.Sleep(7 * time.Second)
@@ -481,7 +482,7 @@ func TestContextOfAPollIsCancelled(t *testing.T) {
 		var polled context.Context
 		store.changes.set(func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 			polled = ctx
-			return store.Memory.Changes(ctx, since)
+			return store.Store.Changes(ctx, since)
 		})
 		stop := run(t, keystore.NewCached(store, keystore.CacheOptions{}))
 		if err := polled.Err(); err != context.Canceled {
@@ -502,8 +503,8 @@ func TestRunWasNotStarted(t *testing.T) {
 	}{
 		{"a feed", func() keystore.Store { return newFeedFake() }, false, 1},
 		{"a feed that is polled", func() keystore.Store { return newFeedFake() }, true, 0},
-		{"a Memory", func() keystore.Store { return keystore.NewMemory() }, false, 0},
-		{"no feed", func() keystore.Store { return struct{ keystore.Store }{keystore.NewMemory()} }, false, 0},
+		{"a store of this process", func() keystore.Store { return issuing.NewMemory() }, false, 0},
+		{"no feed", func() keystore.Store { return struct{ keystore.Store }{issuing.NewMemory()} }, false, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var log logged

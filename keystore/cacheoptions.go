@@ -7,7 +7,7 @@ import (
 
 // CacheOptions configures a [Cached]. The zero value is ready to use.
 type CacheOptions struct {
-	// Service says what keys may do: they are bound to its Scopes. An [Issuer]
+	// Service says what keys may do: they are bound to its Scopes. An issuer
 	// and middleware over the Cached take it over.
 	Service Service
 

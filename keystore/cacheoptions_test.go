@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // The defaults are what the documentation says.
@@ -27,12 +28,12 @@ func TestCachedOptionsPanic(t *testing.T) {
 		"TTL": {TTL: -1}, "NegativeTTL": {NegativeTTL: -1}, "Size": {Size: -1},
 		"Timeout": {Timeout: -1}, "FeedInterval": {FeedInterval: -1},
 	} {
-		if !panics(func() { keystore.NewCached(keystore.NewMemory(), o) }) {
+		if !panics(func() { keystore.NewCached(issuing.NewMemory(), o) }) {
 			t.Errorf("a negative %s did not panic", name)
 		}
 	}
-	for _, store := range []keystore.Store{nil, (*keystore.Memory)(nil),
-		keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})} {
+	for _, store := range []keystore.Store{nil, (*keystore.Cached)(nil),
+		keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})} {
 		if !panics(func() { keystore.NewCached(store, keystore.CacheOptions{}) }) {
 			t.Errorf("NewCached with a %T did not panic", store)
 		}

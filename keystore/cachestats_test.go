@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -32,8 +33,8 @@ func TestCacheStats(t *testing.T) {
 }
 
 func TestRememberedCountsAsHit(t *testing.T) {
-	c := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	secret, _, err := keystore.NewIssuer(c, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
+	c := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+	secret, _, err := issuing.New(c, issuing.Options{}).Issue(t.Context(), issuing.Grant{
 		Organization: "acme", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
 	if err != nil {
 		t.Fatal(err)
@@ -51,11 +52,11 @@ func TestRememberedCountsAsHit(t *testing.T) {
 }
 
 func TestExpiring(t *testing.T) {
-	c := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(c, keystore.IssuerOptions{})
+	c := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+	issuer := issuing.New(c, issuing.Options{})
 	now := time.Now()
 	for _, expires := range []time.Time{{}, now.Add(time.Hour), now.Add(2 * time.Hour), now.Add(48 * time.Hour)} {
-		secret, _, err := issuer.Issue(t.Context(), keystore.Grant{
+		secret, _, err := issuer.Issue(t.Context(), issuing.Grant{
 			Organization: "acme", Environment: keystore.Production, ExpiresAt: expires})
 		if err != nil {
 			t.Fatal(err)

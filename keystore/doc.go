@@ -1,38 +1,26 @@
-// Package keystore issues secret API keys, keeps their records and finds them
-// again for each request.
+// Package keystore checks secret API keys: it reads the text that a client has
+// sent, finds the record of the key, and says who calls and what they may do.
+// Package issuing makes the keys.
 //
-//	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-//	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
-//
-//	secret, _, err := issuer.Issue(ctx, keystore.Grant{
-//		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead},
-//	})
-//	if err != nil {
-//		log.Fatal(err)
-//	}
-//	fmt.Println(secret.Reveal()) // the only time that anybody sees it
+//	service := keystore.Service{Prefix: "acme"} // tokens begin with acme_live_ or acme_test_
+//	keys := keystore.NewCached(store, keystore.CacheOptions{Service: service})
 //
 //	// For each request, with the text that the client sent:
-//	token, err := issuer.Service().Parse(text)
+//	token, err := service.Parse(text)
 //	if err != nil {
 //		return err // it cannot be a key, and no store was asked
 //	}
-//	caller, err := token.Caller(ctx, keys, nil)
+//	caller, err := token.Caller(ctx, keys, service.Scopes)
 //	if err == nil && caller.Refused() == nil {
 //		fmt.Println(caller.Organization(), "may", caller.Granted())
 //	}
 //
-// The three main types: an [Issuer] makes, rotates and revokes keys in a
-// [Manager], such as [Memory] or a database; a [Cached] stands in front of the
-// store and answers most requests from memory; a [Key] is the record of one
-// key, without its secret.
-//
-// Beside them: a [Service] says which scopes there are and what a token looks
-// like, for example svc_live_ and 38 characters, also those of an older system
-// if it is told their [LegacyFormat]. A [Store] finds a Key by the [Digest] of
-// its token. [LastUsed] keeps when, from where and with which scopes keys were
-// used. A [Policy] limits which keys are issued, and an [AuditEntry] says who
-// did what to one.
+// The main types: a [Service] says which scopes there are and what a token
+// looks like, also that of an older system if it is told its [LegacyFormat]. A
+// [Store] finds a [Key] by the [Digest] of its token; a [Cached] in front of
+// one answers most requests from memory. A [Caller] is the part of a Key that a
+// request needs. [LastUsed] keeps when, from where and with which scopes keys
+// were used.
 //
 // The rules:
 //
@@ -43,12 +31,13 @@
 //     key is invalid. Any other error means that the store could not answer:
 //     the request MUST be refused, and MUST NOT be told that its key is wrong.
 //   - A text that [Service.Parse] refuses MUST NOT reach the store.
-//   - Key.Refused MUST be asked for every request, also when the record comes
-//     from a cache. So MUST [Caller.AllowsAddress], by whoever knows the address
-//     that a request comes from.
-//   - After a revocation through a [Cached] has returned, no later Lookup of
-//     that Cached finds the key live. For changes made elsewhere
-//     [Cached.MaxStaleness] is the longest time until it notices.
+//   - [Caller.Refused] MUST be asked for every request, also when the answer
+//     comes from a cache. So MUST [Caller.AllowsAddress], by whoever knows the
+//     address that a request comes from.
+//   - After [Cached.Invalidate] has returned, and so after an issuer over the
+//     Cached has revoked a key, no later Lookup finds the key as it was. For
+//     changes made elsewhere [Cached.MaxStaleness] is the longest time until
+//     the Cached notices.
 //   - Recording a use MUST NOT undo a revocation, and MUST NOT delay a request.
 //
 // The package knows nothing of HTTP.

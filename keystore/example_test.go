@@ -2,19 +2,15 @@ package keystore_test
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log"
 	"log/slog"
 	"net/netip"
 	"os"
-	"regexp"
-	"strings"
-	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -22,10 +18,9 @@ import (
 // The program of the package comment.
 func Example() {
 	ctx := context.Background()
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
-
-	secret, _, err := issuer.Issue(ctx, keystore.Grant{
+	service := keystore.Service{Prefix: "acme"}
+	keys, issuer := issuing.InMemory(service)
+	secret, _, err := issuer.Issue(ctx, issuing.Grant{
 		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead},
 	})
 	if err != nil {
@@ -33,18 +28,18 @@ func Example() {
 	}
 
 	request := func(text string) error {
-		token, err := issuer.Service().Parse(text)
+		token, err := service.Parse(text)
 		if err != nil {
 			return err // it cannot be a key, and no store was asked
 		}
-		caller, err := token.Caller(ctx, keys, nil)
+		caller, err := token.Caller(ctx, keys, service.Scopes)
 		if err == nil && caller.Refused() == nil {
 			fmt.Println(caller.Organization(), "may", caller.Granted())
 		}
 		return err
 	}
 	fmt.Println(request(secret.Reveal()))
-	fmt.Println(request("svc_live_0123456789"))
+	fmt.Println(request("acme_live_0123456789"))
 	// Output:
 	// acme may tasks:read
 	// <nil>
@@ -87,88 +82,10 @@ func ExampleSecret() {
 	// [secret] svc_live_
 }
 
-func ExampleIssuer_Rotate() {
-	ctx := context.Background()
-	keys := keystore.NewMemory()
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
-	_, old, err := issuer.Issue(ctx, keystore.Grant{Organization: "acme", Environment: keystore.Production})
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	// Both keys work for a day. The token makes a second click harmless.
-	_, next, err := issuer.By("ada", "").Rotate(ctx, "acme", old.ID, 24*time.Hour, "form-7f3a")
-	if err != nil {
-		log.Fatal(err)
-	}
-	_, again, err := issuer.By("ada", "").Rotate(ctx, "acme", old.ID, 24*time.Hour, "form-7f3a")
-	fmt.Println(err, again.ID == next.ID)
-
-	old, err = keys.Find(ctx, "acme", old.ID)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(old.Status(time.Now()), old.Status(time.Now().Add(25*time.Hour)))
-	// Output:
-	// keystore: key exists already true
-	// active revoked
-}
-
-// Who did what to a key, and why, is kept beside it.
-func ExampleIssuer_By() {
-	ctx := context.Background()
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{
-		Policy: keystore.Policy{MaxLife: 90 * 24 * time.Hour, MaxKeys: 20},
-		Audit:  keystore.LogAudit(slog.New(slog.DiscardHandler)), // or your own logger
-	})
-	_, key, err := issuer.By("ada", "").Issue(ctx, keystore.Grant{
-		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
-		ExpiresAt: time.Now().Add(30 * 24 * time.Hour),
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	key.Scopes = []scope.Name{scope.TasksRead} // less is an edit; more needs a new key
-	if key, err = issuer.By("ada", "ticket 41").Edit(ctx, key); err != nil {
-		log.Fatal(err)
-	}
-	if _, err = issuer.By("grace", keystore.ReasonLeaked).Revoke(ctx, "acme", key.ID); err != nil {
-		log.Fatal(err)
-	}
-
-	entries, err := issuer.Audit(ctx, "acme", key.ID, "")
-	if err != nil {
-		log.Fatal(err)
-	}
-	for _, e := range entries[:2] {
-		fmt.Printf("%s by %s (%s): %s\n", e.Act, e.Actor, e.Reason, e.Changes[0].Field)
-	}
-	// Output:
-	// revoke by grace (leaked): revoked_at
-	// edit by ada (ticket 41): scopes
-}
-
-func ExampleIssuer_Issue_problems() {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
-	_, _, err := issuer.Issue(context.Background(), keystore.Grant{
-		Organization: "acme",
-		Scopes:       []scope.Name{"task:read"},
-	})
-	var invalid *keystore.FieldsError
-	if errors.As(err, &invalid) {
-		for _, p := range invalid.Fields {
-			fmt.Printf("%s: %s\n", p.Field, p.Message)
-		}
-	}
-	// Output:
-	// environment: The environment must be "production" or "sandbox".
-	// scopes: There is no scope "task:read"; did you mean "tasks:read"?
-}
-
 // The work beside a server: Run of both ends with the context, and that of
 // LastUsed writes what is left.
 func ExampleLastUsed() {
-	store := keystore.NewMemory()
+	store := issuing.NewMemory()
 	keys := keystore.NewCached(store, keystore.CacheOptions{})
 	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
 
@@ -177,8 +94,8 @@ func ExampleLastUsed() {
 	go func() { done <- keys.Run(ctx) }()
 	go func() { done <- uses.Run(ctx) }()
 
-	_, key, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).
-		Issue(ctx, keystore.Grant{Organization: "acme", Environment: keystore.Production})
+	_, key, err := issuing.New(keys, issuing.Options{}).
+		Issue(ctx, issuing.Grant{Organization: "acme", Environment: keystore.Production})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -259,10 +176,10 @@ func ExampleKey_attributes() {
 		return ratelimit.Parse(text) // an unknown plan is an error, and not no limit
 	}
 
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 	for _, attributes := range []map[string]string{{"plan": "pro"}, {"plan": "free", "limit": "500-M"},
 		{"plan": "gold"}} {
-		_, key, err := issuer.Issue(context.Background(), keystore.Grant{
+		_, key, err := issuer.Issue(context.Background(), issuing.Grant{
 			Organization: "acme", Environment: keystore.Production, Attributes: attributes,
 		})
 		if err != nil {
@@ -275,54 +192,6 @@ func ExampleKey_attributes() {
 	// 100 1s false
 	// 500 1m0s false
 	// 0 0s true
-}
-
-// A service that issued acme_ and 40 hexadecimal digits, and kept an
-// HMAC-SHA256 of each token, changes over. Its clients go on with their keys.
-func Example_legacyKeys() {
-	ctx := context.Background()
-	newPepper, oldPepper := []byte("the pepper of this year"), []byte("the pepper of last year")
-	service := keystore.Service{Legacy: []keystore.LegacyFormat{{
-		Name:    "v1",
-		Prefix:  "acme_",
-		Match:   regexp.MustCompile("^acme_[0-9a-f]{40}$").MatchString,
-		Digests: keystore.HMACDigests(newPepper, oldPepper),
-	}}}
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: service})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
-
-	// A row of the old table has the hash and not the token.
-	token := "acme_" + strings.Repeat("0123456789", 4)
-	var row struct{ hash keystore.Digest }
-	h := hmac.New(sha256.New, oldPepper)
-	h.Write([]byte(token))
-	h.Sum(row.hash[:0])
-
-	key, err := issuer.Import(ctx, &keystore.Key{
-		Organization: "acme", Environment: keystore.Production, Name: "Nightly import",
-		Scopes: []scope.Name{scope.TasksRead},
-		Digest: row.hash, Legacy: "v1", Hint: "6789",
-	}, "")
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(issuer.Service().Masked(key), key.Legacy)
-
-	// What happens to the token of a request.
-	presented, err := service.Parse(token)
-	if err != nil {
-		log.Fatal(err)
-	}
-	found, err := presented.Lookup(ctx, keys)
-	fmt.Println(found.Organization, found.Legacy, err)
-
-	// A rotation makes a key of the present shape.
-	secret, next, err := issuer.By("ada", "").Rotate(ctx, "acme", key.ID, 0, "")
-	fmt.Println(secret.Reveal()[:9], next.Legacy == "", err)
-	// Output:
-	// acme_…6789 v1
-	// acme v1 <nil>
-	// svc_live_ true <nil>
 }
 
 // What to put into .gitleaks.toml, so that a leaked key is found before others

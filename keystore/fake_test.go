@@ -3,16 +3,19 @@ package keystore_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A fake is a Memory that counts lookups and does what a test wants before or
+// A fake is a store in memory that counts lookups and does what a test wants before or
 // instead of them.
 type fake struct {
-	*keystore.Memory
+	issuing.Store
 	calls  atomic.Int64
 	lookup hook[lookupFunc]
 }
@@ -26,8 +29,8 @@ func (h *hook[F]) set(f F) { h.f.Store(&f) }
 func (h *hook[F]) get() F  { return *h.f.Load() }
 
 func newFake() *fake {
-	f := &fake{Memory: keystore.NewMemory()}
-	f.lookup.set(f.Memory.Lookup)
+	f := &fake{Store: issuing.NewMemory()}
+	f.lookup.set(f.Store.Lookup)
 	return f
 }
 
@@ -66,7 +69,7 @@ func (f *fake) add(t testing.TB, change ...func(k *keystore.Key)) keystore.Diges
 // edit changes a key in the store behind the back of any cache.
 func (f *fake) edit(t testing.TB, d keystore.Digest, change func(k *keystore.Key)) {
 	t.Helper()
-	k, err := f.Memory.Lookup(t.Context(), d)
+	k, err := f.Store.Lookup(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,9 +93,39 @@ func unknown(n int) (d keystore.Digest) {
 
 // record is what Import takes: the fields of a grant, ada if nobody else made
 // it, and what else is known.
-func record(g keystore.Grant, old keystore.Key) *keystore.Key {
+func record(g issuing.Grant, old keystore.Key) *keystore.Key {
 	old.Organization, old.CreatedBy, old.Name = g.Organization, cmp.Or(old.CreatedBy, "ada"), g.Name
 	old.Environment, old.Scopes = g.Environment, g.Scopes
 	old.Attributes, old.Networks, old.ExpiresAt, old.IssueToken = g.Attributes, g.Networks, g.ExpiresAt, g.IssueToken
 	return &old
+}
+
+var errStoreDown = errors.New("store is down")
+
+func grant() issuing.Grant {
+	return issuing.Grant{
+		Organization: "acme",
+		Name:         "Nightly import",
+		Environment:  keystore.Sandbox,
+		Scopes:       []scope.Name{scope.TasksRead, scope.TasksWrite},
+	}
+}
+
+// issue issues a key as ada.
+func issue(t testing.TB, i *issuing.Issuer, g issuing.Grant) (string, *keystore.Key) {
+	t.Helper()
+	secret, k, err := i.By("ada", "").Issue(t.Context(), g)
+	if err != nil {
+		t.Fatalf("Issue(%+v) returned %v, want a key", g, err)
+	}
+	return secret.Reveal(), k
+}
+
+func refusal(t testing.TB, s keystore.Store, token string) error {
+	t.Helper()
+	k, err := s.Lookup(t.Context(), keystore.DigestOf(token))
+	if err != nil {
+		t.Fatalf("Lookup returned %v, want the key", err)
+	}
+	return k.Refused()
 }

@@ -28,10 +28,10 @@ var ErrCorrupt = errors.New("keystore: record is corrupt")
 // which times that are zero are left out, has no digest either.
 //
 // A *Key that came out of Lookup may be shared: nobody may write to it. Those
-// from Find, FindIssued and List belong to the caller, who may change the
-// fields that [Manager] names and hand the key to Update.
+// that an issuer returns belong to the caller, who may change them and hand
+// them to its Edit.
 type Key struct {
-	ID           string            `json:"id"` // public; "key_" and an xid when an [Issuer] made it
+	ID           string            `json:"id"` // public; "key_" and an xid when package issuing made it
 	Digest       Digest            `json:"-"`
 	Organization string            `json:"organization"`
 	Environment  Environment       `json:"environment"`

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -337,9 +338,9 @@ func TestRecordDoesNotWait(t *testing.T) {
 
 // Uses are written while the key is revoked, through the same cache.
 func TestLastUsedBesideRevoke(t *testing.T) {
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	keys := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Hour, Timeout: time.Hour})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
 	token, k := issue(t, issuer, grant())
 	var writers sync.WaitGroup
@@ -366,15 +367,15 @@ func TestLastUsedBesideRevoke(t *testing.T) {
 }
 
 func TestNewLastUsedPanics(t *testing.T) {
-	plain := struct{ keystore.Store }{keystore.NewMemory()}
-	for _, store := range []keystore.Store{nil, (*keystore.Memory)(nil), plain,
+	plain := struct{ keystore.Store }{issuing.NewMemory()}
+	for _, store := range []keystore.Store{nil, (*keystore.Cached)(nil), plain,
 		keystore.NewCached(plain, keystore.CacheOptions{})} {
 		if !panics(func() { keystore.NewLastUsed(store, keystore.LastUsedOptions{}) }) {
 			t.Errorf("NewLastUsed with a %T did not panic", store)
 		}
 	}
 	for _, o := range []keystore.LastUsedOptions{{Interval: -1}} {
-		if !panics(func() { keystore.NewLastUsed(keystore.NewMemory(), o) }) {
+		if !panics(func() { keystore.NewLastUsed(issuing.NewMemory(), o) }) {
 			t.Errorf("NewLastUsed with %+v did not panic", o)
 		}
 	}
@@ -383,7 +384,7 @@ func TestNewLastUsedPanics(t *testing.T) {
 // Without a Size 100,000 keys may wait to be written.
 func TestLastUsedDefaultSize(t *testing.T) {
 	var log logged
-	l := keystore.NewLastUsed(keystore.NewMemory(),
+	l := keystore.NewLastUsed(issuing.NewMemory(),
 		keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for i := range 100_001 {
 		l.Record((&keystore.Key{Organization: "acme", ID: strconv.Itoa(i)}).Bind(scope.Contract()), anywhere)
@@ -540,8 +541,8 @@ func TestLastUsedAddsWhatFailed(t *testing.T) {
 // No request is lost or counted twice between those who record and those who
 // write.
 func TestLastUsedCountsConcurrently(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	memory := issuing.NewMemory()
+	issuer := issuing.New(memory, issuing.Options{})
 	_, k := issue(t, issuer, grant())
 	c := k.Bind(scope.Contract())
 	var failures atomic.Int64

@@ -18,9 +18,9 @@ const (
 
 // A LegacyFormat is a shape of tokens that an older system issued, such as
 // acme_ and 40 hexadecimal digits. A [Service] accepts them beside its own, so
-// that a service can change over without new keys for everybody:
-// [Issuer.Import] takes the records over, and [Issuer.Rotate] replaces
-// such a key by one of the present shape.
+// that a service can change over without new keys for everybody: package issuing
+// imports the records, and a rotation replaces such a key by one of the present
+// shape.
 //
 // The older system must have issued random tokens, and must have kept a hash
 // that can be computed from the token alone. Keys that it kept under a hash

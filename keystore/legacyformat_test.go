@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 var hex40 = regexp.MustCompile("^acme_[0-9a-f]{40}$").MatchString
@@ -106,10 +107,10 @@ func TestLegacyFormatValidate(t *testing.T) {
 			}
 		}
 		if got := panics(func() {
-			keystore.NewIssuer(keystore.NewMemory(),
-				keystore.IssuerOptions{Service: f})
+			issuing.New(issuing.NewMemory(),
+				issuing.Options{Service: f})
 		}); got != (c.want != nil) {
-			t.Errorf("NewIssuer with %+v panicked: %t, want %t", c.legacy, got, c.want != nil)
+			t.Errorf("New with %+v panicked: %t, want %t", c.legacy, got, c.want != nil)
 		}
 	}
 	if _, err := (keystore.Service{Prefix: "No!",

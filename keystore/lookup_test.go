@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 func TestTokenLookup(t *testing.T) {
@@ -26,7 +27,7 @@ func TestTokenLookup(t *testing.T) {
 	}
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{NegativeTTL: time.Nanosecond})
-	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Service: format})
+	issuer := issuing.New(store, issuing.Options{Service: format})
 	if _, err := issuer.Import(t.Context(), record(grant(),
 		keystore.Key{Digest: digests("1")[2], Legacy: "v1", ID: "third"}), ""); err != nil {
 		t.Fatal(err)
@@ -85,7 +86,7 @@ func TestTokenLookup(t *testing.T) {
 		if d == third {
 			return nil, keystore.ErrNotFound
 		}
-		return store.Memory.Lookup(ctx, d)
+		return store.Store.Lookup(ctx, d)
 	})
 	candidates, _ = format.Parse(acme("2"))
 	if k, err := candidates.Lookup(t.Context(), cached); err != nil || k.ID != "second" {
@@ -101,7 +102,7 @@ func TestTokenLookup(t *testing.T) {
 		if d == digests("0")[1] {
 			return nil, errStoreDown
 		}
-		return store.Memory.Lookup(ctx, d)
+		return store.Store.Lookup(ctx, d)
 	})
 	candidates, _ = format.Parse(acme("0"))
 	if _, err := candidates.Lookup(t.Context(), store); !errors.Is(err, errStoreDown) {
@@ -115,7 +116,7 @@ func TestRemembered(t *testing.T) {
 		[]byte("the old pepper"))}}
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{Service: format})
-	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
+	issuer := issuing.New(cached, issuing.Options{})
 	c, _ := format.Parse(acme("1"))
 	imported, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: c.Digests()[1], Legacy: "v1"}), "")
 	if err != nil {
@@ -169,8 +170,8 @@ func (l liar) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) { 
 func TestFirstDigestDecides(t *testing.T) {
 	newer, older := []byte("the new pepper"), []byte("the old pepper")
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(newer, older)}}
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Service: format})
+	memory := issuing.NewMemory()
+	issuer := issuing.New(memory, issuing.Options{Service: format})
 	for id, pepper := range map[string][]byte{"newer": newer, "older": older} {
 		if _, err := issuer.Import(t.Context(),
 			record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("1")), Legacy: "v1", ID: id}), ""); err != nil {
@@ -245,7 +246,7 @@ func TestTokenInAFlood(t *testing.T) {
 		store := newFake()
 		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute})
 		live := keystore.Key{Digest: hmacOf([]byte("the old pepper"), acme("1")), Legacy: "v1"}
-		if _, err := keystore.NewIssuer(store, keystore.IssuerOptions{Service: format}).Import(t.Context(),
+		if _, err := issuing.New(store, issuing.Options{Service: format}).Import(t.Context(),
 			record(grant(), live), ""); err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +261,7 @@ func TestTokenInAFlood(t *testing.T) {
 			if d != live.Digest {
 				<-blocked
 			}
-			return store.Memory.Lookup(ctx, d)
+			return store.Store.Lookup(ctx, d)
 		})
 		var flood sync.WaitGroup
 		for n := range 64 {

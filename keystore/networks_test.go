@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -64,7 +65,7 @@ func TestNetworkLimits(t *testing.T) {
 	for i := range byte(21) {
 		many = append(many, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, i}), 16))
 	}
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 	for _, c := range []struct {
 		networks, want []netip.Prefix
 		problem        string

@@ -41,7 +41,7 @@ func TestStoreAnswersAgain(t *testing.T) {
 		}
 		f.lookup.set(refuseLookup)
 		look(4)
-		f.lookup.set(f.Memory.Lookup)
+		f.lookup.set(f.Store.Lookup)
 		look(1)
 		mustHaveLine(t, "after four failures", log, 0, "")
 		f.lookup.set(refuseLookup)
@@ -49,7 +49,7 @@ func TestStoreAnswersAgain(t *testing.T) {
 		f.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, keystore.ErrCorrupt })
 		look(1)
 		mustHaveLine(t, "a row that does not fit", log, 0, "")
-		f.lookup.set(f.Memory.Lookup)
+		f.lookup.set(f.Store.Lookup)
 		look(3)
 		mustHaveLine(t, "after seven failures", log, 1, "after=8s")
 	})
@@ -73,7 +73,7 @@ func TestStoreAnswersAgainWithoutRequests(t *testing.T) {
 			t.Errorf("the store was asked %d times in 20 s, want about one a second", n)
 		}
 		mustHaveLine(t, "while it fails", log, 0, "")
-		f.lookup.set(f.Memory.Lookup)
+		f.lookup.set(f.Store.Lookup)
 		time.Sleep(1500 * time.Millisecond)
 		mustHaveLine(t, "when it answers", log, 1, "after=2")
 		f.calls.Store(0)

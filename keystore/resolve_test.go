@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -19,7 +20,7 @@ func TestResolve(t *testing.T) {
 		change(&s)
 		return s
 	}
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	cachedContract := keystore.NewCached(memory, keystore.CacheOptions{})
 	cached := keystore.NewCached(memory, keystore.CacheOptions{Service: acme})
 	for name, c := range map[string]struct {
@@ -59,12 +60,12 @@ func TestResolve(t *testing.T) {
 				t.Errorf("%s: got %v, want it to say %q", name, err, part)
 			}
 		}
-		if manager, ok := c.keys.(keystore.Manager); ok &&
-			!panics(func() { keystore.NewIssuer(manager, keystore.IssuerOptions{Service: c.given}) }) {
-			t.Errorf("%s: NewIssuer did not panic", name)
+		if manager, ok := c.keys.(issuing.Manager); ok &&
+			!panics(func() { issuing.New(manager, issuing.Options{Service: c.given}) }) {
+			t.Errorf("%s: New did not panic", name)
 		}
 	}
-	if got := keystore.NewIssuer(cached, keystore.IssuerOptions{}).Service(); got.Prefix != "acme" ||
+	if got := issuing.New(cached, issuing.Options{}).Service(); got.Prefix != "acme" ||
 		got.Scopes != own {
 		t.Errorf("an Issuer over a Cached has the service %+v", got)
 	}

@@ -17,7 +17,7 @@ const (
 // A Service says once what the keys of a service may do and what their tokens
 // look like. The zero Service is that of the contract.
 //
-// A program gives it to the [Cached] in front of its store. An [Issuer] and
+// A program gives it to the [Cached] in front of its store. An issuer and
 // middleware over that Cached need none of their own; those over another store
 // are given the same one. Where two that meet differ, the program does not
 // start.

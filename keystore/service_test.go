@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // TestServiceWords: the words for the environments are the service's own.
@@ -46,8 +47,8 @@ func TestPrefix(t *testing.T) {
 			}
 			for method, call := range map[string]func(){
 				"Generate":  func() { f.Generate(keystore.Sandbox) },
-				"NewCached": func() { keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: f}) },
-				"NewIssuer": func() { keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: f}) },
+				"NewCached": func() { keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{Service: f}) },
+				"New":       func() { issuing.New(issuing.NewMemory(), issuing.Options{Service: f}) },
 			} {
 				if panicked := panics(call); panicked == ok {
 					t.Errorf("%s with %+v panicked: %v, want %v", method, f, panicked, !ok)

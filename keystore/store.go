@@ -38,8 +38,8 @@ type Store interface {
 // Touch sets LastUsedAt of each key to At unless what is stored is later
 // already. It MUST NOT change any other field, Version among them: a use that
 // is written while somebody revokes the key must not undo that, nor make it
-// fail. Uses of keys that do not exist are ignored. A store that is no
-// [UsageReader] leaves the fields of a Use after At alone.
+// fail. Uses of keys that do not exist are ignored. A store that
+// keeps no more leaves the fields of a Use after At alone.
 type Toucher interface {
 	Touch(ctx context.Context, uses []Use) error
 }
@@ -59,14 +59,14 @@ type Use struct {
 // caches of other processes learn early of a revocation, and of a key that they
 // have looked up before it was there.
 //
-// Changes returns digests of keys that [Manager.Insert] stored or
-// [Manager.Update] changed after the position since, and the position after
-// them. With an empty since it returns the present position and no digests. It
-// may return a part of the digests: everything has been read when it returns
-// none, or since itself as the next position. It may name a key more than once,
-// and MUST NOT leave out a key whose Insert or Update returned before Changes
-// began. A position that the store no longer knows is [ErrNotFound]: the caller
-// forgets all it has cached and starts again.
+// Changes returns digests of keys that were stored or changed after the
+// position since, and the position after them. With an empty since it returns
+// the present position and no digests. It may return a part of the digests:
+// everything has been read when it returns none, or since itself as the next
+// position. It may name a key more than once, and MUST NOT leave out a key
+// whose change returned before Changes began. A position that the store no
+// longer knows is [ErrNotFound]: the caller forgets all it has cached and
+// starts again.
 type Feed interface {
 	Changes(ctx context.Context, since string) (changed []Digest, next string, err error)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -317,7 +318,7 @@ func TestParseOfThePresentShape(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{})
 	for _, s := range []keystore.Store{store, cached} {
-		token, _ := issue(t, keystore.NewIssuer(store, keystore.IssuerOptions{Service: format}), grant())
+		token, _ := issue(t, issuing.New(store, issuing.Options{Service: format}), grant())
 		for _, text := range []string{token, keystore.Service{}.Generate(keystore.Sandbox).Reveal()} {
 			c, err := format.Parse(text)
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -176,7 +177,7 @@ func TestRegistrationMistakes(t *testing.T) {
 // one place each.
 func TestNames(t *testing.T) {
 	registry := scope.New(scope.Definition{Name: "cars:drive", Meaning: "Drive."})
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	service := keystore.Service{Prefix: "acme", Scopes: registry}
 	token := service.Generate(keystore.Sandbox).Reveal()
 	key := &keystore.Key{ID: "key_1", Organization: "o", Environment: keystore.Sandbox, Digest: keystore.DigestOf(token),
@@ -202,7 +203,7 @@ func TestNames(t *testing.T) {
 }
 
 func TestRoutes(t *testing.T) {
-	api := middleware.NewAPI(keystore.NewMemory(),
+	api := middleware.NewAPI(issuing.NewMemory(),
 		middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	own := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: replies(),
 		Methods: []string{"PUT"}, Required: true}}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -57,7 +58,7 @@ func TestRefusalsHelp(t *testing.T) {
 func TestEnvironmentOfHost(t *testing.T) {
 	ring := newKeyring()
 	live := ring.issue(t)
-	test, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
+	test, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Sandbox})
 	store := &countedStore{Store: ring.memory}
 	api := testAPI(store, middleware.Options{Hooks: quiet(),
 		Keys: middleware.KeyOptions{Environment: keystore.Production}})
@@ -77,7 +78,7 @@ func TestEnvironmentOfHost(t *testing.T) {
 // is in the log. A cache in front of the store changes nothing.
 func TestStoreAnswers(t *testing.T) {
 	ring := newKeyring()
-	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+	token, key := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production})
 	wrongDigest, wrongEnvironment := key.Clone(), key.Clone()
 	wrongDigest.Digest[0]++
 	wrongEnvironment.Environment = keystore.Sandbox
@@ -156,7 +157,7 @@ func TestClientLeavesDuringLookup(t *testing.T) {
 func TestKeyExpiresWhileCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
-		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production,
+		token, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production,
 			ExpiresAt: time.Now().Add(10 * time.Second)})
 		api := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
 		ask := func() int { return serve(api, request("GET", "/api/v1/any", token, "")).StatusCode }
@@ -214,7 +215,7 @@ func TestRejectBrowsers(t *testing.T) {
 // TestLastUsed: accepted keys are noted, refused ones are not.
 func TestLastUsed(t *testing.T) {
 	ring := newKeyring()
-	token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+	token, key := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production})
 	past := ring.plant(t, keystore.Key{ID: "key_past", ExpiresAt: time.Unix(1e9, 0)})
 	last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
 	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last}})
@@ -292,7 +293,7 @@ func TestUsage(t *testing.T) {
 				g := middleware.New(ring.keys, o)
 				h = middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(needs[tt.path]))(handler)
 			}
-			token, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: tt.held})
+			token, key := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: tt.held})
 			if tt.path == "spent" {
 				other := ring.issue(t, scope.TasksRead)
 				serve(h, request("GET", "/api/v1/spent", other, ""))
@@ -547,8 +548,8 @@ func TestNils(t *testing.T) {
 	wantPanic(t, "Options.RateLimit: the store is a nil *ratelimit.Failover", func() {
 		middleware.New(nil, middleware.Options{RateLimit: middleware.RateLimitOptions{Store: (*ratelimit.Failover)(nil)}})
 	})
-	wantPanic(t, "the key store is a nil *keystore.Memory",
-		func() { middleware.New((*keystore.Memory)(nil), middleware.Options{}) })
+	wantPanic(t, "the key store is a nil *keystore.Cached",
+		func() { middleware.New((*keystore.Cached)(nil), middleware.Options{}) })
 	wantPanic(t, "without a key store", func() { keyless().Authenticate(http.NotFoundHandler()) })
 	wantPanic(t, "neither a key store nor", func() { middleware.NewAPI(nil, middleware.Options{}) })
 	for _, o := range []middleware.Options{
@@ -649,7 +650,7 @@ func TestReportOnlyAuthentication(t *testing.T) {
 	live := ring.issue(t, scope.TasksRead)
 	far := ring.plant(t, keystore.Key{ID: "far", Networks: trust("10.9.0.0/16")})
 	gone := ring.plant(t, keystore.Key{ID: "gone", Suspended: true})
-	store := &downKeys{Memory: ring.memory}
+	store := &downKeys{Store: ring.memory}
 	requests := map[string]*http.Request{
 		"good": request("GET", "/api/v1/tasks", live, ""), "no scope": request("GET", "/api/v1/chat", live, ""),
 		"nothing":   request("GET", "/api/v1/tasks", "", ""),

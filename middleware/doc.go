@@ -2,7 +2,7 @@
 // keys: a request id on every response, authentication, scopes, rate limits and
 // idempotent creates.
 //
-//	keys := keystore.NewMemory()
+//	keys := issuing.NewMemory()
 //	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 //	api := middleware.NewAPI(keys, middleware.Options{
 //		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
@@ -17,7 +17,7 @@
 //			fmt.Fprintf(w, "task %d of %s", tasks.Add(1), caller.Organization())
 //		})
 //
-// A [keystore.Issuer] makes the keys. The api is an http.Handler: without a live
+// An issuing.Issuer makes the keys. The api is an http.Handler: without a live
 // key it answers 401, over the limit 429, without the scope 403. A retry with
 // the same Idempotency-Key gets the response of the first request.
 //

@@ -20,14 +20,15 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 // issue makes a key for an example.
-func issue(issuer *keystore.Issuer, organization string, scopes ...scope.Name) string {
-	secret, _, err := issuer.Issue(context.Background(), keystore.Grant{
+func issue(issuer *issuing.Issuer, organization string, scopes ...scope.Name) string {
+	secret, _, err := issuer.Issue(context.Background(), issuing.Grant{
 		Organization: organization, Name: "example", Environment: keystore.Production, Scopes: scopes,
 	})
 	if err != nil {
@@ -51,7 +52,7 @@ func send(h http.Handler, method, path, key, body string, header ...string) *htt
 // An API is the whole contract: the order of the stages and the routing are its
 // own.
 func Example() {
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 	api := middleware.NewAPI(keys, middleware.Options{
 		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
@@ -66,7 +67,7 @@ func Example() {
 			fmt.Fprintf(w, "task %d of %s", tasks.Add(1), caller.Organization())
 		})
 
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	key := issue(issuer, "org_1", scope.TasksWrite)
 	for range 2 {
 		w := send(api, "POST", "/api/v1/tasks", key, "{}", "Idempotency-Key", "7f1c")
@@ -105,7 +106,7 @@ func TestPackageComment(t *testing.T) {
 //	r.Use(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)
 //	r.With(guard.Require(scope.TasksWrite), guard.Idempotent).Post("/tasks", create)
 func ExampleGuard() {
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	guard := middleware.New(keys, middleware.Options{
 		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
 		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}),
@@ -119,7 +120,7 @@ func ExampleGuard() {
 	router.Handle("POST /tasks", middleware.Chain(guard.Require(scope.TasksWrite), guard.Idempotent)(create))
 	server := middleware.Chain(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)(router)
 
-	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", scope.TasksWrite)
+	key := issue(issuing.New(keys, issuing.Options{}), "org_1", scope.TasksWrite)
 	w := send(server, "POST", "/tasks", key, "{}", "Idempotency-Key", "7f1c")
 	fmt.Println(w.Code, w.Body, len(w.Header().Get("Svc-Request-Id")))
 	// Output: 201 created 20
@@ -128,7 +129,7 @@ func ExampleGuard() {
 // Idempotent outside Require is the commonest mistake: a replay would not pass
 // through Require. The stage answers 500 and says so in the log.
 func ExampleGuard_incorrect() {
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	guard := middleware.New(keys, middleware.Options{
 		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}),
 			idem.Options{})},
@@ -138,14 +139,14 @@ func ExampleGuard_incorrect() {
 		guard.Idempotent, guard.Require(scope.TasksWrite))
 	server := wrong(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 
-	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", scope.TasksWrite)
+	key := issue(issuing.New(keys, issuing.Options{}), "org_1", scope.TasksWrite)
 	fmt.Println(send(server, "POST", "/tasks", key, "{}").Code)
 	// Output: 500
 }
 
 // The Problem hook gives refusals the form of a team's own errors.
 func ExampleHooks_problem() {
-	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Hooks: &middleware.Hooks{
+	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{Hooks: &middleware.Hooks{
 		Problem: func(r *http.Request, p middleware.Problem) (string, []byte) {
 			return "application/json", fmt.Appendf(nil, `{"error":{"code":%q}}`, p.Code)
 		},
@@ -157,7 +158,7 @@ func ExampleHooks_problem() {
 
 // An access log: one Event a response, whichever stage answered.
 func ExampleHooks_observe() {
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{
 		Observe: func(ctx context.Context, e middleware.Event) {
 			fmt.Println(e.Method, e.Pattern, e.Status, e.Stage, e.Outcome, e.Principal.Organization())
@@ -166,7 +167,7 @@ func ExampleHooks_observe() {
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
 		func(w http.ResponseWriter, r *http.Request) {})
 
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	send(api, "GET", "/api/v1/account", issue(issuer, "org_1", scope.AccountRead), "")
 	send(api, "GET", "/api/v1/account", issue(issuer, "org_2"), "")
 	send(api, "GET", "/api/v1/account", "no key", "")
@@ -210,14 +211,14 @@ func ExampleNewAPI_ownStore() {
 // A service with a name and two scopes of its own. The Issuer and the API take
 // them from the Cached.
 func ExampleNewAPI_ownService() {
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: keystore.Service{
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{Service: keystore.Service{
 		Prefix: "acme",
 		Scopes: scope.New(
 			scope.Definition{Name: "parcels:read", Meaning: "See parcels."},
 			scope.Definition{Name: "parcels:write", Meaning: "Send parcels."},
 		),
 	}})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	api := middleware.NewAPI(keys,
 		middleware.Options{Base: "/v2", RequestIDHeader: "Acme-Request-Id"})
 	api.HandleFunc("GET /v2/parcels", middleware.Require("parcels:read"), func(http.ResponseWriter, *http.Request) {})
@@ -279,10 +280,10 @@ func ExampleHooks_prometheus() {
 		}
 	}
 
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Observe: observe}})
 	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
-	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1")
+	key := issue(issuing.New(keys, issuing.Options{}), "org_1")
 	for _, path := range []string{"/api/v1/tasks/1", "/api/v1/tasks/2", "/api/v1/none"} {
 		send(api, "GET", path, key, "")
 	}
@@ -325,7 +326,7 @@ func ExampleOptions_authenticate() {
 			Organization: claims.Org, Subject: claims.Sub, Environment: keystore.Production, Scopes: scopes,
 		})
 	}
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{Service: service})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{Service: service})
 	api := middleware.NewAPI(keys, middleware.Options{Authenticate: users})
 	api.HandleFunc("GET /api/v1/parcels", middleware.Require("parcels:read"),
 		func(w http.ResponseWriter, r *http.Request) {
@@ -341,7 +342,7 @@ func ExampleOptions_authenticate() {
 		w.WriteHeader(http.StatusCreated)
 	})
 
-	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_2", "parcels:read")
+	key := issue(issuing.New(keys, issuing.Options{}), "org_2", "parcels:read")
 	const jwt = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJ1c2VyXzEifQ.c2ln"
 	for _, token := range []string{key, jwt, "a.forged.one"} {
 		read := send(api, "GET", "/api/v1/parcels", token, "")
@@ -360,7 +361,7 @@ func ExampleOptions_authenticate() {
 // Refusals in an envelope of one's own.
 func ExampleHooks_envelope() {
 	type object = map[string]any
-	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Hooks: &middleware.Hooks{
+	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{Hooks: &middleware.Hooks{
 		Problem: func(r *http.Request, p middleware.Problem) (string, []byte) {
 			body, err := json.Marshal(object{"error": object{"code": p.Code, "status": p.Status}, "ok": false})
 			if err != nil {
@@ -387,18 +388,18 @@ func ExampleAccessLog() {
 			}
 			return slog.Attr{} // there is more, such as the path and the client's address
 		}}))
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Observe: middleware.AccessLog(log)}})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
 		func(http.ResponseWriter, *http.Request) {})
-	send(api, "GET", "/api/v1/account", issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1"), "")
+	send(api, "GET", "/api/v1/account", issue(issuing.New(keys, issuing.Options{}), "org_1"), "")
 	// Output:
 	// status=403 caller.organization=org_1 caller.environment=production stage=scope outcome=insufficient_scope
 }
 
 // Before a limit and a scope are enforced, the log tells whom they would refuse.
 func ExampleRequirement_ReportOnly() {
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{
 		RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Organization: &ratelimit.Policy{
 			Name: "organization", Limit: ratelimit.MustParse("2-H"), ReportOnly: true,
@@ -410,7 +411,7 @@ func ExampleRequirement_ReportOnly() {
 	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	api.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead).ReportOnly(), handler)
 
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	with, without := issue(issuer, "org_1", scope.AccountRead), issue(issuer, "org_1")
 	for _, key := range []string{with, without, with} {
 		send(api, "GET", "/api/v1/account", key, "")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -54,7 +55,7 @@ func receive(w http.ResponseWriter, r *http.Request) {
 // Public, health and webhook routes beside an API: one mux, and ids, panics and
 // events of all of them.
 func ExampleAPI_beside() {
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	counters := ratelimit.NewMemory()
 	hooks := &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) {
 		fmt.Println(e.Status, e.Pattern, e.Outcome, len(e.RequestID))
@@ -77,7 +78,7 @@ func ExampleAPI_beside() {
 	mux.HandleFunc("/", notFound) // in the form of the other refusals
 	server := middleware.Chain(api.RequestID, api.Recover)(mux)
 
-	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", scope.AccountRead)
+	key := issue(issuing.New(keys, issuing.Options{}), "org_1", scope.AccountRead)
 	send(server, "GET", "/api/v1/account", key, "")
 	send(server, "GET", "/api/v1/none", "", "")
 	send(server, "GET", "/healthz", "", "")
@@ -122,7 +123,7 @@ func ExampleOptions_publishableKey() {
 			Organization: organization, Subject: "browser", Scopes: []scope.Name{scope.ChatRead},
 		})
 	}
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{
 		Keys:         middleware.KeyOptions{RejectBrowsers: true}, // a secret key in a page is a leaked key
 		Authenticate: publishable,
@@ -134,7 +135,7 @@ func ExampleOptions_publishableKey() {
 	api.HandleFunc("GET /api/v1/chat", middleware.Require(scope.ChatRead), account)
 	server := api.RequestID(cors(api)) // ids on preflights, CORS fields on refusals
 
-	secret := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", scope.ChatRead)
+	secret := issue(issuing.New(keys, issuing.Options{}), "org_1", scope.ChatRead)
 	for _, header := range [][]string{
 		{"X-Publishable-Key", "pub_shop"},
 		{"X-Publishable-Key", "pub_none"},
@@ -159,7 +160,7 @@ func ExampleOptions_publishableKey() {
 // An upload of up to 32 MiB and a stream, both with an Idempotency-Key: a repeat
 // of the upload stores nothing twice, a repeat of the stream gets all of it.
 func ExampleRouteOptions_uploadAndStream() {
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{
 		Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{}),
 	}})
@@ -186,7 +187,7 @@ func ExampleRouteOptions_uploadAndStream() {
 			}
 		})
 
-	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", scope.DeliverablesWrite, scope.ChatWrite)
+	key := issue(issuing.New(keys, issuing.Options{}), "org_1", scope.DeliverablesWrite, scope.ChatWrite)
 	for range 2 {
 		w := send(api, "POST", "/api/v1/deliverables", key, strings.Repeat("x", 2<<20), "Idempotency-Key", "upload-1")
 		fmt.Printf("%d %q %s\n", w.Code, w.Body, cmp.Or(w.Header().Get("Idempotent-Replayed"), "-"))
@@ -206,7 +207,7 @@ func ExampleRateLimitOptions() {
 		return &ratelimit.Policy{Name: name, Limit: ratelimit.MustParse(limit)}
 	}
 	small, large := policy("small", "100-M"), policy("large", "50-S") // a minute, a second
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
 		Store:        ratelimit.NewMemory(),
 		Organization: small,
@@ -223,9 +224,9 @@ func ExampleRateLimitOptions() {
 	api.HandleFunc("GET /api/v1/export", middleware.AnyCaller(), nothing,
 		middleware.RouteOptions{Limit: policy("exports", "1-H")})
 
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	for _, plan := range []string{"small", "large"} {
-		secret, _, _ := issuer.Issue(context.Background(), keystore.Grant{
+		secret, _, _ := issuer.Issue(context.Background(), issuing.Grant{
 			Organization: "org_" + plan, Environment: keystore.Production, Attributes: map[string]string{"plan": plan},
 		})
 		for _, path := range []string{"/api/v1/search", "/api/v1/search", "/api/v1/export", "/api/v1/export"} {

@@ -31,6 +31,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -62,7 +63,7 @@ func acme() keystore.Service {
 // importOld stores the key of an older system under the digest of a pepper.
 func importOld(t *testing.T, ring *keyring, token, pepper string, e keystore.Environment) *keystore.Key {
 	t.Helper()
-	issuer := keystore.NewIssuer(ring.memory, keystore.IssuerOptions{Service: acme()})
+	issuer := issuing.New(ring.memory, issuing.Options{Service: acme()})
 	key, err := issuer.Import(t.Context(), &keystore.Key{
 		Organization: "org_1", CreatedBy: "import", Name: "old", Environment: e,
 		Legacy: "acme", Digest: mac(pepper, token), Hint: token[len(token)-4:],
@@ -205,8 +206,8 @@ func (o *observed) ask(h http.Handler, r *http.Request) (middleware.Event, answe
 // keyring is a memory store with keys in it.
 type keyring struct {
 	keys   *keystore.Cached
-	memory *keystore.Memory
-	issuer *keystore.Issuer
+	memory issuing.Store
+	issuer *issuing.Issuer
 }
 
 func newKeyring(options ...keystore.CacheOptions) *keyring {
@@ -215,19 +216,19 @@ func newKeyring(options ...keystore.CacheOptions) *keyring {
 		o = options[0]
 	}
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second) // a slow machine may need more than the default
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	keys := keystore.NewCached(memory, o)
-	return &keyring{keys: keys, memory: memory, issuer: keystore.NewIssuer(keys, keystore.IssuerOptions{})}
+	return &keyring{keys: keys, memory: memory, issuer: issuing.New(keys, issuing.Options{})}
 }
 
 // issue returns the token of a new production key of org_1.
 func (k *keyring) issue(t testing.TB, scopes ...scope.Name) string {
 	t.Helper()
-	token, _ := k.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: scopes})
+	token, _ := k.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: scopes})
 	return token
 }
 
-func (k *keyring) grant(t testing.TB, g keystore.Grant) (string, *keystore.Key) {
+func (k *keyring) grant(t testing.TB, g issuing.Grant) (string, *keystore.Key) {
 	t.Helper()
 	if g.Name == "" {
 		g.Name = "test"
@@ -699,7 +700,7 @@ var errDown = errors.New("the store is down")
 
 // downKeys, downRates and downReplies are stores that can be switched off.
 type downKeys struct {
-	*keystore.Memory
+	issuing.Store
 	down atomic.Bool
 }
 
@@ -707,7 +708,7 @@ func (s *downKeys) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key
 	if s.down.Load() {
 		return nil, errDown
 	}
-	return s.Memory.Lookup(ctx, d)
+	return s.Store.Lookup(ctx, d)
 }
 
 type downRates struct {
@@ -756,13 +757,13 @@ type world struct {
 func newWorld(t testing.TB, configure func(*middleware.Options)) *world {
 	t.Helper()
 	w := &world{
-		keys:    &downKeys{Memory: keystore.NewMemory()},
+		keys:    &downKeys{Store: issuing.NewMemory()},
 		rates:   &downRates{Store: ratelimit.NewMemory()},
 		replies: &downReplies{Store: idem.NewMemory(idem.MemoryOptions{})},
 		log:     newLogged(),
 	}
 	cached := keystore.NewCached(w.keys, keystore.CacheOptions{})
-	w.ring = &keyring{keys: cached, memory: w.keys.Memory, issuer: keystore.NewIssuer(cached, keystore.IssuerOptions{})}
+	w.ring = &keyring{keys: cached, memory: w.keys.Store, issuer: issuing.New(cached, issuing.Options{})}
 	w.token = w.ring.issue(t, scope.TasksWrite, scope.TasksRead)
 	hooks := w.log.hooks()
 	hooks.Observe = w.observe
@@ -880,8 +881,8 @@ func (b *buffering) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-func grantOf(org string) keystore.Grant {
-	return keystore.Grant{Organization: org, Environment: keystore.Production}
+func grantOf(org string) issuing.Grant {
+	return issuing.Grant{Organization: org, Environment: keystore.Production}
 }
 
 // unwrapper is how a foreign stage wraps a writer since Go 1.20: with Unwrap
@@ -906,9 +907,9 @@ func limited(t testing.TB, l middleware.RateLimitOptions) (api *middleware.API, 
 		l.Store = ratelimit.NewMemory()
 	}
 	live = ring.issue(t, scope.TasksRead)
-	test, _ = ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox,
+	test, _ = ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{scope.TasksRead}})
-	other, _ = ring.grant(t, keystore.Grant{Organization: "org_2", Environment: keystore.Production,
+	other, _ = ring.grant(t, issuing.Grant{Organization: "org_2", Environment: keystore.Production,
 		Scopes: []scope.Name{scope.TasksRead}})
 	return testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: l}), live, test, other
 }

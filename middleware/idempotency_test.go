@@ -11,6 +11,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -61,14 +62,14 @@ func TestReplayBehindScopes(t *testing.T) {
 	first := serve(w.api, w.post("{}"))
 	for _, row := range []struct {
 		name   string
-		grant  keystore.Grant
+		grant  issuing.Grant
 		revoke bool
 		status int
 	}{
-		{"same scopes", keystore.Grant{Scopes: []scope.Name{scope.TasksWrite}}, false, 201},
-		{"no scopes", keystore.Grant{}, false, 403},
-		{"another scope", keystore.Grant{Scopes: []scope.Name{scope.TasksRead}}, false, 403},
-		{"revoked", keystore.Grant{Scopes: []scope.Name{scope.TasksWrite}}, true, 401},
+		{"same scopes", issuing.Grant{Scopes: []scope.Name{scope.TasksWrite}}, false, 201},
+		{"no scopes", issuing.Grant{}, false, 403},
+		{"another scope", issuing.Grant{Scopes: []scope.Name{scope.TasksRead}}, false, 403},
+		{"revoked", issuing.Grant{Scopes: []scope.Name{scope.TasksWrite}}, true, 401},
 	} {
 		row.grant.Organization, row.grant.Environment = "org_1", keystore.Production
 		token, key := w.ring.grant(t, row.grant)
@@ -288,7 +289,7 @@ func TestRouteIdempotencyMistakes(t *testing.T) {
 		"MaxBodies is smaller than twice MaxBody": {replies(),
 			middleware.RouteOptions{Idempotency: &keyedOptions{MaxBody: 257 << 20}}},
 	} {
-		api := middleware.NewAPI(keystore.NewMemory(), with(keyedOptions{Runner: row.runner, Off: row.runner == nil}))
+		api := middleware.NewAPI(issuing.NewMemory(), with(keyedOptions{Runner: row.runner, Off: row.runner == nil}))
 		wantPanic(t, want, func() {
 			api.Handle("POST /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), row.route)
 		})

@@ -18,13 +18,11 @@ const module = "github.com/sallyport-go/sallyport"
 // The domain packages know no HTTP, and nothing but what design and go.mod
 // promise to an importer's build.
 var mayImport = map[string][]string{
-	"scope":                         {},
-	"keystore":                      {"scope", "keystore/internal", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid"},
-	"keystore/internal/field":       {},
-	"keystore/internal/transaction": {},
-	"idem":                          {"idem/internal"},
-	"idem/internal/bounded":         {},
-	"ratelimit":                     {"github.com/ulule/limiter/v3"},
+	"scope":                 {},
+	"keystore":              {"scope", "keystore/internal", "github.com/hashicorp/golang-lru/v2"},
+	"idem":                  {"idem/internal"},
+	"idem/internal/bounded": {},
+	"ratelimit":             {"github.com/ulule/limiter/v3"},
 	"middleware": {"scope", "keystore", "idem", "ratelimit", "middleware/internal",
 		"github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},
 	"keystore/keystoretest":   {"keystore", "scope"},
@@ -41,6 +39,10 @@ var mayImport = map[string][]string{
 	"idem/idempgx":             {"idem", "github.com/jackc/pgx/v5"},
 	"idem/idemredis":           {"idem", "github.com/redis/go-redis/v9"},
 	"ratelimit/ratelimitredis": {"ratelimit", "github.com/hashicorp/golang-lru/v2", "github.com/redis/go-redis/v9"},
+
+	"keystore/issuing":              {"keystore", "scope", "github.com/rs/xid"},
+	"keystore/internal/field":       {},
+	"keystore/internal/transaction": {},
 }
 
 func TestImports(t *testing.T) {
@@ -55,6 +57,23 @@ func TestImports(t *testing.T) {
 				t.Errorf("%s imports %s; it may import the standard library without net/http and %v", pkg, imported, allowed)
 			}
 		}
+	}
+}
+
+// A server that checks keys builds nothing that issues them.
+func TestMiddlewareIssuesNoKeys(t *testing.T) {
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || d.Name() == "testdata" {
+			return err
+		}
+		files, err := filepath.Glob(filepath.Join(p, "*.go"))
+		if len(files) > 0 && slices.Contains(imports(t, p), module+"/keystore/issuing") {
+			t.Errorf("%s imports keystore/issuing", p)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

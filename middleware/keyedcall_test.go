@@ -23,6 +23,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -521,7 +522,7 @@ func TestKeyHeader(t *testing.T) {
 func TestKeyBelongsTo(t *testing.T) {
 	ring := newKeyring()
 	grant := func(organization string, e keystore.Environment) string {
-		token, _ := ring.grant(t, keystore.Grant{Organization: organization, Environment: e})
+		token, _ := ring.grant(t, issuing.Grant{Organization: organization, Environment: e})
 		return token
 	}
 	token := grant("org_1", keystore.Production)
@@ -734,7 +735,7 @@ func TestSandboxTakesNothing(t *testing.T) {
 	ring := newKeyring()
 	tokens := map[keystore.Environment]string{}
 	for _, e := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
-		tokens[e], _ = ring.grant(t, keystore.Grant{Organization: "org_1", Environment: e,
+		tokens[e], _ = ring.grant(t, issuing.Grant{Organization: "org_1", Environment: e,
 			Scopes: []scope.Name{scope.TasksWrite}})
 	}
 	const most = 2
@@ -784,50 +785,50 @@ func TestSandboxTakesNothing(t *testing.T) {
 // An Issuer writes nothing in the transaction of a joined request, in which its
 // keys would not be, and says so before it asks its store. Elsewhere it writes.
 func TestIssuerInAJoinedRequest(t *testing.T) {
-	grant := keystore.Grant{Organization: "org_1", Name: "new", Environment: keystore.Production, IssueToken: "one"}
-	acts := map[string]func(context.Context, *keystore.Issuer, *keystore.Key) error{
-		"Issue": func(ctx context.Context, i *keystore.Issuer, _ *keystore.Key) error {
+	grant := issuing.Grant{Organization: "org_1", Name: "new", Environment: keystore.Production, IssueToken: "one"}
+	acts := map[string]func(context.Context, *issuing.Issuer, *keystore.Key) error{
+		"Issue": func(ctx context.Context, i *issuing.Issuer, _ *keystore.Key) error {
 			_, _, err := i.Issue(ctx, grant)
 			return err
 		},
-		"Rotate": func(ctx context.Context, i *keystore.Issuer, k *keystore.Key) error {
+		"Rotate": func(ctx context.Context, i *issuing.Issuer, k *keystore.Key) error {
 			_, _, err := i.Rotate(ctx, "org_1", k.ID, 0, "")
 			return err
 		},
-		"Edit": func(ctx context.Context, i *keystore.Issuer, k *keystore.Key) error {
+		"Edit": func(ctx context.Context, i *issuing.Issuer, k *keystore.Key) error {
 			k = k.Clone()
 			k.Name = "renamed"
 			_, err := i.Edit(ctx, k)
 			return err
 		},
-		"Revoke": func(ctx context.Context, i *keystore.Issuer, k *keystore.Key) error {
+		"Revoke": func(ctx context.Context, i *issuing.Issuer, k *keystore.Key) error {
 			_, err := i.Revoke(ctx, "org_1", k.ID)
 			return err
 		},
-		"Import": func(ctx context.Context, i *keystore.Issuer, _ *keystore.Key) error {
+		"Import": func(ctx context.Context, i *issuing.Issuer, _ *keystore.Key) error {
 			_, err := i.Import(ctx, &keystore.Key{Organization: "org_1", Name: "old", Environment: keystore.Production},
 				keystore.Service{}.Generate(keystore.Production).Reveal())
 			return err
 		},
-		"SweepAudit": func(ctx context.Context, i *keystore.Issuer, _ *keystore.Key) error {
+		"SweepAudit": func(ctx context.Context, i *issuing.Issuer, _ *keystore.Key) error {
 			_, err := i.SweepAudit(ctx, time.Hour)
 			return err
 		},
-		"Erase": func(ctx context.Context, i *keystore.Issuer, _ *keystore.Key) error {
+		"Erase": func(ctx context.Context, i *issuing.Issuer, _ *keystore.Key) error {
 			_, _, err := i.Erase(ctx, "org_1")
 			return err
 		},
 	}
 	reads := []string{"Audit", "By", "Key", "KeyOf", "Keys", "Masked", "Service", "Usage"}
-	for m := range reflect.TypeFor[*keystore.Issuer]().Methods() {
+	for m := range reflect.TypeFor[*issuing.Issuer]().Methods() {
 		if acts[m.Name] == nil && !slices.Contains(reads, m.Name) {
 			t.Errorf("Issuer.%s has no row here", m.Name)
 		}
 	}
-	noStore := keystore.NewIssuer(struct{ keystore.Manager }{}, keystore.IssuerOptions{}) // each call panics
+	noStore := issuing.New(struct{ issuing.Manager }{}, issuing.Options{}) // each call panics
 	for name, act := range acts {
 		ring := newKeyring()
-		_, k := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+		_, k := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production})
 		var err error
 		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
 			Runner: idem.NewRunner(newJoiner(), idem.Options{Join: true})}})

@@ -22,7 +22,7 @@ type Options struct {
 
 	// Service says which scopes there are and what the keys look like. Zero:
 	// that of the keystore.Cached, if there is one, or the contract's. Without a
-	// Cached, give it the Service of the keystore.Issuer.
+	// Cached, give it the Service of the issuing.Issuer.
 	Service keystore.Service
 
 	// RequestIDHeader is the response header that carries the request id; ""

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -226,9 +227,9 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	ring := newKeyring()
 	full := ring.issue(t, scope.TasksWrite)
 	poor := ring.issue(t)
-	sandbox, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox,
+	sandbox, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{scope.TasksWrite}})
-	bound, _ := ring.grant(t, keystore.Grant{
+	bound, _ := ring.grant(t, issuing.Grant{
 		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksWrite},
 		Networks: trust("198.51.100.0/24"),
 	})
@@ -333,7 +334,7 @@ func (u *uses) Touch(_ context.Context, batch []keystore.Use) error {
 func TestOneService(t *testing.T) {
 	definition := scope.Definition{Name: "parcels:read", Meaning: "See parcels."}
 	acme := keystore.Service{Prefix: "acme", Scopes: scope.New(definition)}
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	contract, own := keystore.NewCached(memory, keystore.CacheOptions{}),
 		keystore.NewCached(memory, keystore.CacheOptions{Service: acme})
 	for name, api := range map[string]*middleware.API{

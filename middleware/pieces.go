@@ -189,7 +189,7 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 //   - In joined mode a 2xx or 3xx is retained with the handler's rows, and a 4xx
 //     without them. A 401, 403, 425, 429, 5xx and a panic roll back and free
 //     the key.
-//   - In joined mode a keystore.Issuer refuses to write: it cannot do so in the
+//   - In joined mode an issuing.Issuer refuses to write: it cannot do so in the
 //     transaction. A route that issues keys is served with leases.
 //   - With leases a response of a streaming media type streams from its first
 //     flush on. It is recorded meanwhile, and if it ends within MaxResponse, a

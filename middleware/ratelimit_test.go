@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -154,7 +155,7 @@ func TestConcurrent(t *testing.T) {
 	entered, leave, left := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
 	ring := newKeyring()
 	token := ring.issue(t)
-	elsewhere, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
+	elsewhere, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Sandbox})
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 2}})
 	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
@@ -259,7 +260,7 @@ func TestLimitsMistakes(t *testing.T) {
 			Concurrent: -1},
 	} {
 		wantPanic(t, want, func() { middleware.New(nil, middleware.Options{RateLimit: l}) })
-		wantPanic(t, want, func() { middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: l}) })
+		wantPanic(t, want, func() { middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: l}) })
 	}
 	unlimited := middleware.New(nil, middleware.Options{RateLimit: middleware.RateLimitOptions{Store: store}})
 	wantPanic(t, "RateLimit: a field of Options.RateLimit is set, and there is no limit",
@@ -361,7 +362,7 @@ func TestPlan(t *testing.T) {
 	} {
 		ring, log := newKeyring(), newLogged()
 		live := ring.issue(t)
-		test, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Sandbox})
+		test, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Sandbox})
 		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: middleware.RateLimitOptions{
 			Store: ratelimit.NewMemory(), Plan: tt.plan, Organization: policy("organization", "2-H",
 				0), Sandbox: policy("sandbox", "1-H", 0),
@@ -390,7 +391,7 @@ func TestPlan(t *testing.T) {
 func TestPlanOfKeys(t *testing.T) {
 	ring := newKeyring()
 	token := func(rate string) string {
-		token, _ := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production,
+		token, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production,
 			Attributes: map[string]string{"rate": rate}})
 		return token
 	}
@@ -545,12 +546,12 @@ func TestRouteLimitMistakes(t *testing.T) {
 			middleware.RouteOptions{Limit: p}},
 		`has the name "p" of one of the API's`: {taken, middleware.RouteOptions{Limit: p}},
 	} {
-		api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: row.api})
+		api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: row.api})
 		wantPanic(t, want, func() {
 			api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), row.route)
 		})
 	}
-	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: store})
+	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: store})
 	add := func(path, limit string) {
 		route := middleware.RouteOptions{Limit: policy("reports", limit, 0)}
 		api.Handle("GET /api/v1/"+path, middleware.AnyCaller(), http.HandlerFunc(sayOK), route)
@@ -565,12 +566,12 @@ func TestRouteLimitMistakes(t *testing.T) {
 		each(func(o *middleware.RateLimitOptions) { o.Key, o.Plan = small, plan }),
 		each(func(o *middleware.RateLimitOptions) { o.Organization = reportOnly("organization", "1-S") }),
 	} {
-		middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: o}).Handle(
+		middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: o}).Handle(
 			"GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Cost: 4})
 
 	}
 	// A cost of the whole burst passes once.
-	middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: store}).Handle(
+	middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: store}).Handle(
 		"GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Limit: p, Cost: 3})
 
 }

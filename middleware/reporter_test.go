@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -321,7 +322,7 @@ var verbs = []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%f
 func TestNoSecretLeaks(t *testing.T) {
 	ring := newKeyring()
 	live := ring.issue(t, scope.TasksWrite)
-	expired, key := ring.grant(t, keystore.Grant{Organization: "org_1", Environment: keystore.Production})
+	expired, key := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production})
 	ring.expire(t, key)
 	unknown := keystore.Service{}.Generate(keystore.Production).Reveal()
 	mistyped := swapLast(live)
@@ -427,7 +428,7 @@ func TestAuthenticatorErrorWithCredentials(t *testing.T) {
 		return middleware.Principal{},
 			fmt.Errorf("Get %q: %w", "https://login.example/introspect?token="+token, context.DeadlineExceeded)
 	}
-	for _, keys := range []keystore.Store{nil, keystore.NewMemory()} {
+	for _, keys := range []keystore.Store{nil, issuing.NewMemory()} {
 		api := testAPI(keys, middleware.Options{Hooks: log.hooks(), Authenticate: introspect})
 		wantRefusal(t, "introspection is down", serve(api, request("GET", "/api/v1/any", jwt, "")), 503,
 			"key_store_unavailable", "")

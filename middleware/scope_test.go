@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -142,7 +143,7 @@ func TestRequirementMistakes(t *testing.T) {
 	} {
 		wantPanic(t, want, func() { keyless().Enforce(need) })
 		wantPanic(t, `API.Handle("GET /api/v1/x")`, func() {
-			middleware.NewAPI(keystore.NewMemory(), middleware.Options{}).HandleFunc("GET /api/v1/x", need, sayOK)
+			middleware.NewAPI(issuing.NewMemory(), middleware.Options{}).HandleFunc("GET /api/v1/x", need, sayOK)
 		})
 	}
 }

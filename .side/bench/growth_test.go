@@ -12,6 +12,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -74,7 +75,7 @@ func ownClaims(n int) int { return min(n, 100_000) * int(unsafe.Sizeof(idem.Clai
 
 var growing = []grown{
 	{"keystore.Cached", func(n int) (func(int), any) {
-		ctx, memory := context.Background(), keystore.NewMemory()
+		ctx, memory := context.Background(), issuing.NewMemory()
 		c := keystore.NewCached(memory, keystore.CacheOptions{Size: 2 * n, TTL: time.Hour})
 		digests := make([]keystore.Digest, n)
 		for i := range n {

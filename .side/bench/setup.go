@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -44,7 +45,7 @@ type Setup struct {
 	Runs  atomic.Int64  // how many creates ran
 	Down  atomic.Bool   // whether the store of keys fails
 
-	keys *keystore.Memory
+	keys issuing.Store
 	hand *handKeys
 }
 
@@ -52,11 +53,11 @@ var errDown = errors.New("bench: the store of keys is down")
 
 // NewSetup returns a Setup with a limit that nobody reaches.
 func NewSetup(keys int) *Setup {
-	s := &Setup{Limit: 1e9, Period: time.Hour, keys: keystore.NewMemory()}
+	s := &Setup{Limit: 1e9, Period: time.Hour, keys: issuing.NewMemory()}
 	s.hand = &handKeys{down: &s.Down, keys: make(map[[32]byte]*identity)}
-	issuer := keystore.NewIssuer(s.keys, keystore.IssuerOptions{})
+	issuer := issuing.New(s.keys, issuing.Options{})
 	for i := range keys {
-		g := keystore.Grant{
+		g := issuing.Grant{
 			Organization: fmt.Sprintf("org_%06d", i), Environment: keystore.Production,
 			Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/contracttest"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -20,7 +21,7 @@ import (
 // readings, advice and what HTTP servers answer by themselves.
 func TestSallyport(t *testing.T) {
 	t.Parallel()
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	options := middleware.Options{
 		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
 		Idempotency: middleware.IdempotencyOptions{
@@ -48,12 +49,12 @@ func TestSallyport(t *testing.T) {
 }
 
 // issueAll returns a key of each kind that the kit asks for.
-func issueAll(t *testing.T, store keystore.Manager) contracttest.Keys {
+func issueAll(t *testing.T, store issuing.Manager) contracttest.Keys {
 	t.Helper()
-	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{})
+	issuer := issuing.New(store, issuing.Options{})
 	issue := func(organization string, environment keystore.Environment, scopes ...scope.Name) (string, string) {
 		secret, key, err := issuer.Issue(t.Context(),
-			keystore.Grant{Organization: organization, Environment: environment, Scopes: scopes})
+			issuing.Grant{Organization: organization, Environment: environment, Scopes: scopes})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/middlewareotel"
 	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
@@ -39,8 +40,8 @@ func BenchmarkGet(b *testing.B) {
 		{"opentelemetry", otel.Observe},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
-			keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-			secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(b.Context(), keystore.Grant{
+			keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+			secret, _, err := issuing.New(keys, issuing.Options{}).Issue(b.Context(), issuing.Grant{
 				Organization: "org_1", Environment: keystore.Production,
 				Scopes: []scope.Name{scope.AccountRead},
 			})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/middlewareotel"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -30,7 +31,7 @@ func TestMetrics(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 	counters := ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{})
 	metrics, err := middlewareotel.New(meter, middlewareotel.Options{Keys: keys, Replies: replies, Counters: counters})
@@ -45,7 +46,7 @@ func TestMetrics(t *testing.T) {
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	metrics.AddAPI(api)
-	secret, key, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
+	secret, key, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), issuing.Grant{
 		Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {

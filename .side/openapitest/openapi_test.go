@@ -14,6 +14,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/openapi"
 	"github.com/sallyport-go/sallyport/scope"
@@ -21,7 +22,7 @@ import (
 
 func newAPI(o middleware.Options) *middleware.API {
 	o.Idempotency.Runner = idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
-	api := middleware.NewAPI(keystore.NewMemory(), o)
+	api := middleware.NewAPI(issuing.NewMemory(), o)
 	for _, route := range []struct {
 		pattern string
 		need    middleware.Requirement

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -46,10 +47,10 @@ func start(t *testing.T, recipe build) *server { return startHTTP(t, recipe, fal
 
 func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 	s := &server{t: t, events: make(chan middleware.Event, 1)}
-	keys := keystore.NewMemory()
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	keys := issuing.NewMemory()
+	issuer := issuing.New(keys, issuing.Options{})
 	issue := func(environment keystore.Environment, scopes ...scope.Name) string {
-		secret, _, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "org_1", Name: "test",
+		secret, _, err := issuer.Issue(t.Context(), issuing.Grant{Organization: "org_1", Name: "test",
 			Environment: environment, Scopes: scopes})
 		if err != nil {
 			t.Fatal(err)

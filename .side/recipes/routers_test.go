@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
@@ -112,7 +113,7 @@ func TestOperationWithoutSecurity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{})
+	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{})
 	for name, register := range map[string]func(){
 		"huma: none":    func() { humaAPI{api}.Handle(&huma.Operation{Method: "GET", Path: "/api/v1/a"}, nil) },
 		"oapi: none":    func() { oapiMux{api, document}.HandleFunc("GET /api/v1/a", notFound) },

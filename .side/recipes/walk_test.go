@@ -9,6 +9,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/middlewaretest"
 	"github.com/sallyport-go/sallyport/scope"
@@ -17,9 +18,9 @@ import (
 // TestWalk: a service finds the routes that its routers have and that ask for
 // no scope.
 func TestWalk(t *testing.T) {
-	keys := keystore.NewMemory()
-	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(),
-		keystore.Grant{Organization: "org_1", Environment: keystore.Production, Name: "none"})
+	keys := issuing.NewMemory()
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(),
+		issuing.Grant{Organization: "org_1", Environment: keystore.Production, Name: "none"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -574,8 +575,8 @@ func TestErrorPathsOfKeys(t *testing.T) {
 }
 
 func issue(ctx context.Context, keys *keysql.Store) error {
-	_, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(ctx,
-		keystore.Grant{Organization: "org", Environment: keystore.Sandbox, Name: "test"})
+	_, _, err := issuing.New(keys, issuing.Options{}).Issue(ctx,
+		issuing.Grant{Organization: "org", Environment: keystore.Sandbox, Name: "test"})
 	return err
 }
 
@@ -590,7 +591,7 @@ func (a adapters) reads(t *testing.T) map[string]func(context.Context) (any, err
 			t.Fatal(err)
 		}
 	}
-	page, err := a.keys.List(t.Context(), "org", keystore.Page{})
+	page, err := a.keys.List(t.Context(), "org", issuing.Page{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -603,7 +604,7 @@ func (a adapters) reads(t *testing.T) map[string]func(context.Context) (any, err
 		use.At = use.At.Add(-24 * time.Hour)
 	}
 	return map[string]func(context.Context) (any, error){
-		"List": func(ctx context.Context) (any, error) { return a.keys.List(ctx, "org", keystore.Page{}) },
+		"List": func(ctx context.Context) (any, error) { return a.keys.List(ctx, "org", issuing.Page{}) },
 		"Find": func(ctx context.Context) (any, error) {
 			k, err := a.keys.Find(ctx, "org", page[0].ID)
 			if errors.Is(err, keystore.ErrNotFound) {
@@ -720,9 +721,9 @@ func TestLockFails(t *testing.T) {
 // lease it is not run again.
 func TestHandlerPanics(t *testing.T) {
 	serve := func(t *testing.T, store idem.Store, join bool, handle func(ctx context.Context) error) (statuses []int) {
-		keys := keystore.NewMemory()
-		secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(),
-			keystore.Grant{Organization: "org", Environment: keystore.Production, Name: "test",
+		keys := issuing.NewMemory()
+		secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(),
+			issuing.Grant{Organization: "org", Environment: keystore.Production, Name: "test",
 				Scopes: []scope.Name{scope.TasksWrite}})
 		if err != nil {
 			t.Fatal(err)

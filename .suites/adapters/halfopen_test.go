@@ -21,6 +21,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idempgx"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
@@ -126,8 +127,8 @@ func (n *network) keys(t *testing.T, many int) (*keystore.Cached, []keystore.Dig
 	}
 	var digests []keystore.Digest
 	for range many {
-		_, k, err := keystore.NewIssuer(store, keystore.IssuerOptions{}).Issue(t.Context(),
-			keystore.Grant{Organization: "org", Environment: keystore.Sandbox, Name: "test"})
+		_, k, err := issuing.New(store, issuing.Options{}).Issue(t.Context(),
+			issuing.Grant{Organization: "org", Environment: keystore.Sandbox, Name: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keycli"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/scope"
@@ -29,7 +30,7 @@ var service = keystore.Service{
 
 // openIssuer makes the tables too, so a first key can be issued before the
 // server runs.
-func openIssuer(ctx context.Context, getenv func(string) string) (*keystore.Issuer, error) {
+func openIssuer(ctx context.Context, getenv func(string) string) (*issuing.Issuer, error) {
 	file := getenv("KEYS")
 	if file == "" {
 		return nil, errors.New("KEYS is not set: give it the path of the server's database, such as parcels.db")
@@ -42,8 +43,8 @@ func openIssuer(ctx context.Context, getenv func(string) string) (*keystore.Issu
 	if err := store.Migrate(ctx); err != nil {
 		return nil, err
 	}
-	return keystore.NewIssuer(store, keystore.IssuerOptions{
-		Service: service, Policy: keystore.Policy{MaxLife: 365 * 24 * time.Hour},
+	return issuing.New(store, issuing.Options{
+		Service: service, Policy: issuing.Policy{MaxLife: 365 * 24 * time.Hour},
 	}), nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/scope"
@@ -63,7 +64,7 @@ func Example_database() {
 			fmt.Fprintln(w, "parcel", id)
 		})
 
-	key := issue(keystore.NewIssuer(keys, keystore.IssuerOptions{}), "org_1", "parcels:write")
+	key := issue(issuing.New(keys, issuing.Options{}), "org_1", "parcels:write")
 	for range 2 {
 		w := send(api, "POST", "/v2/parcels", key, "to=Lisbon", "Idempotency-Key", "7f1c",
 			"Content-Type", "application/x-www-form-urlencoded")
@@ -71,7 +72,7 @@ func Example_database() {
 	}
 	stop()
 	work.Wait()
-	used, err := keyTable.List(context.Background(), "org_1", keystore.Page{NeverUsed: true, Limit: 1})
+	used, err := keyTable.List(context.Background(), "org_1", issuing.Page{NeverUsed: true, Limit: 1})
 	fmt.Println(len(used), "never used", err)
 	// Output:
 	// 201 parcel 1

@@ -15,12 +15,13 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 // issue makes a key for an example.
-func issue(issuer *keystore.Issuer, organization string, scopes ...scope.Name) string {
-	secret, _, err := issuer.Issue(context.Background(), keystore.Grant{
+func issue(issuer *issuing.Issuer, organization string, scopes ...scope.Name) string {
+	secret, _, err := issuer.Issue(context.Background(), issuing.Grant{
 		Organization: organization, Name: "example", Environment: keystore.Production, Scopes: scopes,
 	})
 	if err != nil {

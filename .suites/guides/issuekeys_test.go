@@ -19,13 +19,14 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 // issueKey answers with a new key of the caller's organization.
-func issueKey(issuer *keystore.Issuer) http.HandlerFunc {
+func issueKey(issuer *issuing.Issuer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		middleware.ExecutionFrom(r.Context()).DropResponse()
 		caller, _ := middleware.PrincipalFrom(r.Context())
@@ -56,7 +57,7 @@ func issueKey(issuer *keystore.Issuer) http.HandlerFunc {
 			ends = revoked
 		}
 		by := issuer.By(cmp.Or(caller.Subject(), caller.KeyID()), "")
-		secret, key, err := by.Issue(r.Context(), keystore.Grant{
+		secret, key, err := by.Issue(r.Context(), issuing.Grant{
 			Organization: caller.Organization(), Environment: caller.Environment(),
 			Name: want.Name, Scopes: want.Scopes,
 			Attributes: own.Attributes, Networks: own.Networks, ExpiresAt: ends,
@@ -88,7 +89,7 @@ func Example_issueKeys() {
 	keys := keystore.NewCached(keyTable, keystore.CacheOptions{Service: keystore.Service{Scopes: scope.New(
 		scope.Definition{Name: "keys:write"}, scope.Definition{Name: "parcels:read"},
 	)}})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	api := middleware.NewAPI(keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{
 		Runner: idem.NewRunner(replyTable, idem.Options{Join: true}),
 	}})
@@ -111,24 +112,24 @@ func Example_issueKeys() {
 // A key that the endpoint makes can be used from no more networks than the
 // caller's, and no longer.
 func TestIssuedKeyCanDoNoMore(t *testing.T) {
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
 	api.HandleFunc("POST /api/v1/keys", middleware.AnyCaller(), issueKey(issuer))
 	soon := time.Now().Add(time.Hour).Truncate(time.Second)
 	for name, test := range map[string]struct {
-		parent  keystore.Grant
+		parent  issuing.Grant
 		overlap time.Duration // until the parent is revoked, which was rotated
 		latest  time.Time     // end of the new key; zero: none
 	}{
-		"narrow": {parent: keystore.Grant{
+		"narrow": {parent: issuing.Grant{
 			Networks:   []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
 			Attributes: map[string]string{"plan": "free"}, ExpiresAt: soon,
 		}, latest: soon},
 		"without limits": {},
 		"rotated":        {overlap: time.Hour, latest: time.Now().Add(time.Hour + time.Minute)},
-		"expires first":  {parent: keystore.Grant{ExpiresAt: soon}, overlap: 2 * time.Hour, latest: soon},
-		"revoked first": {parent: keystore.Grant{ExpiresAt: soon.Add(9 * time.Hour)}, overlap: time.Hour,
+		"expires first":  {parent: issuing.Grant{ExpiresAt: soon}, overlap: 2 * time.Hour, latest: soon},
+		"revoked first": {parent: issuing.Grant{ExpiresAt: soon.Add(9 * time.Hour)}, overlap: time.Hour,
 			latest: soon.Add(time.Minute)},
 	} {
 		g := test.parent

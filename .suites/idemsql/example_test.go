@@ -16,6 +16,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -44,7 +45,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	keys := keystore.NewMemory()
+	keys := issuing.NewMemory()
 	replies := idem.NewRunner(store, idem.Options{Join: true})
 	api := middleware.NewAPI(keys, middleware.Options{
 		Idempotency: middleware.IdempotencyOptions{Runner: replies, Required: true}, // so that every create has a transaction
@@ -63,7 +64,7 @@ func Example() {
 			fmt.Fprintf(w, "task %d", id)
 		})
 
-	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(ctx, keystore.Grant{
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(ctx, issuing.Grant{
 		Organization: "org_1", Environment: keystore.Sandbox, Name: "example", Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -68,8 +69,8 @@ func makeServer(d database, db *sql.DB, so idemsql.Options, o options, h handler
 	logger := slog.New(slog.NewTextHandler(s.log, nil))
 	so.Logger = logger
 	s.store = d.on(db, so)
-	keys := keystore.NewMemory()
-	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(context.Background(), keystore.Grant{
+	keys := issuing.NewMemory()
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(context.Background(), issuing.Grant{
 		Organization: "org_1", Environment: keystore.Production, Name: "test", Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {

@@ -12,12 +12,13 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
 // newEntry returns an entry about k.
-func newEntry(k *keystore.Key) keystore.AuditEntry {
-	return keystore.AuditEntry{ID: fmt.Sprintf("act_%014x", time.Now().UnixMicro()) + k.ID, At: time.Now(),
+func newEntry(k *keystore.Key) issuing.AuditEntry {
+	return issuing.AuditEntry{ID: fmt.Sprintf("act_%014x", time.Now().UnixMicro()) + k.ID, At: time.Now(),
 		Act:          "issue",
 		Organization: k.Organization, Key: k.ID}
 }
@@ -34,7 +35,7 @@ func TestNoActWithoutItsEntry(t *testing.T) {
 			"InsertAudited": store.InsertAudited(t.Context(), k, newEntry(k), 0),
 			"UpdateAudited": store.UpdateAudited(t.Context(), there, newEntry(there)),
 		} {
-			if err == nil || errors.Is(err, keystore.ErrExists) || errors.Is(err, keystore.ErrConflict) {
+			if err == nil || errors.Is(err, issuing.ErrExists) || errors.Is(err, issuing.ErrConflict) {
 				t.Errorf("%s returned %v, want the error of the database", method, err)
 			}
 		}
@@ -86,9 +87,9 @@ func TestBadEntries(t *testing.T) {
 func TestErasedOnAnotherServer(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		a, b := servers(t, d)
-		issuer := keystore.NewIssuer(a, keystore.IssuerOptions{})
+		issuer := issuing.New(a, issuing.Options{})
 		secret, k, err := issuer.Issue(t.Context(),
-			keystore.Grant{Organization: "acme", Environment: keystore.Production})
+			issuing.Grant{Organization: "acme", Environment: keystore.Production})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +124,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 			t.Error("after Erase there are other rows than that of the digest")
 		}
 		_, other, err := issuer.Issue(t.Context(),
-			keystore.Grant{Organization: "other", Environment: keystore.Production})
+			issuing.Grant{Organization: "other", Environment: keystore.Production})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +196,7 @@ func TestMaxKeysWithOldSnapshots(t *testing.T) {
 			switch err := store.InsertAudited(t.Context(), k, newEntry(k), 1); {
 			case err == nil:
 				stored.Add(1)
-			case !errors.Is(err, keystore.ErrTooManyKeys):
+			case !errors.Is(err, issuing.ErrTooManyKeys):
 				t.Error(err)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // Each benchmark runs on a thousand and on a hundred thousand keys of one
@@ -63,7 +64,7 @@ func BenchmarkListPage(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for name, page := range map[string]keystore.Page{
+		for name, page := range map[string]issuing.Page{
 			"first":  {},
 			"middle": {After: middle, Status: keystore.Active},
 		} {

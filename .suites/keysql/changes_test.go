@@ -15,6 +15,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
@@ -293,8 +294,8 @@ func TestRevokedByHand(t *testing.T) {
 		changed, _ := changes(t, store, start)
 		wantNamed(t, changed, k, "a key that was revoked by hand")
 		k.Name = "renamed"
-		if err := store.Update(t.Context(), k); err != keystore.ErrConflict {
-			t.Errorf("Update of a key that was revoked by hand since returned %v, want %v", err, keystore.ErrConflict)
+		if err := store.Update(t.Context(), k); err != issuing.ErrConflict {
+			t.Errorf("Update of a key that was revoked by hand since returned %v, want %v", err, issuing.ErrConflict)
 		}
 		if got := lookup(t, store, k); got.Status(time.Now().Add(time.Second)) != keystore.Revoked {
 			t.Errorf("a key that was revoked by hand is %s", got.Status(time.Now()))
@@ -443,10 +444,10 @@ func servers(t *testing.T, d database) (a, b *keystore.Cached) {
 func TestRevokedOnAnotherServer(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		a, b := servers(t, d)
-		issuer := keystore.NewIssuer(a, keystore.IssuerOptions{})
+		issuer := issuing.New(a, issuing.Options{})
 		for range 5 {
 			secret, k, err := issuer.Issue(t.Context(),
-				keystore.Grant{Organization: "acme", Environment: keystore.Production})
+				issuing.Grant{Organization: "acme", Environment: keystore.Production})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -476,10 +477,10 @@ func TestRevokedOnAnotherServer(t *testing.T) {
 func TestInsertedOnAnotherServer(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		_, b := servers(t, d)
-		issuer := keystore.NewIssuer(askedBefore{d.store(t), t, b}, keystore.IssuerOptions{
+		issuer := issuing.New(askedBefore{d.store(t), t, b}, issuing.Options{
 			Service: keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}},
 		})
-		grant := keystore.Grant{Organization: "acme", Environment: keystore.Production}
+		grant := issuing.Grant{Organization: "acme", Environment: keystore.Production}
 		_, issued, err := issuer.Issue(t.Context(), grant)
 		if err != nil {
 			t.Fatal(err)
@@ -514,7 +515,7 @@ func TestInsertedOnAnotherServer(t *testing.T) {
 
 // askedBefore asks another server for each key before it is there.
 type askedBefore struct {
-	keystore.Manager
+	issuing.Manager
 	t     *testing.T
 	other *keystore.Cached
 }

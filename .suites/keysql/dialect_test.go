@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/keystore/keystoretest"
 )
@@ -40,8 +41,8 @@ func TestSuiteWithSettings(t *testing.T) {
 			d := mariadbWith(t, set).migrated(t)
 			store := d.store(t)
 			keystoretest.Suite{
-				New:         func(*testing.T) keystore.Manager { return store },
-				Unavailable: func(t *testing.T) keystore.Manager { return d.wrap(d.away(t), keysql.Options{}) },
+				New:         func(*testing.T) issuing.Manager { return store },
+				Unavailable: func(t *testing.T) issuing.Manager { return d.wrap(d.away(t), keysql.Options{}) },
 			}.Run(t)
 		})
 	}
@@ -212,7 +213,7 @@ func TestListByBytes(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		inserted(t, store, "acme", 1)
-		for _, page := range []keystore.Page{
+		for _, page := range []issuing.Page{
 			{Environment: " "}, {Environment: "PRODUCTION"}, {Environment: "production "}, {Status: " "},
 			{Status: "ACTIVE"}, {Status: "active "},
 		} {

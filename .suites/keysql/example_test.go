@@ -11,6 +11,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -39,8 +40,8 @@ func Example() {
 	keys := keystore.NewCached(store, keystore.CacheOptions{})
 	go keys.Run(ctx)
 
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
-	secret, k, err := issuer.Issue(ctx, keystore.Grant{
+	issuer := issuing.New(keys, issuing.Options{})
+	secret, k, err := issuer.Issue(ctx, issuing.Grant{
 		Organization: "acme", Name: "Nightly import", Environment: keystore.Production,
 		Scopes: []scope.Name{scope.TasksRead},
 	})

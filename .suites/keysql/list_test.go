@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // A thousand keys, read in pages while somebody goes on creating new ones.
@@ -33,7 +34,7 @@ func TestListWhileInserting(t *testing.T) {
 		}()
 		seen := make(map[string]int)
 		var previous *keystore.Key
-		for page := (keystore.Page{Limit: 50}); ; {
+		for page := (issuing.Page{Limit: 50}); ; {
 			keys, err := store.List(t.Context(), "acme", page)
 			if err != nil {
 				t.Fatal(err)
@@ -82,7 +83,7 @@ func TestListSortsBytes(t *testing.T) {
 			}
 		}
 		var got []string
-		for page := (keystore.Page{Limit: 3}); len(got) < len(want); {
+		for page := (issuing.Page{Limit: 3}); len(got) < len(want); {
 			keys, err := store.List(t.Context(), "acme", page)
 			if err != nil || len(keys) == 0 {
 				t.Fatalf("List after %q returned %d keys and %v", got, len(keys), err)

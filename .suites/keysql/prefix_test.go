@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
@@ -40,7 +41,7 @@ func TestPrefix(t *testing.T) {
 		if got := lookup(t, plain, k); got.Name == "changed" {
 			t.Error("the key in the other store has changed")
 		}
-		page, err := other.List(t.Context(), "acme", keystore.Page{})
+		page, err := other.List(t.Context(), "acme", issuing.Page{})
 		if err != nil || len(page) != 1 {
 			t.Errorf("List: got %d keys, error %v, want one", len(page), err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -34,7 +35,7 @@ func TestCorruptColumns(t *testing.T) {
 			_, cachedErr := keystore.NewCached(store, keystore.CacheOptions{}).Lookup(t.Context(), k.Digest)
 			_, findErr := store.Find(t.Context(), k.Organization, k.ID)
 			_, issuedErr := store.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
-			_, listErr := store.List(t.Context(), k.Organization, keystore.Page{})
+			_, listErr := store.List(t.Context(), k.Organization, issuing.Page{})
 			for method, err := range map[string]error{
 				"Lookup": lookupErr, "Lookup of a Cached": cachedErr, "Find": findErr, "FindIssued": issuedErr,
 				"List": listErr,
@@ -96,7 +97,7 @@ func TestNotText(t *testing.T) {
 						keystore.ErrNotFound)
 				}
 			}
-			for _, page := range []keystore.Page{
+			for _, page := range []issuing.Page{
 				{After: &keystore.Key{CreatedAt: time.Now(), ID: bad}}, {Environment: keystore.Environment(bad)},
 				{Status: keystore.Status(bad)},
 			} {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/keystore/keystoretest"
 	"github.com/sallyport-go/sallyport/scope"
@@ -27,8 +28,8 @@ func TestSuite(t *testing.T) {
 		t.Parallel()
 		store := d.store(t)
 		keystoretest.Suite{
-			New: func(*testing.T) keystore.Manager { return store },
-			Unavailable: func(t *testing.T) keystore.Manager {
+			New: func(*testing.T) issuing.Manager { return store },
+			Unavailable: func(t *testing.T) issuing.Manager {
 				return d.wrap(d.away(t), keysql.Options{})
 			},
 		}.Run(t)
@@ -39,8 +40,8 @@ func TestSuiteOnOneConnection(t *testing.T) {
 	store := keysql.SQLite(sqliteMemory(t), keysql.Options{})
 	migrate(t, store)
 	keystoretest.Suite{
-		New: func(*testing.T) keystore.Manager { return store },
-		Unavailable: func(t *testing.T) keystore.Manager {
+		New: func(*testing.T) issuing.Manager { return store },
+		Unavailable: func(t *testing.T) issuing.Manager {
 			db := sqliteMemory(t)
 			db.Close()
 			return keysql.SQLite(db, keysql.Options{})
@@ -62,7 +63,7 @@ func TestRestart(t *testing.T) {
 	if err := store.Touch(t.Context(), uses(keys[:7], time.Now())); err != nil {
 		t.Fatal(err)
 	}
-	before, err := store.List(t.Context(), "acme", keystore.Page{})
+	before, err := store.List(t.Context(), "acme", issuing.Page{})
 	if err != nil || len(before) != len(keys) {
 		t.Fatalf("List returned %d keys and %v, want %d", len(before), err, len(keys))
 	}
@@ -72,7 +73,7 @@ func TestRestart(t *testing.T) {
 
 	store = d.store(t)
 	migrate(t, store)
-	after, err := store.List(t.Context(), "acme", keystore.Page{})
+	after, err := store.List(t.Context(), "acme", issuing.Page{})
 	if err != nil || !reflect.DeepEqual(after, before) {
 		t.Errorf("List after a restart returned %d keys and %v, not what it returned before", len(after), err)
 	}
@@ -208,7 +209,7 @@ func TestRowsThatBreakOff(t *testing.T) {
 			next != "" {
 			t.Errorf("Changes returned %d digests, %q and %v, want the error alone", len(changed), next, err)
 		}
-		if page, err := store.List(t.Context(), "acme", keystore.Page{}); !errors.Is(err, errBroken) || page != nil {
+		if page, err := store.List(t.Context(), "acme", issuing.Page{}); !errors.Is(err, errBroken) || page != nil {
 			t.Errorf("List returned %d keys and %v, want the error alone", len(page), err)
 		}
 	})
@@ -264,7 +265,7 @@ func calls(s *keysql.Store, k *keystore.Key) map[string]func(context.Context) er
 		},
 		"List": func(ctx context.Context) error {
 			_,
-				err := s.List(ctx, k.Organization, keystore.Page{})
+				err := s.List(ctx, k.Organization, issuing.Page{})
 			return err
 		},
 		"Insert":  func(ctx context.Context) error { return s.Insert(ctx, newKey(k.Organization)) },
@@ -277,8 +278,8 @@ func calls(s *keysql.Store, k *keystore.Key) map[string]func(context.Context) er
 
 // isAnswer reports whether err says something about a key.
 func isAnswer(err error) bool {
-	return errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrExists) ||
-		errors.Is(err, keystore.ErrConflict)
+	return errors.Is(err, keystore.ErrNotFound) || errors.Is(err, issuing.ErrExists) ||
+		errors.Is(err, issuing.ErrConflict)
 }
 
 func TestAway(t *testing.T) {
@@ -405,9 +406,9 @@ func testBackendsKilled(t *testing.T, d database, end func(admin *sql.DB)) {
 func used(t testing.TB, s *keysql.Store) (tokens []string) {
 	t.Helper()
 	ctx := t.Context()
-	issuer := keystore.NewIssuer(s, keystore.IssuerOptions{})
+	issuer := issuing.New(s, issuing.Options{})
 	for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
-		secret, k, err := issuer.Issue(ctx, keystore.Grant{
+		secret, k, err := issuer.Issue(ctx, issuing.Grant{
 			Organization: "acme", Name: "Nightly import", Environment: environment,
 			Scopes: []scope.Name{scope.TasksRead}, IssueToken: "nonce" + string(environment),
 		})

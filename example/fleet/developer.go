@@ -11,8 +11,8 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -43,7 +43,7 @@ type developer struct {
 
 // newDeveloper returns the console of the issuer's keys, for the paths under
 // developerPath.
-func newDeveloper(issuer *keystore.Issuer, baseURL string, logger *slog.Logger) http.Handler {
+func newDeveloper(issuer *issuing.Issuer, baseURL string, logger *slog.Logger) http.Handler {
 	d := &developer{sessions: make(map[string]person)}
 	names := map[string]string{starter: "the example"}
 	for _, p := range people {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -43,7 +44,7 @@ type demoKeys struct {
 	Other   string `json:"other"`   // all scopes, in a second organization
 }
 
-func issueKeys(ctx context.Context, issuer *keystore.Issuer) (demoKeys, error) {
+func issueKeys(ctx context.Context, issuer *issuing.Issuer) (demoKeys, error) {
 	var all []scope.Name
 	for _, d := range scope.Contract().Definitions() {
 		all = append(all, d.Name)
@@ -61,7 +62,7 @@ func issueKeys(ctx context.Context, issuer *keystore.Issuer) (demoKeys, error) {
 		{&keys.Worker, "worker", harbour, keystore.Production, scope.ExternalWorker()},
 		{&keys.Other, "other", lantern, keystore.Production, all},
 	} {
-		secret, _, err := issuer.By(starter, "").Issue(ctx, keystore.Grant{Organization: k.organization, Name: k.name,
+		secret, _, err := issuer.By(starter, "").Issue(ctx, issuing.Grant{Organization: k.organization, Name: k.name,
 			Environment: k.environment, Scopes: k.scopes})
 		if err != nil {
 			return demoKeys{}, fmt.Errorf("issue the key %q: %w", k.name, err)

@@ -11,12 +11,13 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 func TestIssuedKeys(t *testing.T) {
-	store := keystore.NewMemory()
-	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Service: keystore.Service{Prefix: "ship"}})
+	store := issuing.NewMemory()
+	issuer := issuing.New(store, issuing.Options{Service: keystore.Service{Prefix: "ship"}})
 	var last demoKeys
 	for range 2 { // a second start in the same store issues five more
 		keys, err := issueKeys(t.Context(), issuer)

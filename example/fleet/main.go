@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
@@ -86,9 +87,9 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 		running.Go(func() { _ = f(upkeep) }) // cached.Run ends at once where no other server can change the keys
 	}
 
-	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{Audit: keystore.LogAudit(logger)})
+	issuer := issuing.New(cached, issuing.Options{Audit: issuing.LogAudit(logger)})
 	// They are printed: the log has what people do afterwards.
-	keys, err := issueKeys(ctx, keystore.NewIssuer(cached, keystore.IssuerOptions{}))
+	keys, err := issueKeys(ctx, issuing.New(cached, issuing.Options{}))
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
@@ -45,7 +46,7 @@ type stores struct {
 // memoryStores forget everything when the process ends.
 func memoryStores() stores {
 	return stores{
-		keys:    keystore.NewMemory(),
+		keys:    issuing.NewMemory(),
 		replies: idem.NewMemory(idem.MemoryOptions{}),
 		limits:  ratelimit.NewMemory(),
 		tasks:   &memoryTasks{},

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
-	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
@@ -25,7 +25,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	keys := keystore.NewMemory() // and for a fleet, keysql
+	keys := issuing.NewMemory() // and for a fleet, keysql
 	replies := idem.NewRunner(store, idem.Options{})
 	_ = middleware.NewAPI(keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies}})
 }

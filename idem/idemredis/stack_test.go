@@ -17,6 +17,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -34,8 +35,8 @@ type stack struct {
 }
 
 func newStack(client redis.UniversalClient, o idem.Options, create http.HandlerFunc) (*stack, error) {
-	keys := keystore.NewMemory()
-	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(context.Background(), keystore.Grant{
+	keys := issuing.NewMemory()
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(context.Background(), issuing.Grant{
 		Organization: "org_1", Environment: keystore.Production, Name: "test",
 		Scopes: []scope.Name{scope.AccountRead, scope.TasksWrite},
 	})

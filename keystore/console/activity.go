@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 // An activity is how a key is used, as its page shows it.
 type activity struct {
-	*keystore.Usage
+	*issuing.Usage
 	Observed bool // the store keeps more than when the key was last used
 	Requests int64
 	Most     int64 // requests on one day
@@ -32,7 +33,7 @@ const chartDays, chartStep, chartHeight = 30, 20, 100 // a step is from one bar 
 func (x *exchange) activity(k *keystore.Key) (a activity, err error) {
 	a.Usage, err = x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
 	if errors.Is(err, errors.ErrUnsupported) {
-		a.Usage, err = &keystore.Usage{LastUsedAt: k.LastUsedAt}, nil
+		a.Usage, err = &issuing.Usage{LastUsedAt: k.LastUsedAt}, nil
 	}
 	if err != nil || a.ObservedSince.IsZero() {
 		return a, err
@@ -59,17 +60,17 @@ func (x *exchange) activity(k *keystore.Key) (a activity, err error) {
 // A watched key was replaced by another one.
 type watched struct {
 	Old, New view
-	Use      *keystore.Usage // of Old
-	Works    bool            // Old does
-	Since    bool            // Old was used after New was made
-	Apart    int             // see daysApart
+	Use      *issuing.Usage // of Old
+	Works    bool           // Old does
+	Since    bool           // Old was used after New was made
+	Apart    int            // see daysApart
 }
 
 // watch returns k with its successor, or the key that k replaces with k, or nil
 // if there is neither.
 func (x *exchange) watch(k *keystore.Key) (*watched, error) {
 	old := k
-	next, err := x.read(keystore.Page{RotatedFrom: k.ID}, 1)
+	next, err := x.read(issuing.Page{RotatedFrom: k.ID}, 1)
 	if len(next) == 1 && next[0].RotatedFrom == k.ID {
 		k = next[0]
 	} else if err == nil && k.RotatedFrom != "" {
@@ -105,7 +106,7 @@ func (w *watched) Quiet() bool {
 // daysApart returns how many days it took at most from one day of use to the
 // next, or zero if the days that are kept do not tell: there are fewer than two,
 // or there was no use for longer before the first of them.
-func daysApart(use *keystore.Usage) (most int) {
+func daysApart(use *issuing.Usage) (most int) {
 	next := use.LastUsedAt.UTC().Truncate(day)
 	for _, d := range use.Days {
 		most = max(most, int(next.Sub(d.Date)/day))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 func TestChart(t *testing.T) {
@@ -51,9 +52,9 @@ func TestChart(t *testing.T) {
 }
 
 // A store that does not know how to find a successor names another key.
-type noSuccessors struct{ keystore.Manager }
+type noSuccessors struct{ issuing.Manager }
 
-func (s noSuccessors) List(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+func (s noSuccessors) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 	p.RotatedFrom = ""
 	return s.Manager.List(ctx, organization, p)
 }
@@ -188,7 +189,7 @@ func TestQuiet(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
 				if row.dateless {
-					b.serve(struct{ keystore.Manager }{b.store.Manager})
+					b.serve(struct{ issuing.Manager }{b.store.Manager})
 				}
 				_, old := b.add(t, "acme")
 				keys, begin := map[string]*keystore.Key{"old": old}, time.Now()

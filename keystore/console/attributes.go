@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // An Attribute is one of [keystore.Key.Attributes] that the pages know.
@@ -22,7 +23,7 @@ type Attribute struct {
 
 // check panics when an attribute cannot be stored, or a preset never be
 // offered.
-func (o Options) check(issuer *keystore.Issuer) {
+func (o Options) check(issuer *issuing.Issuer) {
 	for _, p := range o.Presets {
 		if p.Name == "" || len(p.Scopes) == 0 {
 			panic(fmt.Sprintf("console: Presets: %q has no name or no scopes", p.Name))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 func TestCreateWithAttributesAndNetworks(t *testing.T) {
@@ -38,7 +39,7 @@ func TestCreateWithAttributesAndNetworks(t *testing.T) {
 		t.Errorf("got %v and %v", k.Attributes, k.Networks)
 	}
 	if e := b.entries[0]; e.Act != "issue" || !slices.Contains(e.Changes,
-		keystore.Change{Field: "attributes", After: "project=x team=Oslo"}) {
+		issuing.Change{Field: "attributes", After: "project=x team=Oslo"}) {
 		t.Errorf("got the event %+v", e)
 	}
 	// A preset's button keeps them too.
@@ -68,7 +69,7 @@ func TestCreateWithoutTheOptionNetworks(t *testing.T) {
 // A value from before the choice was narrowed stays until it is changed.
 func TestValuesThatCannotBeChosenAnyMore(t *testing.T) {
 	b := newBench(t, restricted)
-	_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Attributes = map[string]string{"team": "Rome"} })
+	_, k := b.add(t, "acme", func(g *issuing.Grant) { g.Attributes = map[string]string{"team": "Rome"} })
 	path := "/" + k.ID + "/edit"
 	if text := b.get(path).text; !strings.Contains(text, `<option value="Rome" selected>`) ||
 		!strings.Contains(text, `<option value="Oslo">`) {
@@ -112,7 +113,7 @@ func TestNewPanicsOnAttributesThatCannotBeStored(t *testing.T) {
 func TestLegacyKeys(t *testing.T) {
 	b := newBench(t)
 	service := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}
-	b.issuer = keystore.NewIssuer(b.store, keystore.IssuerOptions{Service: service})
+	b.issuer = issuing.New(b.store, issuing.Options{Service: service})
 	b.handler = http.StripPrefix(mount, console.New(b.issuer, admin, console.Options{}))
 	old, err := b.issuer.Import(t.Context(), &keystore.Key{
 		Organization: "acme", Name: "Old one", Environment: keystore.Production,

@@ -13,7 +13,7 @@ const maxBody = 64 << 10 // bytes
 func (x *exchange) readForm() error {
 	if kind, _, _ := mime.ParseMediaType(x.r.Header.Get("Content-Type")); kind != "application/x-www-form-urlencoded" {
 		return &failure{status: http.StatusUnsupportedMediaType, title: "Not understood",
-			detail: "Send the form of a page. A program uses a keystore.Issuer."}
+			detail: "Send the form of a page. A program uses an issuing.Issuer."}
 	}
 	x.r.Body = http.MaxBytesReader(x.w, x.r.Body, maxBody)
 	err := x.r.ParseForm()

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -72,7 +73,7 @@ func (x *exchange) withIdleScopes(keys []*keystore.Key, last *keystore.Key) (
 // idleScopes returns the scopes of k that no request has needed for 100 days, if
 // some of its others were. They can be taken away, and nothing that the key did
 // in this time will be refused.
-func idleScopes(k *keystore.Key, use *keystore.Usage) (idle []scope.Name) {
+func idleScopes(k *keystore.Key, use *issuing.Usage) (idle []scope.Name) {
 	since := time.Now().Add(-idleAfter)
 	if use.ObservedSince.IsZero() || use.ObservedSince.After(since) {
 		return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -29,11 +30,11 @@ func (b *bench) use(t *testing.T, k *keystore.Key, scopes ...scope.Name) {
 func TestCare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		three := func(g *keystore.Grant) {
+		three := func(g *issuing.Grant) {
 			g.Scopes = []scope.Name{scope.AccountRead, scope.TasksRead, scope.TasksWrite}
 		}
-		add := func(name string, change ...func(*keystore.Grant)) *keystore.Key {
-			_, k := b.add(t, "acme", append(change, func(g *keystore.Grant) { g.Name = name })...)
+		add := func(name string, change ...func(*issuing.Grant)) *keystore.Key {
+			_, k := b.add(t, "acme", append(change, func(g *issuing.Grant) { g.Name = name })...)
 			time.Sleep(time.Second)
 			return k
 		}
@@ -51,8 +52,8 @@ func TestCare(t *testing.T) {
 		time.Sleep(97 * day)
 		b.use(t, young, scope.TasksRead)
 		b.use(t, wide, scope.TasksRead)
-		add("soon", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(15 * day) })
-		add("later", func(g *keystore.Grant) { g.ExpiresAt = time.Now().Add(17 * day) })
+		add("soon", func(g *issuing.Grant) { g.ExpiresAt = time.Now().Add(15 * day) })
+		add("later", func(g *issuing.Grant) { g.ExpiresAt = time.Now().Add(17 * day) })
 		time.Sleep(2 * day)
 		add("new")
 		list := b.get("/")
@@ -94,7 +95,7 @@ func TestCare(t *testing.T) {
 func TestAScopeThatIsUsedMeanwhileStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+		_, k := b.add(t, "acme", func(g *issuing.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 		b.use(t, k, scope.TasksRead)
 		time.Sleep(102 * day)
 		b.use(t, k, scope.TasksRead)
@@ -112,7 +113,7 @@ func TestAScopeThatIsUsedMeanwhileStays(t *testing.T) {
 func TestScopesAreUnusedAfter100Days(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+		_, k := b.add(t, "acme", func(g *issuing.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 		time.Sleep(23 * time.Hour)
 		b.use(t, k, scope.TasksRead, scope.TasksWrite)
 		time.Sleep(100*day + 30*time.Minute)
@@ -133,7 +134,7 @@ func TestScopesOfARareJobStay(t *testing.T) {
 	for _, days := range []time.Duration{31, 92} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t)
-			_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+			_, k := b.add(t, "acme", func(g *issuing.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 			for range 3 {
 				time.Sleep(2 * time.Hour)
 				b.use(t, k, scope.TasksWrite)
@@ -156,7 +157,7 @@ func TestCareCountsToAHundred(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		for i := range 101 {
-			b.add(t, "acme", func(g *keystore.Grant) {
+			b.add(t, "acme", func(g *issuing.Grant) {
 				g.Name, g.Scopes = fmt.Sprint(i), []scope.Name{scope.AccountRead, scope.TasksRead}
 			})
 		}
@@ -180,7 +181,7 @@ func TestCareCountsToAHundred(t *testing.T) {
 func TestStoresThatKeepLess(t *testing.T) {
 	b := newBench(t)
 	_, k := b.add(t, "acme")
-	b.serve(struct{ keystore.Manager }{b.store.Manager})
+	b.serve(struct{ issuing.Manager }{b.store.Manager})
 	list, page := plain(b.get("/")), plain(b.get("/"+k.ID))
 	if !strings.Contains(list, "Never used, over a day old 0") || strings.Contains(list, "Scopes unused 0") {
 		t.Errorf("the list: %s", list)
@@ -192,10 +193,10 @@ func TestStoresThatKeepLess(t *testing.T) {
 	wantText(t, "usage that cannot be read", b.get("/"+k.ID), 503, "Not available at the moment")
 }
 
-type brokenUsage struct{ keystore.Manager }
+type brokenUsage struct{ issuing.Manager }
 
 func (brokenUsage) Touch(context.Context, []keystore.Use) error { return nil }
 
-func (brokenUsage) Usage(context.Context, string, string) (*keystore.Usage, error) {
+func (brokenUsage) Usage(context.Context, string, string) (*issuing.Usage, error) {
 	return nil, errors.New("no route")
 }

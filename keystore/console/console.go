@@ -10,11 +10,12 @@ import (
 	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 type console struct {
-	issuer   *keystore.Issuer
+	issuer   *issuing.Issuer
 	registry *scope.Registry
 	admin    func(*http.Request) (Actor, error)
 	options  Options
@@ -32,7 +33,7 @@ type console struct {
 // send along from other sites, such as a cookie with SameSite=Lax or Strict.
 //
 // New panics when issuer or admin is nil, or an option makes no sense.
-func New(issuer *keystore.Issuer, admin func(*http.Request) (Actor, error), o Options) http.Handler {
+func New(issuer *issuing.Issuer, admin func(*http.Request) (Actor, error), o Options) http.Handler {
 	if issuer == nil || admin == nil {
 		panic("console: New needs an issuer and an admin function")
 	}
@@ -56,7 +57,7 @@ type exchange struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	actor Actor
-	by    *keystore.Issuer  // acts as the actor
+	by    *issuing.Issuer   // acts as the actor
 	root  string            // the console's root, relative to the request
 	names map[string]string // of people, by id
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -234,7 +235,7 @@ func TestFrameAncestors(t *testing.T) {
 }
 
 func TestNewPanicsWithoutWhatItNeeds(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 	for name, f := range map[string]func(){
 		"issuer": func() { console.New(nil, admin, console.Options{}) },
 		"admin":  func() { console.New(issuer, nil, console.Options{}) },
@@ -252,7 +253,7 @@ func TestNewPanicsWithoutWhatItNeeds(t *testing.T) {
 
 // All links of a page lead to the console, wherever it is mounted.
 func TestAnyMount(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 	c := console.New(issuer, func(*http.Request) (console.Actor, error) {
 		return console.Actor{ID: "a", Organization: "o"}, nil
 	}, console.Options{})
@@ -303,7 +304,7 @@ func TestEveryOption(t *testing.T) {
 	seen := func(set func(*console.Options)) (text string) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, set)
-			b.addBy(t, "bea", "acme", func(g *keystore.Grant) { g.Attributes = map[string]string{"plan": "free"} })
+			b.addBy(t, "bea", "acme", func(g *issuing.Grant) { g.Attributes = map[string]string{"plan": "free"} })
 			show := func(r reply) { text += fmt.Sprintln(r.Status, r.Header, r.text) }
 			form := b.form(t)
 			show(b.get("/new"))

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // create makes a key from the form of createForm. A preset's button, which
@@ -29,7 +30,7 @@ func (x *exchange) create() error {
 	g.IssueToken = f.IssueToken
 	secret, k, err := x.issue(g, problems)
 	switch {
-	case errors.Is(err, keystore.ErrExists) && k != nil:
+	case errors.Is(err, issuing.ErrExists) && k != nil:
 		x.showReplay(k)
 		return nil
 	case err != nil:
@@ -40,8 +41,8 @@ func (x *exchange) create() error {
 }
 
 // issue makes the key of a grant; problems are those found before. A repeat
-// returns the key of the first time and [keystore.ErrExists].
-func (x *exchange) issue(g keystore.Grant, problems []keystore.FieldError) (keystore.Secret, *keystore.Key, error) {
+// returns the key of the first time and [issuing.ErrExists].
+func (x *exchange) issue(g issuing.Grant, problems []keystore.FieldError) (keystore.Secret, *keystore.Key, error) {
 	if g.Name == "" {
 		problems = append(problems, keystore.FieldError{Field: "name",
 			Message: "Give the key a name, so that others know what it is for."})

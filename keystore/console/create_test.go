@@ -14,6 +14,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -306,7 +307,7 @@ func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
 // reached does not hide that it was made.
 func TestPolicy(t *testing.T) {
 	b := newBench(t)
-	b.mount(keystore.Policy{MaxKeys: 1, MaxLife: 40 * 24 * time.Hour})
+	b.mount(issuing.Policy{MaxKeys: 1, MaxLife: 40 * 24 * time.Hour})
 	f := b.form(t)
 	wantText(t, "without an expiry", b.post("/new", f), 422, "The key must expire within 40 days.")
 	f.Set("expiry", "30")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -56,8 +57,8 @@ const (
 )
 
 // grant returns what the form asks for, and what is wrong with its expiry.
-func (f createForm) grant(a Actor) (keystore.Grant, []keystore.FieldError) {
-	g := keystore.Grant{Organization: a.Organization, Name: f.Name, Environment: f.Environment,
+func (f createForm) grant(a Actor) (issuing.Grant, []keystore.FieldError) {
+	g := issuing.Grant{Organization: a.Organization, Name: f.Name, Environment: f.Environment,
 		Scopes: f.Scopes}
 	problem := ""
 	switch days, err := strconv.Atoi(f.Expiry); {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -41,7 +42,7 @@ func TestPresetsThatTheFormCannotPick(t *testing.T) {
 		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{
+			issuer := issuing.New(issuing.NewMemory(), issuing.Options{
 				Service: keystore.Service{
 					Scopes: scope.New(scope.Definition{Name: "books:read"}, scope.Definition{Name: "films:read"},
 						scope.Definition{Name: "music:read"}),
@@ -112,7 +113,7 @@ func TestPresetKeepsWhatWasTyped(t *testing.T) {
 	noForm := b.do("ada", "POST", "/new", "{}", "Accept", "text/html", "Sec-Fetch-Site", "same-origin")
 	wantText(t, "a body that is no form", noForm, 415, "Not understood")
 	wantText(t, "JSON", b.do("ada", "POST", "/new", "{}", "Content-Type", "application/json"), 415,
-		"A program uses a keystore.Issuer.")
+		"A program uses an issuing.Issuer.")
 }
 
 var checkedScopes = regexp.MustCompile(`name="(?:scopes|access\.[^"]*)" value="([^"]+)" checked`)
@@ -135,7 +136,7 @@ func TestAccess(t *testing.T) {
 		scope.Definition{Name: "music:write"}, scope.Definition{Name: "admin"},
 		scope.Definition{Name: "plays:read"}, scope.Definition{Name: "plays:write"},
 	)
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{Scopes: registry}})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{Service: keystore.Service{Scopes: registry}})
 	b := &bench{issuer: issuer, handler: http.StripPrefix(mount, console.New(issuer, admin, console.Options{
 		Assignable: func(_ console.Actor, e keystore.Environment) (names []scope.Name) {
 			for _, d := range registry.Definitions() {
@@ -185,7 +186,7 @@ func TestAccess(t *testing.T) {
 	if got := b.post("/new", form); got.StatusCode != 201 {
 		t.Fatalf("got %s\n%s", got.Status, plain(got))
 	}
-	keys, err := issuer.Keys(t.Context(), "acme", keystore.Page{})
+	keys, err := issuer.Keys(t.Context(), "acme", issuing.Page{})
 	if want := "[books:read books:write admin plays:write]"; err != nil || fmt.Sprint(keys[0].Scopes) != want {
 		t.Errorf("got %v, %v, want %s", keys, err, want)
 	}

@@ -22,5 +22,5 @@
 //     every page of: pages of the same origin can do what the administrator
 //     can.
 //
-// A program that makes keys calls a [keystore.Issuer].
+// A program that makes keys calls an [issuing.Issuer].
 package console

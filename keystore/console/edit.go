@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -95,7 +96,7 @@ func (x *exchange) edit(k *keystore.Key) error {
 	}
 	f := x.readEditForm(x.r.PostForm)
 	if f.Version != "" && f.Version != strconv.FormatInt(k.Version, 10) {
-		return keystore.ErrConflict
+		return issuing.ErrConflict
 	}
 	changed, err := x.change(k, f)
 	if err != nil {

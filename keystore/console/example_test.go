@@ -8,12 +8,13 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 func ExampleNew() {
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 
 	// The dashboard's own sessions decide who is asking.
 	admin := func(r *http.Request) (console.Actor, error) {
@@ -46,7 +47,7 @@ func ExampleNew() {
 
 // A console with the look of its dashboard, and lines that a new key can call.
 func ExampleTheme() {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 	admin := func(*http.Request) (console.Actor, error) {
 		return console.Actor{ID: "user_ada", Organization: "org_1", Name: "Ada"}, nil
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -30,18 +31,18 @@ const mount = "/dash/developer"
 type bench struct {
 	keys    *keystore.Cached
 	store   *failing
-	issuer  *keystore.Issuer
+	issuer  *issuing.Issuer
 	handler http.Handler
 	log     *bytes.Buffer
 	mu      sync.Mutex
-	entries []keystore.AuditEntry // of what the console did
+	entries []issuing.AuditEntry // of what the console did
 	options console.Options
 }
 
 // failing is a Manager in which chosen methods fail.
 type failing struct {
-	keystore.Manager
-	keystore.UsageReader
+	issuing.Manager
+	issuing.UsageReader
 	insert, update, list func() error
 }
 
@@ -63,7 +64,7 @@ func (f *failing) Update(ctx context.Context, k *keystore.Key) error {
 	return f.Manager.Update(ctx, k)
 }
 
-func (f *failing) List(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+func (f *failing) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 	if f.list != nil {
 		if err := f.list(); err != nil {
 			return nil, err
@@ -76,10 +77,10 @@ func (f *failing) List(ctx context.Context, organization string, p keystore.Page
 // ada and bea in acme, oda in other, mem who is no administrator.
 func newBench(t *testing.T, change ...func(*console.Options)) *bench {
 	t.Helper()
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	b := &bench{store: &failing{Manager: memory, UsageReader: memory}, log: new(bytes.Buffer)}
 	b.keys = keystore.NewCached(b.store, keystore.CacheOptions{Timeout: 30 * time.Second})
-	b.issuer = keystore.NewIssuer(b.keys, keystore.IssuerOptions{})
+	b.issuer = issuing.New(b.keys, issuing.Options{})
 	o := console.Options{
 		Logger: slog.New(slog.NewTextHandler(b.log, nil)),
 		SignIn: "/sign-in",
@@ -88,14 +89,14 @@ func newBench(t *testing.T, change ...func(*console.Options)) *bench {
 		c(&o)
 	}
 	b.options = o
-	b.mount(keystore.Policy{})
+	b.mount(issuing.Policy{})
 	return b
 }
 
 // mount gives the console an Issuer with a policy.
-func (b *bench) mount(p keystore.Policy) {
-	audited := keystore.NewIssuer(b.keys, keystore.IssuerOptions{Policy: p,
-		Audit: func(_ context.Context, e keystore.AuditEntry) {
+func (b *bench) mount(p issuing.Policy) {
+	audited := issuing.New(b.keys, issuing.Options{Policy: p,
+		Audit: func(_ context.Context, e issuing.AuditEntry) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.entries = append(b.entries, e)
@@ -104,8 +105,8 @@ func (b *bench) mount(p keystore.Policy) {
 }
 
 // serve mounts the console in front of another store.
-func (b *bench) serve(m keystore.Manager) {
-	b.handler = http.StripPrefix(mount, console.New(keystore.NewIssuer(m, keystore.IssuerOptions{}), admin, b.options))
+func (b *bench) serve(m issuing.Manager) {
+	b.handler = http.StripPrefix(mount, console.New(issuing.New(m, issuing.Options{}), admin, b.options))
 }
 
 // acts returns what the console did, such as "revoke key_1 by ada: other".
@@ -214,7 +215,7 @@ func secretOf(t *testing.T, r reply) string {
 // all lists every key of an organization, the newest first.
 func (b *bench) all(t *testing.T, organization string) []*keystore.Key {
 	t.Helper()
-	keys, err := b.store.Manager.List(t.Context(), organization, keystore.Page{Limit: 200})
+	keys, err := b.store.Manager.List(t.Context(), organization, issuing.Page{Limit: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,16 +223,16 @@ func (b *bench) all(t *testing.T, organization string) []*keystore.Key {
 }
 
 // add issues a key beside the console.
-func (b *bench) add(t *testing.T, organization string, change ...func(*keystore.Grant)) (string, *keystore.Key) {
+func (b *bench) add(t *testing.T, organization string, change ...func(*issuing.Grant)) (string, *keystore.Key) {
 	t.Helper()
 	return b.addBy(t, "ada", organization, change...)
 }
 
 func (b *bench) addBy(
-	t *testing.T, actor, organization string, change ...func(*keystore.Grant),
+	t *testing.T, actor, organization string, change ...func(*issuing.Grant),
 ) (string, *keystore.Key) {
 	t.Helper()
-	g := keystore.Grant{Organization: organization, Name: "Old one", Environment: keystore.Production,
+	g := issuing.Grant{Organization: organization, Name: "Old one", Environment: keystore.Production,
 		Scopes: []scope.Name{scope.TasksRead}}
 	for _, c := range change {
 		c(&g)
@@ -293,7 +294,7 @@ func suspend(k *keystore.Key) { k.Suspended = true }
 
 // edit changes a key as it is now.
 func edit(
-	t testing.TB, i *keystore.Issuer, organization, id string, change func(*keystore.Key),
+	t testing.TB, i *issuing.Issuer, organization, id string, change func(*keystore.Key),
 ) (*keystore.Key, error) {
 	t.Helper()
 	k, err := i.Key(t.Context(), organization, id)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // A failure is a refusal as the console answers it.
@@ -43,9 +44,9 @@ func authError(err error) *failure {
 var refusals = map[error]failure{
 	keystore.ErrNotFound: {status: http.StatusNotFound, title: "Nothing here",
 		detail: "There is no such page, and no such key in your organization."},
-	keystore.ErrRotated: {status: http.StatusConflict, title: "This key was rotated before", detail: "A key is " +
+	issuing.ErrRotated: {status: http.StatusConflict, title: "This key was rotated before", detail: "A key is " +
 		"replaced once, and this one has a successor already. If the secret of that one is lost, create a new key."},
-	keystore.ErrConflict: {status: http.StatusConflict, title: "Somebody else has changed this key",
+	issuing.ErrConflict: {status: http.StatusConflict, title: "Somebody else has changed this key",
 		detail: "Your changes were not saved. Look at the key as it is now, and edit it again."},
 	keystore.ErrRevoked: {status: http.StatusConflict, title: "This key is revoked",
 		detail: "A revoked key cannot be changed or rotated. Create a new one instead."},

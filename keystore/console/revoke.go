@@ -7,14 +7,15 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 type reasonChoice struct{ Value, Name string }
 
 var reasons = []reasonChoice{
-	{keystore.ReasonOther, "No longer needed, or another reason"},
-	{keystore.ReasonLeaked, "It has leaked, or may have"},
-	{keystore.ReasonLeft, "The person who used it has left"},
+	{issuing.ReasonOther, "No longer needed, or another reason"},
+	{issuing.ReasonLeaked, "It has leaked, or may have"},
+	{issuing.ReasonLeft, "The person who used it has left"},
 }
 
 // revokeForm asks before a key is ended for good.
@@ -40,10 +41,10 @@ func (x *exchange) reason() string {
 			return c.Value
 		}
 	}
-	if note := strings.TrimSpace(x.r.PostForm.Get("note")); note != keystore.ReasonRotated {
+	if note := strings.TrimSpace(x.r.PostForm.Get("note")); note != issuing.ReasonRotated {
 		return note
 	}
-	return keystore.ReasonOther // only a rotation says that it was one
+	return issuing.ReasonOther // only a rotation says that it was one
 }
 
 // toKey redirects to the page of a key, which says what was done.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 type overlapChoice struct {
@@ -77,7 +78,7 @@ func (x *exchange) replace(k *keystore.Key, overlap time.Duration, token string)
 	switch {
 	case next == nil:
 		return err
-	case errors.Is(err, keystore.ErrExists):
+	case errors.Is(err, issuing.ErrExists):
 		if next.RotatedFrom != k.ID {
 			return &failure{status: http.StatusUnprocessableEntity, title: "Sent before",
 				detail: "This form has been used for something else. Nothing was changed."}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -64,7 +65,7 @@ func TestSamples(t *testing.T) {
 	}
 
 	// A variable cannot begin with a digit.
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{Prefix: "3d"}})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{Service: keystore.Service{Prefix: "3d"}})
 	b = &bench{issuer: issuer, handler: http.StripPrefix(mount, console.New(issuer, admin, console.Options{}))}
 	wantText(t, "a prefix with a digit", b.post("/new", b.form(t)), 201, "D_API_KEY=3d_live_")
 

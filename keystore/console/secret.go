@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // An oldKey is what a rotation did to the key it replaced.
@@ -26,7 +27,7 @@ func (x *exchange) showSecret(secret keystore.Secret, k *keystore.Key, old *oldK
 		view
 		Secret, Variable string
 		Requests         []request
-		Use              *keystore.Usage
+		Use              *issuing.Usage
 		Old              *oldKey
 	}{x.view(k), secret.Reveal(), x.variable(), x.requests(k), use, old})
 }
@@ -41,7 +42,7 @@ func (x *exchange) used(k *keystore.Key) error {
 	if err == nil {
 		x.render(http.StatusOK, "used.html", "First use", struct {
 			view
-			Use *keystore.Usage
+			Use *issuing.Usage
 		}{x.view(k), use})
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // The page of a secret waits for its first use, and says when that has come.
@@ -38,7 +39,7 @@ func TestFirstUse(t *testing.T) {
 // A store that keeps no uses is not waited for.
 func TestFirstUseOfAStoreThatKeepsNone(t *testing.T) {
 	b := newBench(t)
-	b.issuer = keystore.NewIssuer(struct{ keystore.Manager }{b.store}, keystore.IssuerOptions{})
+	b.issuer = issuing.New(struct{ issuing.Manager }{b.store}, issuing.Options{})
 	b.handler = http.StripPrefix(mount, console.New(b.issuer, admin, console.Options{}))
 	got := b.post("/new", b.form(t))
 	secretOf(t, got)

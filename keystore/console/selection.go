@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // A selection says which keys a list shows, as its query does.
@@ -25,7 +26,7 @@ type show struct {
 	Count       string // with Care: "0", "7", "99+"
 	statuses    []keystore.Status
 
-	page func(now time.Time) keystore.Page // nil: all
+	page func(now time.Time) issuing.Page // nil: all
 
 	// among returns those of the keys that are shown, and in place of last the
 	// last that it has looked at, if there are others. Nil: all keys.
@@ -46,11 +47,11 @@ var shows = []show{
 	{Value: "expired", Name: "Expired keys", statuses: []keystore.Status{keystore.Expired}},
 	{Value: "revoked", Name: "Revoked keys", statuses: []keystore.Status{keystore.Revoked}},
 	{Value: "expiring", Name: "Expiring within 14 days", Care: true, statuses: active,
-		page: func(now time.Time) keystore.Page { return keystore.Page{ExpiresBefore: now.Add(14 * day)} }},
+		page: func(now time.Time) issuing.Page { return issuing.Page{ExpiresBefore: now.Add(14 * day)} }},
 	{Value: "unused", Name: "Unused for 90 days", Care: true, statuses: active,
-		page: func(now time.Time) keystore.Page { return keystore.Page{UnusedSince: now.Add(-90 * day)} }},
+		page: func(now time.Time) issuing.Page { return issuing.Page{UnusedSince: now.Add(-90 * day)} }},
 	{Value: "never", Name: "Never used, over a day old", Care: true, statuses: active,
-		page: func(now time.Time) keystore.Page { return keystore.Page{UnusedSince: now.Add(-day), NeverUsed: true} }},
+		page: func(now time.Time) issuing.Page { return issuing.Page{UnusedSince: now.Add(-day), NeverUsed: true} }},
 	{Value: "scopes", Name: "Scopes unused", Care: true, statuses: active, among: (*exchange).withIdleScopes},
 }
 

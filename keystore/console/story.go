@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // An event is an act of the audit as a page tells it.
@@ -32,7 +33,7 @@ func (x *exchange) story(k *keystore.Key) (events []event, err error) {
 			}
 		}
 		switch {
-		case e.Act == "revoke" && e.Reason == keystore.ReasonRotated:
+		case e.Act == "revoke" && e.Reason == issuing.ReasonRotated:
 			told.What, told.Reason = "Rotated", ""
 		case e.Act == "rename", e.Act == "edit":
 			for _, c := range e.Changes {
@@ -51,7 +52,7 @@ var actNames = map[string]string{
 
 // detail says what an edit changed. The values of attributes are not said:
 // there can be some that the pages do not know.
-func detail(c keystore.Change) string {
+func detail(c issuing.Change) string {
 	switch c.Field {
 	case "name":
 		return "Name: “" + c.Before + "” → “" + c.After + "”"

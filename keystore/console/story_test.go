@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -19,8 +19,8 @@ func TestStory(t *testing.T) {
 			o.PersonName = func(_ context.Context, _, id string) string { return map[string]string{"bea": "Bea Cole"}[id] }
 		})
 		b.serve(b.store.Manager) // which keeps an audit
-		b.issuer = keystore.NewIssuer(b.store.Manager, keystore.IssuerOptions{})
-		_, k := b.addBy(t, "bea", "acme", limited, func(g *keystore.Grant) {
+		b.issuer = issuing.New(b.store.Manager, issuing.Options{})
+		_, k := b.addBy(t, "bea", "acme", limited, func(g *issuing.Grant) {
 			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite, scope.AccountRead}
 		})
 		post := func(act string, form url.Values) {
@@ -62,7 +62,7 @@ func TestStory(t *testing.T) {
 func TestLongStory(t *testing.T) {
 	b := newBench(t)
 	b.serve(b.store.Manager)
-	b.issuer = keystore.NewIssuer(b.store.Manager, keystore.IssuerOptions{})
+	b.issuer = issuing.New(b.store.Manager, issuing.Options{})
 	_, k := b.add(t, "acme")
 	for range 50 {
 		for _, act := range []string{"suspend", "resume"} {
@@ -79,10 +79,10 @@ func TestLongStory(t *testing.T) {
 // An administrator cannot make a revocation look like a rotation.
 func TestARevocationIsNoRotation(t *testing.T) {
 	b := newBench(t)
-	m := keystore.NewMemory()
+	m := issuing.NewMemory()
 	b.serve(m)
 	secretOf(t, b.post("/new", b.form(t)))
-	keys, err := m.List(t.Context(), "acme", keystore.Page{})
+	keys, err := m.List(t.Context(), "acme", issuing.Page{})
 	if err != nil {
 		t.Fatal(err)
 	}

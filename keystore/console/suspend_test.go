@@ -8,6 +8,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -43,7 +44,7 @@ func TestActsThatAreRefused(t *testing.T) {
 	b := newBench(t, func(o *console.Options) {
 		o.Assignable = func(console.Actor, keystore.Environment) []scope.Name { return []scope.Name{scope.TasksRead} }
 	})
-	_, k := b.add(t, "acme", func(g *keystore.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+	_, k := b.add(t, "acme", func(g *issuing.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 	path := "/" + k.ID
 	wantText(t, "narrow", b.post(path+"/narrow", url.Values{"without": {"tasks:write"}}), 403, "Not yours to edit")
 	wantText(t, "suspend", b.post(path+"/suspend", nil), 303)
@@ -52,7 +53,7 @@ func TestActsThatAreRefused(t *testing.T) {
 		t.Error("the page offers to resume the key")
 	}
 	b.options.Assignable = nil
-	b.mount(keystore.Policy{})
+	b.mount(issuing.Policy{})
 	wantText(t, "all scopes", b.post(path+"/narrow", url.Values{"without": {"tasks:write", "tasks:read"}}), 409,
 		"This scope is in use", "A request has needed tasks:read, or the store cannot tell. Nothing was changed.")
 	for _, act := range []string{"narrow", "resume"} {

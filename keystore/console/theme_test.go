@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 const pixel = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
@@ -104,7 +104,7 @@ func TestThemeMistakes(t *testing.T) {
 // With a Path all links begin with it, whichever part of it a proxy takes off
 // and whether or not the address ends in a slash.
 func TestPath(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 	c := console.New(issuer, func(*http.Request) (console.Actor, error) {
 		return console.Actor{ID: "a", Organization: "o"}, nil
 	}, console.Options{Path: "/settings/keys"})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 const (
@@ -71,7 +72,7 @@ func (w window) paging(s selection) paging {
 // newest first; last is the last of these if there are others.
 func (x *exchange) find(s selection, after *keystore.Key, limit int) (keys []*keystore.Key, last *keystore.Key,
 	err error) {
-	show, p := s.Show(), keystore.Page{}
+	show, p := s.Show(), issuing.Page{}
 	if show.page != nil {
 		p = show.page(time.Now())
 	}
@@ -99,7 +100,7 @@ func (x *exchange) find(s selection, after *keystore.Key, limit int) (keys []*ke
 
 // read returns the keys that a page selects, of which there can be more than
 // one call returns: limit of them, and one more if there is one.
-func (x *exchange) read(p keystore.Page, limit int) (all []*keystore.Key, err error) {
+func (x *exchange) read(p issuing.Page, limit int) (all []*keystore.Key, err error) {
 	for len(all) <= limit {
 		p.Limit = limit + 1 - len(all)
 		keys, err := x.issuer.Keys(x.r.Context(), x.actor.Organization, p)

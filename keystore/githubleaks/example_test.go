@@ -14,12 +14,13 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/githubleaks"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // The program fetches GitHub's public keys, at most twelve times an hour.
 func Example() {
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	github := &publicKeys{url: "https://api.github.com/meta/public_keys/secret_scanning"}
 
 	mux := http.NewServeMux() // the API is another handler of it

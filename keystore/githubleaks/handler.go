@@ -39,6 +39,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 const (
@@ -76,14 +77,14 @@ type Leak struct {
 }
 
 type handler struct {
-	issuer  *keystore.Issuer
+	issuer  *issuing.Issuer
 	keys    PublicKeys
 	options Options
 }
 
 // New returns the handler for the URL that GitHub posts to. It panics when the
 // issuer or keys is nil, or WarnOnly is set without Found.
-func New(issuer *keystore.Issuer, keys PublicKeys, o Options) http.Handler {
+func New(issuer *issuing.Issuer, keys PublicKeys, o Options) http.Handler {
 	if issuer == nil || keys == nil {
 		panic("githubleaks: New needs an Issuer and the public keys")
 	}
@@ -188,7 +189,7 @@ func (h *handler) judge(ctx context.Context, m match) (verdict, error) {
 	}
 	id := k.ID
 	if !h.options.WarnOnly {
-		if k, err = h.issuer.By("GitHub", keystore.ReasonLeaked).Revoke(ctx, k.Organization, id); err != nil {
+		if k, err = h.issuer.By("GitHub", issuing.ReasonLeaked).Revoke(ctx, k.Organization, id); err != nil {
 			return verdict{}, fmt.Errorf("key %s: %w", id, err)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/githubleaks"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -30,22 +31,22 @@ import (
 type fixture struct {
 	t       *testing.T
 	store   *store
-	issuer  *keystore.Issuer
+	issuer  *issuing.Issuer
 	private *ecdsa.PrivateKey
 	log     bytes.Buffer
 }
 
 // A store fails for the keys in broken.
 type store struct {
-	*keystore.Memory
+	issuing.Store
 	broken []string // ids
 }
 
-func (s *store) UpdateAudited(ctx context.Context, k *keystore.Key, e keystore.AuditEntry) error {
+func (s *store) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	if slices.Contains(s.broken, k.ID) {
 		return errors.New("the disk is full")
 	}
-	return s.Memory.UpdateAudited(ctx, k, e)
+	return s.Store.UpdateAudited(ctx, k, e)
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -53,8 +54,8 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, store: &store{Memory: keystore.NewMemory()}, private: private}
-	f.issuer = keystore.NewIssuer(f.store, keystore.IssuerOptions{})
+	f := &fixture{t: t, store: &store{Store: issuing.NewMemory()}, private: private}
+	f.issuer = issuing.New(f.store, issuing.Options{})
 	return f
 }
 
@@ -73,7 +74,7 @@ func (f *fixture) handler(o githubleaks.Options) http.Handler {
 
 func (f *fixture) issue() (string, *keystore.Key) {
 	f.t.Helper()
-	secret, k, err := f.issuer.Issue(f.t.Context(), keystore.Grant{
+	secret, k, err := f.issuer.Issue(f.t.Context(), issuing.Grant{
 		Organization: "acme", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead},
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -30,7 +31,7 @@ type call struct {
 	flags  *flag.FlagSet
 	args   []string // beside the flags
 	in     *bufio.Reader
-	issuer *keystore.Issuer // whose acts are those of the actor
+	issuer *issuing.Issuer // whose acts are those of the actor
 
 	organization, actor, reason string // -org, -as, -reason
 	json, yes                   bool

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // This file changes keys: suspend, resume, rename and edit, which lets a key do
@@ -111,7 +112,7 @@ func revoke(c *call) func() error {
 // revokeMany revokes the keys that were made before a time and are live, or can
 // be again.
 func (c *call) revokeMany(before time.Time, dry bool) error {
-	keys, err := c.find(keystore.Page{})
+	keys, err := c.find(issuing.Page{})
 	if err != nil {
 		return err
 	}

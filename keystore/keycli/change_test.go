@@ -10,6 +10,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 func TestSuspendResumeRename(t *testing.T) {
@@ -152,7 +153,7 @@ func TestRevokeMadeBefore(t *testing.T) {
 
 // A breaking store fails after some updates.
 type breaking struct {
-	keystore.Manager
+	issuing.Manager
 	after int
 }
 

@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -21,15 +21,15 @@ func list(c *call) func() error {
 	never := c.flags.Bool("never-used", false, "only keys that were never used")
 	unused := c.time("unused", "only keys that are older than this `TIME` and were not used since", -1)
 	return func() error {
-		p := keystore.Page{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never}
-		if *live || p != (keystore.Page{}) {
+		p := issuing.Page{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never}
+		if *live || p != (issuing.Page{}) {
 			p.Status = keystore.Active
 		}
 		keys, err := c.find(p)
 		if err != nil {
 			return err
 		}
-		if len(keys) == 0 && p == (keystore.Page{}) {
+		if len(keys) == 0 && p == (issuing.Page{}) {
 			c.say("organization %q has no keys", c.organization)
 			return nil
 		}
@@ -40,7 +40,7 @@ func list(c *call) func() error {
 func scopes(k *keystore.Key) string { return listed(k.Scopes) }
 
 // find returns all keys of the organization that a page selects.
-func (c *call) find(p keystore.Page) (all []*keystore.Key, err error) {
+func (c *call) find(p issuing.Page) (all []*keystore.Key, err error) {
 	if c.organization == "" {
 		return nil, wrong("say whose keys with -org")
 	}
@@ -77,7 +77,7 @@ func whoCan(c *call) func() error {
 				return !held.Has(wanted)
 			}))
 		}
-		keys, err := c.find(keystore.Page{Status: keystore.Active})
+		keys, err := c.find(issuing.Page{Status: keystore.Active})
 		if err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func verify(c *call) func() error {
 		caller := k.Bind(registry)
 		switch granted := caller.Granted(); {
 		case k.Refused() != nil:
-			return refuse("refused: %s", strings.TrimPrefix(k.Refused().Error(), "keystore: "))
+			return refuse("refused: %s", unprefixed(k.Refused()))
 		case from.IsValid() && !caller.AllowsAddress(from):
 			return refuse("refused from %s: the key may be used from %v", from, k.Networks)
 		case *needed != "" && !granted.Has(scope.Name(*needed)):
@@ -125,7 +125,7 @@ func show(c *call) func() error {
 		}
 		use, err := c.issuer.Usage(c.ctx, k.Organization, k.ID)
 		if errors.Is(err, errors.ErrUnsupported) {
-			use, err = &keystore.Usage{}, nil
+			use, err = &issuing.Usage{}, nil
 		}
 		if err != nil {
 			return err
@@ -137,8 +137,8 @@ func show(c *call) func() error {
 		if c.json {
 			return encode(c.Stdout, struct {
 				record
-				Usage   *keystore.Usage       `json:"usage"`
-				History []keystore.AuditEntry `json:"history"`
+				Usage   *issuing.Usage       `json:"usage"`
+				History []issuing.AuditEntry `json:"history"`
 			}{c.record(k), use, history})
 		}
 		if err := c.keys([]*keystore.Key{k}, "NETWORKS",
@@ -150,7 +150,7 @@ func show(c *call) func() error {
 }
 
 // history returns what was done to a key, nothing if the store keeps no audit.
-func (c *call) history(k *keystore.Key) (all []keystore.AuditEntry, err error) {
+func (c *call) history(k *keystore.Key) (all []issuing.AuditEntry, err error) {
 	for after := ""; ; after = all[len(all)-1].ID {
 		page, err := c.issuer.Audit(c.ctx, k.Organization, k.ID, after)
 		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
@@ -165,7 +165,7 @@ func (c *call) history(k *keystore.Key) (all []keystore.AuditEntry, err error) {
 
 // uses are lines about when the scopes of a key were needed, and how often the
 // key was used.
-func uses(k *keystore.Key, use *keystore.Usage) (rows [][]string) {
+func uses(k *keystore.Key, use *issuing.Usage) (rows [][]string) {
 	for _, n := range k.Scopes {
 		needed := ""
 		if day, ok := use.Scopes[n]; ok {
@@ -185,7 +185,7 @@ func uses(k *keystore.Key, use *keystore.Usage) (rows [][]string) {
 }
 
 // acts are lines about what was done to a key, the newest first.
-func acts(history []keystore.AuditEntry) (rows [][]string) {
+func acts(history []issuing.AuditEntry) (rows [][]string) {
 	for _, e := range history {
 		text := "by " + e.Actor
 		if e.Reason != "" {

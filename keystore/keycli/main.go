@@ -36,6 +36,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // A Config is what a command is made of. Open is required. Where Args, Getenv, a
@@ -44,7 +45,7 @@ type Config struct {
 	// Open returns the Issuer of the keys, over a store that answers. Each
 	// command but help and migrate calls it once. Its error is shown, so it must
 	// not hold a password.
-	Open func(ctx context.Context, getenv func(string) string) (*keystore.Issuer, error)
+	Open func(ctx context.Context, getenv func(string) string) (*issuing.Issuer, error)
 
 	// Migrate makes the tables or brings them up to date. Nil: there is no
 	// command for that.
@@ -254,15 +255,20 @@ func explain(err error) (code int, text string) {
 	if errors.Is(err, context.Canceled) {
 		return interrupted, "interrupted; if a change was under way, show tells whether it was made"
 	}
-	text, code = strings.TrimPrefix(err.Error(), "keystore: "), failed
+	text, code = unprefixed(err), failed
 	if errors.Is(err, keystore.ErrNotFound) {
 		code = absent
 	}
-	for _, state := range []error{keystore.ErrConflict, keystore.ErrExists, keystore.ErrExpired, keystore.ErrRevoked,
-		keystore.ErrRotated, keystore.ErrSuspended} {
+	for _, state := range []error{issuing.ErrConflict, issuing.ErrExists, keystore.ErrExpired, keystore.ErrRevoked,
+		issuing.ErrRotated, keystore.ErrSuspended} {
 		if errors.Is(err, state) {
 			code = refused
 		}
 	}
 	return code, text
+}
+
+// unprefixed returns the text of an error without the name of its package.
+func unprefixed(err error) string {
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "keystore: "), "issuing: ")
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keycli"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -19,19 +20,19 @@ import (
 // A shell runs commands on one store.
 type shell struct {
 	t       *testing.T
-	store   keystore.Manager
+	store   issuing.Manager
 	service keystore.Service
 	config  keycli.Config
 }
 
 func newShell(t *testing.T) *shell {
-	s := &shell{t: t, store: keystore.NewMemory(), service: keystore.Service{Scopes: registry}}
-	s.config.Open = func(context.Context, func(string) string) (*keystore.Issuer, error) { return s.issuer(), nil }
+	s := &shell{t: t, store: issuing.NewMemory(), service: keystore.Service{Scopes: registry}}
+	s.config.Open = func(context.Context, func(string) string) (*issuing.Issuer, error) { return s.issuer(), nil }
 	return s
 }
 
-func (s *shell) issuer() *keystore.Issuer {
-	return keystore.NewIssuer(s.store, keystore.IssuerOptions{Service: s.service})
+func (s *shell) issuer() *issuing.Issuer {
+	return issuing.New(s.store, issuing.Options{Service: s.service})
 }
 
 // registry has a scope that implies others.
@@ -209,7 +210,7 @@ func TestHelp(t *testing.T) {
 func TestFailingStore(t *testing.T) {
 	s := newShell(t)
 	secret, _ := s.issue(nightly)
-	s.config.Open = func(context.Context, func(string) string) (*keystore.Issuer, error) {
+	s.config.Open = func(context.Context, func(string) string) (*issuing.Issuer, error) {
 		return nil, errors.New("no route\nto the host of " + secret)
 	}
 	r := s.run(strings.NewReader(""), "list -org acme")
@@ -222,7 +223,7 @@ func TestFailingStore(t *testing.T) {
 func TestGetenv(t *testing.T) {
 	s := newShell(t)
 	s.config.Getenv = func(name string) string { return "the value of " + name }
-	s.config.Open = func(_ context.Context, getenv func(string) string) (*keystore.Issuer, error) {
+	s.config.Open = func(_ context.Context, getenv func(string) string) (*issuing.Issuer, error) {
 		return nil, errors.New(getenv("DSN"))
 	}
 	if r := s.run(strings.NewReader(""), "list"); r.stderror != "keys: the value of DSN\n" {
@@ -237,7 +238,7 @@ func TestInterrupt(t *testing.T) {
 	defer out.Close()
 	open := s.config.Open
 	for line, stuck := range map[string]bool{"verify": false, "list -org acme": true} {
-		s.config.Open = func(ctx context.Context, getenv func(string) string) (*keystore.Issuer, error) {
+		s.config.Open = func(ctx context.Context, getenv func(string) string) (*issuing.Issuer, error) {
 			self, err := os.FindProcess(os.Getpid())
 			if err == nil {
 				err = self.Signal(os.Interrupt)
@@ -279,7 +280,7 @@ func TestTwoOperators(t *testing.T) {
 
 // A between is a store in which something happens once a key was found.
 type between struct {
-	keystore.Manager
+	issuing.Manager
 	before func()
 }
 

@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // This file makes keys: issue, rotate and import.
 
 func issue(c *call) func() error {
-	g := keystore.Grant{Attributes: make(map[string]string)}
+	g := issuing.Grant{Attributes: make(map[string]string)}
 	c.flags.StringVar((*string)(&g.Environment), "env", "", "`environment`: production or sandbox")
 	scopes := several(c, "scopes", "`names` of the scopes that the key holds", scopeName)
 	networks := several(c, "networks", "`networks` that the key may be used from, such as 192.0.2.0/24",
@@ -39,7 +40,7 @@ func issue(c *call) func() error {
 		g.Organization, g.Name = c.organization, c.args[0]
 		g.Scopes, g.Networks, g.ExpiresAt = *scopes, *networks, *expires
 		secret, k, err := c.issuer.Issue(c.ctx, g)
-		if errors.Is(err, keystore.ErrExists) && k != nil {
+		if errors.Is(err, issuing.ErrExists) && k != nil {
 			return refuse("-once %q has made %s before; rotate that if its secret is lost", g.IssueToken, k.ID)
 		}
 		if err != nil {
@@ -109,11 +110,11 @@ func importKeys(c *call) func() error {
 		there := 0
 		for i, old := range keys {
 			k, err := c.issuer.Import(c.ctx, &old.Key, old.Token)
-			if errors.Is(err, keystore.ErrExists) && k != nil {
+			if errors.Is(err, issuing.ErrExists) && k != nil {
 				there++
 				continue
 			}
-			if errors.Is(err, keystore.ErrExists) {
+			if errors.Is(err, issuing.ErrExists) {
 				err = refuse("another organization has this key")
 			}
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // The secret stands alone on standard output, in any form.
@@ -80,7 +81,7 @@ func TestSecretIsInterrupted(t *testing.T) {
 	s := newShell(t)
 	var ctx context.Context
 	open := s.config.Open
-	s.config.Open = func(c context.Context, getenv func(string) string) (*keystore.Issuer, error) {
+	s.config.Open = func(c context.Context, getenv func(string) string) (*issuing.Issuer, error) {
 		ctx = c
 		return open(c, getenv)
 	}

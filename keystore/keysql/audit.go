@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 const (
@@ -23,9 +24,9 @@ const (
 	erasedFor = time.Hour
 )
 
-// InsertAudited implements [keystore.Auditor]. With maxKeys it waits for other
+// InsertAudited implements [issuing.Auditor]. With maxKeys it waits for other
 // calls for the organization, in SQLite and MySQL for all writers.
-func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error {
+func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 	insert, err := s.inserting(k)
 	if err != nil {
 		return err
@@ -44,7 +45,7 @@ func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e keystore.A
 	return s.conflict(ctx, k)
 }
 
-// room returns [keystore.ErrTooManyKeys] if the organization may have no other
+// room returns [issuing.ErrTooManyKeys] if the organization may have no other
 // key. Until the transaction ends no other call counts its keys.
 func (s *Store) room(ctx context.Context, tx *sql.Tx, organization string, maxKeys int) error {
 	if _, err := s.execTx(ctx, tx, statement{s.lock, []any{organization}}); err != nil {
@@ -58,13 +59,13 @@ func (s *Store) room(ctx context.Context, tx *sql.Tx, organization string, maxKe
 		return err
 	}
 	if keys >= maxKeys {
-		return keystore.ErrTooManyKeys
+		return issuing.ErrTooManyKeys
 	}
 	return nil
 }
 
-// UpdateAudited implements [keystore.Auditor].
-func (s *Store) UpdateAudited(ctx context.Context, k *keystore.Key, e keystore.AuditEntry) error {
+// UpdateAudited implements [issuing.Auditor].
+func (s *Store) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	update, err := s.updating(k)
 	if err != nil {
 		return err
@@ -79,7 +80,7 @@ func (s *Store) UpdateAudited(ctx context.Context, k *keystore.Key, e keystore.A
 // audited does an act and stores its entry, in one transaction. It does neither
 // if the act wrote no row.
 func (s *Store) audited(
-	ctx context.Context, doing string, e keystore.AuditEntry, act func(*sql.Tx) (int64, error),
+	ctx context.Context, doing string, e issuing.AuditEntry, act func(*sql.Tx) (int64, error),
 ) (rows int64, err error) {
 	changes := asJSON(e.Changes, len(e.Changes), "[]")
 	if texts := []string{e.ID, e.Organization, e.Key, e.Act, e.Actor, e.Reason}; !isText(append(texts, changes)...) ||
@@ -123,10 +124,10 @@ func (s *Store) execTx(ctx context.Context, tx *sql.Tx, st statement) (rows int6
 	return result.RowsAffected()
 }
 
-// Audit implements [keystore.Auditor].
+// Audit implements [issuing.Auditor].
 func (s *Store) Audit(
 	ctx context.Context, organization, key, after string,
-) (page []keystore.AuditEntry, err error) {
+) (page []issuing.AuditEntry, err error) {
 	if !isText(organization, key, after) {
 		return nil, nil
 	}
@@ -138,7 +139,7 @@ func (s *Store) Audit(
 		}
 	}
 	query += fmt.Sprint(" ORDER BY id DESC LIMIT ", auditPage)
-	var e keystore.AuditEntry
+	var e issuing.AuditEntry
 	fields := []any{&e.ID, &e.Organization, &e.Key, (*instant)(&e.At), &e.Act, &e.Actor, &e.Reason,
 		(*changes)(&e.Changes)}
 	err = s.each(ctx, "audit", statement{query, args}, fields, func() { page = append(page, e) })
@@ -148,7 +149,7 @@ func (s *Store) Audit(
 	return page, nil
 }
 
-// SweepAudit implements [keystore.Auditor]. It deletes 1000 entries at a time,
+// SweepAudit implements [issuing.Auditor]. It deletes 1000 entries at a time,
 // and also what [Store.Erase] has left behind for an hour.
 func (s *Store) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
 	if _, err := s.sweep(ctx, "sallyport_keys", "organization = '' AND id = "+s.erasedID+" AND revoked_at",
@@ -172,7 +173,7 @@ func (s *Store) sweep(ctx context.Context, table, column string, at time.Time) (
 	}
 }
 
-// Erase implements [keystore.Auditor]. For an hour, and until the next
+// Erase implements [issuing.Auditor]. For an hour, and until the next
 // [Store.SweepAudit], it leaves the digest and the environment of each key,
 // revoked, so that the feed names it to caches of any version.
 func (s *Store) Erase(ctx context.Context, organization string) (keys, entries int, err error) {

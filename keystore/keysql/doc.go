@@ -1,8 +1,7 @@
 // Package keysql keeps API keys in Postgres, MySQL, MariaDB or SQLite, so that
-// they survive a restart and several servers share them. It is a
-// [keystore.Auditor], a [keystore.UsageReader] and a [keystore.Feed] on
-// [database/sql]; the driver is the program's own, such as pgx, lib/pq,
-// go-sql-driver/mysql, modernc.org/sqlite or mattn/go-sqlite3.
+// they survive a restart and several servers share them. It is an
+// [issuing.Store] on [database/sql]; the driver is the program's own, such as
+// pgx, lib/pq, go-sql-driver/mysql, modernc.org/sqlite or mattn/go-sqlite3.
 //
 //	db, err := sql.Open("pgx", dsn)
 //	…

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // statuses are those that a page may ask for. A statement gets the index of one
@@ -42,10 +43,10 @@ const (
 	listSuccessor = " AND rotated_from = ? AND rotated_from <> ''"
 )
 
-// List implements [keystore.Manager]. It reads the organization's keys from the
+// List implements [issuing.Manager]. It reads the organization's keys from the
 // newest on until the page is full: with a condition that few of them meet it
 // reads all, 0.1 s for 100,000 keys.
-func (s *Store) List(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+func (s *Store) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 	status := slices.Index(statuses, p.Status)
 	if status < 0 || !isText(organization, string(p.Environment), p.RotatedFrom) ||
 		p.After != nil && !isText(p.After.ID) {

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -75,7 +76,7 @@ type (
 	scopes     []scope.Name
 	attributes map[string]string
 	networks   []netip.Prefix
-	changes    []keystore.Change
+	changes    []issuing.Change
 )
 
 func (s *scopes) Scan(value any) (err error) {
@@ -105,13 +106,13 @@ func (n *networks) Scan(value any) error {
 }
 
 func (c *changes) Scan(value any) (err error) {
-	*c, err = unmarshal[[]keystore.Change](value, "changes are not a JSON array of objects")
+	*c, err = unmarshal[[]issuing.Change](value, "changes are not a JSON array of objects")
 	return err
 }
 
 // unmarshal decodes JSON of a column. The text null is no error to
 // json.Unmarshal, and would be a key without scopes.
-func unmarshal[T []scope.Name | []string | map[string]string | []keystore.Change](
+func unmarshal[T []scope.Name | []string | map[string]string | []issuing.Change](
 	value any, otherwise string,
 ) (read T, err error) {
 	var text []byte

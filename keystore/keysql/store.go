@@ -10,6 +10,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // A Store keeps keys in a database. Its tables have to be there, see
@@ -36,11 +37,7 @@ type Options struct {
 	Prefix string
 }
 
-var (
-	_ keystore.Auditor     = (*Store)(nil)
-	_ keystore.UsageReader = (*Store)(nil)
-	_ keystore.Feed        = (*Store)(nil)
-)
+var _ issuing.Store = (*Store)(nil)
 
 // Postgres returns a Store in the Postgres database db, which it asks nothing
 // yet. The tables are those that the search_path of its connections finds. It
@@ -71,12 +68,12 @@ func (s *Store) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, e
 	return s.key(ctx, "lookup", "digest = ?1", d[:])
 }
 
-// Find implements [keystore.Manager].
+// Find implements [issuing.Manager].
 func (s *Store) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
 	return s.key(ctx, "find", "organization = ?1 AND id = ?2", organization, id)
 }
 
-// FindIssued implements [keystore.Manager].
+// FindIssued implements [issuing.Manager].
 func (s *Store) FindIssued(ctx context.Context, organization, actor, issueToken string) (*keystore.Key, error) {
 	return s.key(ctx, "find issued", "organization = ?1 AND created_by = ?2 AND "+s.issued,
 		organization, actor, issueToken)
@@ -98,7 +95,7 @@ func (s *Store) key(ctx context.Context, doing, condition string, args ...any) (
 
 const onConflict = " ON CONFLICT DO NOTHING"
 
-// Insert implements [keystore.Manager]. It returns an error, and stores
+// Insert implements [issuing.Manager]. It returns an error, and stores
 // nothing, when a text of k is not UTF-8 or has a NUL byte, when a network of k
 // is none, and in MySQL when an identifier is longer than 512 bytes.
 func (s *Store) Insert(ctx context.Context, k *keystore.Key) error {
@@ -148,12 +145,12 @@ func (s *Store) conflict(ctx context.Context, k *keystore.Key) error {
 	case err != nil:
 		return failed(ctx, "insert", err)
 	case exists || k.RotatedFrom == "":
-		return keystore.ErrExists
+		return issuing.ErrExists
 	}
-	return keystore.ErrRotated
+	return issuing.ErrRotated
 }
 
-// Update implements [keystore.Manager]. It returns an error, and changes
+// Update implements [issuing.Manager]. It returns an error, and changes
 // nothing, when the name, a scope or an attribute of k is not UTF-8 or has a
 // NUL byte, or a network of k is none.
 func (s *Store) Update(ctx context.Context, k *keystore.Key) error {
@@ -196,7 +193,7 @@ func (s *Store) stale(ctx context.Context, k *keystore.Key) error {
 	case stored.Digest != k.Digest:
 		return keystore.ErrNotFound
 	}
-	return keystore.ErrConflict
+	return issuing.ErrConflict
 }
 
 func (s *Store) queryRow(ctx context.Context, query string, args ...any) *sql.Row {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -24,13 +25,13 @@ func dateOf(day int64) time.Time { return time.Unix(day*24*60*60, 0).UTC() }
 // oldestDay returns the first of the days that are kept.
 func oldestDay() int64 { return dayOf(time.Now()) - usageDays + 1 }
 
-// Usage implements [keystore.UsageReader]. It reads three tables one after the
+// Usage implements [issuing.UsageReader]. It reads three tables one after the
 // other.
-func (s *Store) Usage(ctx context.Context, organization, id string) (*keystore.Usage, error) {
+func (s *Store) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
 	if !isText(organization, id) {
 		return nil, keystore.ErrNotFound
 	}
-	u := new(keystore.Usage)
+	u := new(issuing.Usage)
 	err := s.queryRow(ctx, "SELECT last_used_at, last_used_from, observed_since FROM sallyport_keys "+
 		"WHERE organization = ?1 AND id = ?2", organization, id).
 		Scan((*instant)(&u.LastUsedAt), (*address)(&u.LastUsedFrom), (*instant)(&u.ObservedSince))
@@ -52,7 +53,7 @@ func (s *Store) Usage(ctx context.Context, organization, id string) (*keystore.U
 	days := statement{"SELECT day, requests FROM sallyport_keys_days WHERE id = ?1 AND day >= ?2 ORDER BY day DESC",
 		[]any{id, oldestDay()}}
 	err = s.each(ctx, "usage", days, []any{&day, &requests}, func() {
-		u.Days = append(u.Days, keystore.Day{Date: dateOf(day), Requests: requests})
+		u.Days = append(u.Days, issuing.Day{Date: dateOf(day), Requests: requests})
 	})
 	if err != nil {
 		return nil, err

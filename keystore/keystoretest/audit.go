@@ -12,32 +12,33 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // auditor returns m as an Auditor and ends the case when it is none.
-func auditor(t testing.TB, m keystore.Manager) keystore.Auditor {
+func auditor(t testing.TB, m issuing.Manager) issuing.Auditor {
 	t.Helper()
-	a, ok := m.(keystore.Auditor)
+	a, ok := m.(issuing.Auditor)
 	if !ok {
-		t.Skipf("%T is not a keystore.Auditor", m)
+		t.Skipf("%T is not an issuing.Auditor", m)
 	}
 	return a
 }
 
 // newEntry returns an entry about k with an ID that is above those before.
-func newEntry(k *keystore.Key) keystore.AuditEntry {
+func newEntry(k *keystore.Key) issuing.AuditEntry {
 	return newEntryAt(k, at(0))
 }
 
-func newEntryAt(k *keystore.Key, now time.Time) keystore.AuditEntry {
-	return keystore.AuditEntry{
+func newEntryAt(k *keystore.Key, now time.Time) issuing.AuditEntry {
+	return issuing.AuditEntry{
 		ID: fmt.Sprintf("act_%014x", now.UnixMicro()) + unique(""), At: now, Act: "issue", Actor: "ada 'o\"x\\",
 		Organization: k.Organization, Key: k.ID, Reason: "ticket 4 – é",
-		Changes: []keystore.Change{{Field: "name", After: "a <b> \"c\""}, {Field: "suspended", Before: "true"}},
+		Changes: []issuing.Change{{Field: "name", After: "a <b> \"c\""}, {Field: "suspended", Before: "true"}},
 	}
 }
 
-func audit(t testing.TB, a keystore.Auditor, organization, key, after string) []keystore.AuditEntry {
+func audit(t testing.TB, a issuing.Auditor, organization, key, after string) []issuing.AuditEntry {
 	t.Helper()
 	page, err := a.Audit(t.Context(), organization, key, after)
 	if err != nil {
@@ -47,9 +48,9 @@ func audit(t testing.TB, a keystore.Auditor, organization, key, after string) []
 }
 
 // wantAudit reports a page that is not these entries in this order.
-func wantAudit(t testing.TB, rule string, got []keystore.AuditEntry, want ...keystore.AuditEntry) {
+func wantAudit(t testing.TB, rule string, got []issuing.AuditEntry, want ...issuing.AuditEntry) {
 	t.Helper()
-	same := func(g, w keystore.AuditEntry) bool {
+	same := func(g, w issuing.AuditEntry) bool {
 		equal := g.At.Equal(w.At)
 		g.At, w.At = time.Time{}, time.Time{}
 		return equal && reflect.DeepEqual(g, w)
@@ -60,7 +61,7 @@ func wantAudit(t testing.TB, rule string, got []keystore.AuditEntry, want ...key
 }
 
 // insertAudited inserts a key with an entry for it.
-func insertAudited(t testing.TB, a keystore.Auditor, k *keystore.Key) keystore.AuditEntry {
+func insertAudited(t testing.TB, a issuing.Auditor, k *keystore.Key) issuing.AuditEntry {
 	t.Helper()
 	e := newEntry(k)
 	if err := a.InsertAudited(t.Context(), k, e, 0); err != nil {
@@ -70,7 +71,7 @@ func insertAudited(t testing.TB, a keystore.Auditor, k *keystore.Key) keystore.A
 }
 
 var auditCases = []testCase{
-	{"Audit/Insert", func(t testing.TB, m keystore.Manager) {
+	{"Audit/Insert", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
 		k := newKey(unique("org"))
 		first := insertAudited(t, a, k)
@@ -80,7 +81,7 @@ var auditCases = []testCase{
 		for _, c := range []struct {
 			key  *keystore.Key
 			want error
-		}{{again, keystore.ErrExists}, {successor, keystore.ErrRotated}} {
+		}{{again, issuing.ErrExists}, {successor, issuing.ErrRotated}} {
 			wantError(t, a.InsertAudited(t.Context(), c.key, newEntry(c.key), 0), c.want,
 				"InsertAudited of a key that cannot be stored")
 		}
@@ -96,9 +97,9 @@ var auditCases = []testCase{
 			kept)
 	}},
 
-	{"Audit/Update", func(t testing.TB, m keystore.Manager) {
+	{"Audit/Update", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
-		k, e := newKey(unique("org")), keystore.AuditEntry{}
+		k, e := newKey(unique("org")), issuing.AuditEntry{}
 		insert(t, m, k)
 		k.Name, e = "audited", newEntry(k)
 		if err := a.UpdateAudited(t.Context(), k, e); err != nil {
@@ -106,7 +107,7 @@ var auditCases = []testCase{
 		}
 		stale, gone := k.Clone(), newKey(k.Organization)
 		stale.Name = "stale"
-		wantError(t, a.UpdateAudited(t.Context(), stale, newEntry(k)), keystore.ErrConflict,
+		wantError(t, a.UpdateAudited(t.Context(), stale, newEntry(k)), issuing.ErrConflict,
 			"UpdateAudited of version 1")
 		wantError(t, a.UpdateAudited(t.Context(), gone, newEntry(k)), keystore.ErrNotFound, "UpdateAudited of no key")
 		k.Version = 2
@@ -114,25 +115,25 @@ var auditCases = []testCase{
 		wantAudit(t, "Audit after UpdateAudited, two of three refused", audit(t, a, k.Organization, k.ID, ""), e)
 	}},
 
-	{"Audit/Race", func(t testing.TB, m keystore.Manager) {
+	{"Audit/Race", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
 		k := newKey(unique("org"))
 		insert(t, m, k)
-		entries := make([]keystore.AuditEntry, racers)
+		entries := make([]issuing.AuditEntry, racers)
 		errs := atOnce(racers, func(i int) error {
 			entries[i] = newEntry(k)
 			return a.UpdateAudited(t.Context(), k.Clone(), entries[i])
 		})
-		winner := oneWins(t, errs, keystore.ErrConflict, "a race of UpdateAudited of one version")
+		winner := oneWins(t, errs, issuing.ErrConflict, "a race of UpdateAudited of one version")
 		wantAudit(t, "Audit after the race", audit(t, a, k.Organization, "", ""), entries[winner])
 	}},
 
-	{"Audit/Pages", func(t testing.TB, m keystore.Manager) {
+	{"Audit/Pages", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
 		k, other := newKey(unique("org")), newKey(unique("org"))
 		insert(t, m, k)
 		insertAudited(t, a, other)
-		var all, ofKey []keystore.AuditEntry
+		var all, ofKey []issuing.AuditEntry
 		for i := range 205 {
 			added := k
 			if i%4 == 0 {
@@ -150,10 +151,10 @@ var auditCases = []testCase{
 		}
 		for _, c := range []struct {
 			key  string
-			want []keystore.AuditEntry
+			want []issuing.AuditEntry
 		}{{"", all}, {k.ID, ofKey}} {
-			slices.SortFunc(c.want, func(a, b keystore.AuditEntry) int { return cmp.Compare(b.ID, a.ID) })
-			var got []keystore.AuditEntry
+			slices.SortFunc(c.want, func(a, b issuing.AuditEntry) int { return cmp.Compare(b.ID, a.ID) })
+			var got []issuing.AuditEntry
 			after := ""
 			for range len(all) {
 				page := audit(t, a, k.Organization, c.key, after)
@@ -172,7 +173,7 @@ var auditCases = []testCase{
 		wantAudit(t, "Audit without an organization", audit(t, a, "", k.ID, ""))
 	}},
 
-	{"Audit/Sweep", func(t testing.TB, m keystore.Manager) {
+	{"Audit/Sweep", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
 		k := newKey(unique("org"))
 		insert(t, m, k)
@@ -189,7 +190,7 @@ var auditCases = []testCase{
 		same(t, "Find of a key whose entry was swept", find(t, m, k), k)
 	}},
 
-	{"Audit/MaxKeys", func(t testing.TB, m keystore.Manager) {
+	{"Audit/MaxKeys", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
 		k := newKey(unique("org"))
 		counted := 0
@@ -206,7 +207,7 @@ var auditCases = []testCase{
 			insert(t, m, there)
 		}
 		insert(t, m, newKey(unique("org")))
-		wantError(t, a.InsertAudited(t.Context(), k, newEntry(k), counted), keystore.ErrTooManyKeys,
+		wantError(t, a.InsertAudited(t.Context(), k, newEntry(k), counted), issuing.ErrTooManyKeys,
 			"InsertAudited with as many keys as may be")
 		if err := a.InsertAudited(t.Context(), k, newEntry(k), counted+1); err != nil {
 			t.Errorf("InsertAudited with room for a key returned %v, want nil", err)
@@ -216,20 +217,20 @@ var auditCases = []testCase{
 		}
 	}},
 
-	{"Audit/MaxKeysRace", func(t testing.TB, m keystore.Manager) {
+	{"Audit/MaxKeysRace", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
 		organization := unique("org")
 		errs := atOnce(racers, func(int) error {
 			k := newKey(organization)
 			return a.InsertAudited(t.Context(), k, newEntry(k), 1)
 		})
-		oneWins(t, errs, keystore.ErrTooManyKeys, "a race of InsertAudited with room for one key")
-		if got := list(t, m, organization, keystore.Page{}); len(got) != 1 {
+		oneWins(t, errs, issuing.ErrTooManyKeys, "a race of InsertAudited with room for one key")
+		if got := list(t, m, organization, issuing.Page{}); len(got) != 1 {
 			t.Errorf("after the race there are %d keys, want 1", len(got))
 		}
 	}},
 
-	{"Audit/Context", func(t testing.TB, m keystore.Manager) {
+	{"Audit/Context", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -244,7 +245,7 @@ var auditCases = []testCase{
 		}
 	}},
 
-	{"Erase/Organization", func(t testing.TB, m keystore.Manager) {
+	{"Erase/Organization", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
 		k, other := newKey(unique("org")), newKey(unique("org"))
 		insertAudited(t, a, k)
@@ -259,7 +260,7 @@ var auditCases = []testCase{
 				wantError(t, err, keystore.ErrNotFound, method+" of a key that was erased")
 			}
 		}
-		if got := list(t, m, k.Organization, keystore.Page{}); len(got) != 0 {
+		if got := list(t, m, k.Organization, issuing.Page{}); len(got) != 0 {
 			t.Errorf("List of an organization that was erased returned %d keys, want none", len(got))
 		}
 		got, err := m.Lookup(t.Context(), k.Digest)
@@ -292,7 +293,7 @@ var auditCases = []testCase{
 		same(t, "Find of a key that was erased and inserted with another digest", find(t, m, k), k)
 	}},
 
-	{"Erase/Feed", func(t testing.TB, m keystore.Manager) {
+	{"Erase/Feed", func(t testing.TB, m issuing.Manager) {
 		a, store := auditor(t, m), feed(t, m)
 		k := newKey(unique("org"))
 		insert(t, m, k)

@@ -6,24 +6,25 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-// A broken store is a Memory in which some methods are replaced. The
-// replacements get the Memory and do with it what a careless store would.
+// A broken store is one in memory in which some methods are replaced. The
+// replacements get that one and do with it what a careless store would.
 type broken struct {
-	*keystore.Memory
+	issuing.Store
 	lookup     func(ctx context.Context, d keystore.Digest) (*keystore.Key, error)
 	insert     func(ctx context.Context, k *keystore.Key) error
 	find       func(ctx context.Context, organization, id string) (*keystore.Key, error)
 	findIssued func(ctx context.Context, organization, actor, token string) (*keystore.Key, error)
-	list       func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error)
+	list       func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error)
 	update     func(ctx context.Context, k *keystore.Key) error
 	touch      func(ctx context.Context, uses []keystore.Use) error
-	usage      func(ctx context.Context, organization, id string) (*keystore.Usage, error)
+	usage      func(ctx context.Context, organization, id string) (*issuing.Usage, error)
 	changes    func(ctx context.Context, since string) ([]keystore.Digest, string, error)
 
-	insertAudited func(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error
-	updateAudited func(ctx context.Context, k *keystore.Key, e keystore.AuditEntry) error
+	insertAudited func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error
+	updateAudited func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error
 	sweepAudit    func(ctx context.Context, before time.Time) (int, error)
 	erase         func(ctx context.Context, organization string) (int, int, error)
 
@@ -31,11 +32,11 @@ type broken struct {
 	inserted map[string]*keystore.Key // by ID: copies, for stores that look where they should not
 }
 
-// breakStore returns a Memory that change breaks.
+// breakStore returns a store that change breaks.
 func breakStore(change func(b *broken)) *broken {
-	m := keystore.NewMemory()
+	m := issuing.NewMemory()
 	b := &broken{
-		Memory:        m,
+		Store:         m,
 		lookup:        m.Lookup,
 		insert:        m.Insert,
 		find:          m.Find,
@@ -87,7 +88,7 @@ func (b *broken) FindIssued(ctx context.Context, organization, actor, token stri
 	return b.findIssued(ctx, organization, actor, token)
 }
 
-func (b *broken) List(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+func (b *broken) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 	return b.list(ctx, organization, p)
 }
 
@@ -95,7 +96,7 @@ func (b *broken) Update(ctx context.Context, k *keystore.Key) error { return b.u
 
 func (b *broken) Touch(ctx context.Context, uses []keystore.Use) error { return b.touch(ctx, uses) }
 
-func (b *broken) Usage(ctx context.Context, organization, id string) (*keystore.Usage, error) {
+func (b *broken) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
 	return b.usage(ctx, organization, id)
 }
 

@@ -7,55 +7,56 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // brokenAudits break what an Auditor promises.
 var brokenAudits = []defect{
 	{"audits no new key", []string{"Audit/Insert", "Audit/Pages", "Audit/MaxKeys", "Audit/Sweep"}, func(b *broken) {
-		b.insertAudited = func(ctx context.Context, k *keystore.Key, _ keystore.AuditEntry, maxKeys int) error {
-			return b.Memory.Insert(ctx, k)
+		b.insertAudited = func(ctx context.Context, k *keystore.Key, _ issuing.AuditEntry, maxKeys int) error {
+			return b.Store.Insert(ctx, k)
 		}
 	}},
 	{"audits what it did not do", []string{"Audit/Context"}, func(b *broken) {
-		b.insertAudited = func(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error {
+		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			other := k.Clone()
 			other.ID, other.Digest, other.IssueToken, other.RotatedFrom = "other", keystore.Digest{1}, "", ""
 			if ctx.Err() != nil {
-				return errors.Join(ctx.Err(), b.Memory.InsertAudited(context.WithoutCancel(ctx), other, e, 0))
+				return errors.Join(ctx.Err(), b.Store.InsertAudited(context.WithoutCancel(ctx), other, e, 0))
 			}
-			return b.Memory.InsertAudited(ctx, k, e, maxKeys)
+			return b.Store.InsertAudited(ctx, k, e, maxKeys)
 		}
 	}},
 	{"audits no change", []string{"Audit/Update", "Audit/Race", "Audit/Pages"}, func(b *broken) {
-		b.updateAudited = func(ctx context.Context, k *keystore.Key, _ keystore.AuditEntry) error {
-			return b.Memory.Update(ctx, k)
+		b.updateAudited = func(ctx context.Context, k *keystore.Key, _ issuing.AuditEntry) error {
+			return b.Store.Update(ctx, k)
 		}
 	}},
 	{"counts before it inserts", []string{"Audit/MaxKeysRace"}, func(b *broken) {
 		var arrived = make(chan struct{}, 100)
-		b.insertAudited = func(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error {
-			keys, err := b.Memory.List(ctx, k.Organization, keystore.Page{})
+		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			keys, err := b.Store.List(ctx, k.Organization, issuing.Page{})
 			if err != nil || maxKeys > 0 && len(keys) >= maxKeys {
-				return keystore.ErrTooManyKeys
+				return issuing.ErrTooManyKeys
 			}
 			for arrived <- struct{}{}; len(arrived) < 2; {
 				time.Sleep(time.Millisecond)
 			}
-			return b.Memory.InsertAudited(ctx, k, e, 0)
+			return b.Store.InsertAudited(ctx, k, e, 0)
 		}
 	}},
 	{"counts every key", []string{"Audit/MaxKeys"}, func(b *broken) {
-		b.insertAudited = func(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error {
-			keys, err := b.Memory.List(ctx, k.Organization, keystore.Page{})
+		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			keys, err := b.Store.List(ctx, k.Organization, issuing.Page{})
 			if err != nil || maxKeys > 0 && len(keys) >= maxKeys {
-				return keystore.ErrTooManyKeys
+				return issuing.ErrTooManyKeys
 			}
-			return b.Memory.InsertAudited(ctx, k, e, 0)
+			return b.Store.InsertAudited(ctx, k, e, 0)
 		}
 	}},
 	{"sweeps everything", []string{"Audit/Sweep"}, func(b *broken) {
 		b.sweepAudit = func(ctx context.Context, _ time.Time) (int, error) {
-			return b.Memory.SweepAudit(ctx, time.Now().Add(time.Hour))
+			return b.Store.SweepAudit(ctx, time.Now().Add(time.Hour))
 		}
 	}},
 	{"erases the list alone", []string{"Erase/Organization", "Erase/Feed"}, func(b *broken) {
@@ -63,20 +64,20 @@ var brokenAudits = []defect{
 	}},
 	{"has no key that is gone in its feed", []string{"Erase/Feed"}, func(b *broken) {
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
-			changed, next, err := b.Memory.Changes(ctx, since)
+			changed, next, err := b.Store.Changes(ctx, since)
 			return slices.DeleteFunc(changed, func(d keystore.Digest) bool {
-				_, err := b.Memory.Lookup(ctx, d)
+				_, err := b.Store.Lookup(ctx, d)
 				return err != nil
 			}), next, err
 		}
 	}},
 }
 
-func (b *broken) InsertAudited(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error {
+func (b *broken) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 	return b.insertAudited(ctx, k, e, maxKeys)
 }
 
-func (b *broken) UpdateAudited(ctx context.Context, k *keystore.Key, e keystore.AuditEntry) error {
+func (b *broken) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	return b.updateAudited(ctx, k, e)
 }
 

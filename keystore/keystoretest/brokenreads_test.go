@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -17,7 +18,7 @@ import (
 var brokenReads = []defect{
 	{"says unknown with an error of its own", []string{"Lookup/Unknown"}, func(b *broken) {
 		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := b.Memory.Lookup(ctx, d)
+			k, err := b.Store.Lookup(ctx, d)
 			if err != nil {
 				err = errors.New("no rows in result set")
 			}
@@ -32,12 +33,12 @@ var brokenReads = []defect{
 		b.insert = edited(b, func(k *keystore.Key) { k.Digest[30], k.Digest[31] = 0, 0 })
 		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			d[30], d[31] = 0, 0
-			return b.Memory.Lookup(ctx, d)
+			return b.Store.Lookup(ctx, d)
 		}
 	}},
 	{"hides keys that are refused", []string{"Lookup/Refused"}, func(b *broken) {
 		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := b.Memory.Lookup(ctx, d)
+			k, err := b.Store.Lookup(ctx, d)
 			if err == nil && k.Refused() != nil {
 				return nil, keystore.ErrNotFound
 			}
@@ -47,10 +48,10 @@ var brokenReads = []defect{
 	{"writes the version into the caller's key", []string{"Insert/Version", "Update/Fields"}, func(b *broken) {
 		b.insert = func(ctx context.Context, k *keystore.Key) error {
 			k.Version = 1
-			return b.Memory.Insert(ctx, k)
+			return b.Store.Insert(ctx, k)
 		}
 		b.update = func(ctx context.Context, k *keystore.Key) error {
-			err := b.Memory.Update(ctx, k)
+			err := b.Store.Update(ctx, k)
 			k.Version++
 			return err
 		}
@@ -59,7 +60,7 @@ var brokenReads = []defect{
 		kept := make(map[keystore.Digest]*keystore.Key)
 		b.insert = func(ctx context.Context, k *keystore.Key) error {
 			kept[k.Digest] = k
-			return b.Memory.Insert(ctx, k)
+			return b.Store.Insert(ctx, k)
 		}
 		b.lookup = func(_ context.Context, d keystore.Digest) (*keystore.Key, error) { return kept[d], nil }
 	}},
@@ -68,7 +69,7 @@ var brokenReads = []defect{
 		"Insert/DigestRace",
 	}, func(b *broken) {
 		b.insert = func(ctx context.Context, k *keystore.Key) error {
-			if err := b.Memory.Insert(ctx, k); !errors.Is(err, keystore.ErrExists) {
+			if err := b.Store.Insert(ctx, k); !errors.Is(err, issuing.ErrExists) {
 				return err
 			}
 			return nil
@@ -78,15 +79,15 @@ var brokenReads = []defect{
 		used := make(map[[2]string]bool)
 		b.insert = func(ctx context.Context, k *keystore.Key) error {
 			if used[[2]string{k.Organization, k.IssueToken}] {
-				return keystore.ErrExists
+				return issuing.ErrExists
 			}
 			used[[2]string{k.Organization, k.IssueToken}] = true
-			return b.Memory.Insert(ctx, k)
+			return b.Store.Insert(ctx, k)
 		}
 	}},
 	{"lets a key have two successors", []string{"Insert/SecondSuccessor", "Insert/SuccessorRace"}, func(b *broken) {
 		b.insert = func(ctx context.Context, k *keystore.Key) error {
-			if err := b.Memory.Insert(ctx, k); !errors.Is(err, keystore.ErrRotated) {
+			if err := b.Store.Insert(ctx, k); !errors.Is(err, issuing.ErrRotated) {
 				return err
 			}
 			return nil
@@ -96,20 +97,20 @@ var brokenReads = []defect{
 		used := make(map[[2]string]bool)
 		b.insert = func(ctx context.Context, k *keystore.Key) error {
 			if used[[2]string{k.Organization, k.RotatedFrom}] {
-				return keystore.ErrRotated
+				return issuing.ErrRotated
 			}
 			used[[2]string{k.Organization, k.RotatedFrom}] = true
-			return b.Memory.Insert(ctx, k)
+			return b.Store.Insert(ctx, k)
 		}
 	}},
 	{"makes predecessors unique among all organizations", []string{"Insert/OtherSuccessors"}, func(b *broken) {
 		used := make(map[string]bool)
 		b.insert = func(ctx context.Context, k *keystore.Key) error {
 			if used[k.RotatedFrom] {
-				return keystore.ErrRotated
+				return issuing.ErrRotated
 			}
 			used[k.RotatedFrom] = true
-			return b.Memory.Insert(ctx, k)
+			return b.Store.Insert(ctx, k)
 		}
 	}},
 	{"keeps milliseconds", []string{"Insert/Times"}, func(b *broken) {
@@ -127,8 +128,8 @@ var brokenReads = []defect{
 	}},
 	{"compares organizations without regard to case", []string{"Text/Distinct"}, func(b *broken) {
 		b.insert = edited(b, func(k *keystore.Key) { k.Organization = strings.ToLower(k.Organization) })
-		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
-			return b.Memory.List(ctx, strings.ToLower(organization), p)
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+			return b.Store.List(ctx, strings.ToLower(organization), p)
 		}
 	}},
 	{"has no column for the mark of a legacy key", []string{"Lookup/Record", "Find/Record"}, func(b *broken) {
@@ -173,7 +174,7 @@ var brokenReads = []defect{
 	}},
 	{"finds by id alone", []string{"Find/OtherOrganization"}, func(b *broken) {
 		b.find = func(ctx context.Context, _, id string) (*keystore.Key, error) {
-			return b.Memory.Find(ctx, b.anywhere(id).Organization, id)
+			return b.Store.Find(ctx, b.anywhere(id).Organization, id)
 		}
 	}},
 	{"finds nothing that was issued", []string{"FindIssued/Record"}, func(b *broken) {
@@ -183,51 +184,51 @@ var brokenReads = []defect{
 	}},
 	{"takes an empty issue token for one", []string{"FindIssued/Others"}, func(b *broken) {
 		b.findIssued = func(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
-			if page, err := b.Memory.List(ctx, organization, keystore.Page{}); token == "" && err == nil {
+			if page, err := b.Store.List(ctx, organization, issuing.Page{}); token == "" && err == nil {
 				return page[0], nil
 			}
-			return b.Memory.FindIssued(ctx, organization, actor, token)
+			return b.Store.FindIssued(ctx, organization, actor, token)
 		}
 	}},
 	{"hands out what Lookup shares", []string{"Find/Owned"}, func(b *broken) {
 		b.find = func(ctx context.Context, _, id string) (*keystore.Key, error) {
-			return b.Memory.Lookup(ctx, b.anywhere(id).Digest)
+			return b.Store.Lookup(ctx, b.anywhere(id).Digest)
 		}
 	}},
 	{"lists the oldest first", []string{"List/Order"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
-			page, err := b.Memory.List(ctx, organization, p)
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+			page, err := b.Store.List(ctx, organization, p)
 			slices.Reverse(page)
 			return page, err
 		}
 	}},
 	{"continues after a time, without the id", []string{"List/Pages"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 			if p.After != nil {
 				p.After = &keystore.Key{CreatedAt: p.After.CreatedAt}
 			}
-			return b.Memory.List(ctx, organization, p)
+			return b.Store.List(ctx, organization, p)
 		}
 	}},
 	{"has a default of its own for pages", []string{"List/Limits"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 			p.Limit = cmp.Or(max(p.Limit, 0), 20)
-			return b.Memory.List(ctx, organization, p)
+			return b.Store.List(ctx, organization, p)
 		}
 	}},
 	{"lists for whoever's cursor it is", []string{"List/Isolation"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 			if p.After != nil {
 				organization = cmp.Or(b.anywhere(p.After.ID).Organization, organization)
 			}
-			return b.Memory.List(ctx, organization, p)
+			return b.Store.List(ctx, organization, p)
 		}
 	}},
 	{"filters a page after cutting it", []string{"List/Environment"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 			wanted := p.Environment
 			p.Environment = ""
-			page, err := b.Memory.List(ctx, organization, p)
+			page, err := b.Store.List(ctx, organization, p)
 			return slices.DeleteFunc(page, func(k *keystore.Key) bool {
 				return wanted != "" &&
 					k.Environment != wanted
@@ -235,33 +236,33 @@ var brokenReads = []defect{
 		}
 	}},
 	{"calls a key revoked that will be", []string{"List/Status"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
-			page, err := b.Memory.List(ctx, organization, p)
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+			page, err := b.Store.List(ctx, organization, p)
 			return slices.DeleteFunc(page, func(k *keystore.Key) bool {
 				return p.Status == keystore.Active && !k.RevokedAt.IsZero()
 			}), err
 		}
 	}},
 	{"does not ask when keys expire", []string{"List/Expiring"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 			p.ExpiresBefore = time.Time{}
-			return b.Memory.List(ctx, organization, p)
+			return b.Store.List(ctx, organization, p)
 		}
 	}},
 	{"takes a new key for an unused one", []string{"List/Unused"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 			since := p.UnusedSince
 			p.UnusedSince, p.Limit = time.Time{}, 200
-			page, err := b.Memory.List(ctx, organization, p)
+			page, err := b.Store.List(ctx, organization, p)
 			return slices.DeleteFunc(page, func(k *keystore.Key) bool {
 				return !since.IsZero() && !k.LastUsedAt.Before(since)
 			}), err
 		}
 	}},
 	{"does not ask what a key replaces", []string{"List/Successor"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p keystore.Page) ([]*keystore.Key, error) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 			p.RotatedFrom = ""
-			return b.Memory.List(ctx, organization, p)
+			return b.Store.List(ctx, organization, p)
 		}
 	}},
 }
@@ -271,6 +272,6 @@ func edited(b *broken, edit func(k *keystore.Key)) func(context.Context, *keysto
 	return func(ctx context.Context, k *keystore.Key) error {
 		k = k.Clone()
 		edit(k)
-		return b.Memory.Insert(ctx, k)
+		return b.Store.Insert(ctx, k)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -18,12 +19,12 @@ var brokenUsage = []defect{
 			for _, u := range uses {
 				last = u.From
 			}
-			return b.Memory.Touch(ctx, uses)
+			return b.Store.Touch(ctx, uses)
 		}
-		b.usage = changed(b, func(u *keystore.Usage) { u.LastUsedFrom = last })
+		b.usage = changed(b, func(u *issuing.Usage) { u.LastUsedFrom = last })
 	}},
 	{"keeps no time of the last use", []string{"Usage/From"}, func(b *broken) {
-		b.usage = changed(b, func(u *keystore.Usage) { u.LastUsedAt = time.Time{} })
+		b.usage = changed(b, func(u *issuing.Usage) { u.LastUsedAt = time.Time{} })
 	}},
 	{"takes the last day that is written for the last day", []string{"Usage/Scopes"}, func(b *broken) {
 		last := make(map[scope.Name]time.Time)
@@ -33,12 +34,12 @@ var brokenUsage = []defect{
 					last[n] = u.At.Truncate(24 * time.Hour)
 				}
 			}
-			return b.Memory.Touch(ctx, uses)
+			return b.Store.Touch(ctx, uses)
 		}
-		b.usage = changed(b, func(u *keystore.Usage) { u.Scopes = last })
+		b.usage = changed(b, func(u *issuing.Usage) { u.Scopes = last })
 	}},
 	{"keeps when a scope was needed and not the day", []string{"Usage/Scopes"}, func(b *broken) {
-		b.usage = changed(b, func(u *keystore.Usage) {
+		b.usage = changed(b, func(u *issuing.Usage) {
 			for n := range u.Scopes {
 				u.Scopes[n] = u.Scopes[n].Add(time.Hour)
 			}
@@ -51,25 +52,25 @@ var brokenUsage = []defect{
 		u.At = u.At.Add(time.Hour)
 	})},
 	{"keeps days for good", []string{"Usage/Days"}, func(b *broken) {
-		b.usage = changed(b, func(u *keystore.Usage) {
+		b.usage = changed(b, func(u *issuing.Usage) {
 			old := time.Now().UTC().AddDate(0, 0, -31).Truncate(24 * time.Hour)
-			u.Days = append(u.Days, keystore.Day{Date: old, Requests: 2})
+			u.Days = append(u.Days, issuing.Day{Date: old, Requests: 2})
 		})
 	}},
 	{"observes since the last use", []string{"Usage/Observed"}, func(b *broken) {
-		b.usage = changed(b, func(u *keystore.Usage) { u.ObservedSince = u.LastUsedAt })
+		b.usage = changed(b, func(u *issuing.Usage) { u.ObservedSince = u.LastUsedAt })
 	}},
 	{"writes uses by id alone", []string{"Usage/Others"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
 			for i := range uses {
 				uses[i].Organization = b.anywhere(uses[i].ID).Organization
 			}
-			return b.Memory.Touch(ctx, uses)
+			return b.Store.Touch(ctx, uses)
 		}
 	}},
 	{"reads usage by id alone", []string{"Usage/Others"}, func(b *broken) {
-		b.usage = func(ctx context.Context, _, id string) (*keystore.Usage, error) {
-			return b.Memory.Usage(ctx, b.anywhere(id).Organization, id)
+		b.usage = func(ctx context.Context, _, id string) (*issuing.Usage, error) {
+			return b.Store.Usage(ctx, b.anywhere(id).Organization, id)
 		}
 	}},
 	{"keeps uses of keys that are not there", []string{"Usage/Others"}, func(b *broken) {
@@ -78,10 +79,10 @@ var brokenUsage = []defect{
 			for _, u := range uses {
 				needed[u.ID] = u.At
 			}
-			return b.Memory.Touch(ctx, uses)
+			return b.Store.Touch(ctx, uses)
 		}
-		b.usage = func(ctx context.Context, organization, id string) (*keystore.Usage, error) {
-			u, err := b.Memory.Usage(ctx, organization, id)
+		b.usage = func(ctx context.Context, organization, id string) (*issuing.Usage, error) {
+			u, err := b.Store.Usage(ctx, organization, id)
 			if at := needed[id]; err == nil && u.Scopes == nil && !at.IsZero() {
 				u.Scopes = map[scope.Name]time.Time{scope.TasksRead: at}
 			}
@@ -89,10 +90,10 @@ var brokenUsage = []defect{
 		}
 	}},
 	{"hands out the usage that it keeps", []string{"Usage/Owned"}, func(b *broken) {
-		kept := make(map[string]*keystore.Usage)
-		b.usage = func(ctx context.Context, organization, id string) (u *keystore.Usage, err error) {
+		kept := make(map[string]*issuing.Usage)
+		b.usage = func(ctx context.Context, organization, id string) (u *issuing.Usage, err error) {
 			if kept[id] == nil {
-				kept[id], err = b.Memory.Usage(ctx, organization, id)
+				kept[id], err = b.Store.Usage(ctx, organization, id)
 			}
 			return kept[id], err
 		}
@@ -110,10 +111,10 @@ var brokenUsage = []defect{
 				requests[u.ID] = before + u.Requests
 				mu.Unlock()
 			}
-			return b.Memory.Touch(ctx, uses)
+			return b.Store.Touch(ctx, uses)
 		}
-		b.usage = func(ctx context.Context, organization, id string) (*keystore.Usage, error) {
-			u, err := b.Memory.Usage(ctx, organization, id)
+		b.usage = func(ctx context.Context, organization, id string) (*issuing.Usage, error) {
+			u, err := b.Store.Usage(ctx, organization, id)
 			if err == nil {
 				u.Days[0].Requests = requests[id]
 			}
@@ -124,10 +125,10 @@ var brokenUsage = []defect{
 
 // changed reads what change has changed.
 func changed(
-	b *broken, change func(u *keystore.Usage),
-) func(ctx context.Context, organization, id string) (*keystore.Usage, error) {
-	return func(ctx context.Context, organization, id string) (*keystore.Usage, error) {
-		u, err := b.Memory.Usage(ctx, organization, id)
+	b *broken, change func(u *issuing.Usage),
+) func(ctx context.Context, organization, id string) (*issuing.Usage, error) {
+	return func(ctx context.Context, organization, id string) (*issuing.Usage, error) {
+		u, err := b.Store.Usage(ctx, organization, id)
 		if err == nil {
 			change(u)
 		}
@@ -142,7 +143,7 @@ func touched(change func(u *keystore.Use)) func(b *broken) {
 			for i := range uses {
 				change(&uses[i])
 			}
-			return b.Memory.Touch(ctx, uses)
+			return b.Store.Touch(ctx, uses)
 		}
 	}
 }

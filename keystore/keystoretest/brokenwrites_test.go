@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // brokenWrites break what Update, Touch and Changes promise, and what every
@@ -17,10 +18,10 @@ var brokenWrites = []defect{
 	{"takes empty fields for absent ones", []string{"Update/Fields"}, func(b *broken) {
 		b.update = func(ctx context.Context, k *keystore.Key) error {
 			k = k.Clone()
-			if before, err := b.Memory.Find(ctx, k.Organization, k.ID); err == nil && k.RevokedAt.IsZero() {
+			if before, err := b.Store.Find(ctx, k.Organization, k.ID); err == nil && k.RevokedAt.IsZero() {
 				k.RevokedAt = before.RevokedAt
 			}
-			return b.Memory.Update(ctx, k)
+			return b.Store.Update(ctx, k)
 		}
 	}},
 	{"leaves attributes and networks as they were inserted", []string{"Update/Fields", "Update/KeepsNothing"},
@@ -29,23 +30,23 @@ var brokenWrites = []defect{
 				k = k.Clone()
 				before := b.anywhere(k.ID)
 				k.Attributes, k.Networks = before.Attributes, before.Networks
-				return b.Memory.Update(ctx, k)
+				return b.Store.Update(ctx, k)
 			}
 		}},
 	{"updates every column", []string{"Update/FixedFields"}, func(b *broken) {
 		b.update = func(ctx context.Context, k *keystore.Key) error {
-			return errors.Join(b.Memory.Update(ctx, k),
-				b.Memory.Touch(ctx, []keystore.Use{{Organization: k.Organization, ID: k.ID, At: k.LastUsedAt}}))
+			return errors.Join(b.Store.Update(ctx, k),
+				b.Store.Touch(ctx, []keystore.Use{{Organization: k.Organization, ID: k.ID, At: k.LastUsedAt}}))
 		}
 	}},
 	{"lets the last writer win", []string{"Update/Conflict", "Update/Race"}, func(b *broken) {
 		b.update = func(ctx context.Context, k *keystore.Key) error {
 			for {
 				k = k.Clone()
-				if before, err := b.Memory.Find(ctx, k.Organization, k.ID); err == nil {
+				if before, err := b.Store.Find(ctx, k.Organization, k.ID); err == nil {
 					k.Version = before.Version
 				}
-				if err := b.Memory.Update(ctx, k); !errors.Is(err, keystore.ErrConflict) {
+				if err := b.Store.Update(ctx, k); !errors.Is(err, issuing.ErrConflict) {
 					return err
 				}
 			}
@@ -55,14 +56,14 @@ var brokenWrites = []defect{
 		b.update = func(ctx context.Context, k *keystore.Key) error {
 			k = k.Clone()
 			k.Organization = b.anywhere(k.ID).Organization
-			return b.Memory.Update(ctx, k)
+			return b.Store.Update(ctx, k)
 		}
 	}},
 	{"updates whatever the digest", []string{"Update/Others"}, func(b *broken) {
 		b.update = func(ctx context.Context, k *keystore.Key) error {
 			k = k.Clone()
 			k.Digest = b.anywhere(k.ID).Digest
-			return b.Memory.Update(ctx, k)
+			return b.Store.Update(ctx, k)
 		}
 	}},
 	{"reads from a replica", []string{"Update/SeenAtOnce"}, func(b *broken) {
@@ -71,7 +72,7 @@ var brokenWrites = []defect{
 			if k := replica[d]; k != nil {
 				return k, nil
 			}
-			k, err := b.Memory.Lookup(ctx, d)
+			k, err := b.Store.Lookup(ctx, d)
 			replica[d] = k
 			return k, err
 		}
@@ -79,7 +80,7 @@ var brokenWrites = []defect{
 	{"takes a context that has ended for a key that is not there", []string{"Context/Reads", "Context/Writes"},
 		func(b *broken) {
 			b.find = func(ctx context.Context, organization, id string) (*keystore.Key, error) {
-				k, err := b.Memory.Find(ctx, organization, id)
+				k, err := b.Store.Find(ctx, organization, id)
 				if err != nil {
 					err = keystore.ErrNotFound
 				}
@@ -87,14 +88,14 @@ var brokenWrites = []defect{
 			}
 			b.update = func(ctx context.Context, k *keystore.Key) error {
 				if ctx.Err() != nil {
-					return keystore.ErrConflict
+					return issuing.ErrConflict
 				}
-				return b.Memory.Update(ctx, k)
+				return b.Store.Update(ctx, k)
 			}
 		}},
 	{"says nothing when a context has ended", []string{"Context/Writes"}, func(b *broken) {
 		b.insert = func(ctx context.Context, k *keystore.Key) error {
-			b.Memory.Insert(ctx, k)
+			b.Store.Insert(ctx, k)
 			return nil
 		}
 	}},
@@ -108,7 +109,7 @@ var brokenWrites = []defect{
 			return nil
 		}
 		b.find = func(ctx context.Context, organization, id string) (*keystore.Key, error) {
-			k, err := b.Memory.Find(ctx, organization, id)
+			k, err := b.Store.Find(ctx, organization, id)
 			k.LastUsedAt = used[id]
 			return k, err
 		}
@@ -119,22 +120,22 @@ var brokenWrites = []defect{
 			for i, u := range uses {
 				uses[i].Organization = b.anywhere(u.ID).Organization
 			}
-			return b.Memory.Touch(ctx, uses)
+			return b.Store.Touch(ctx, uses)
 		}
 	}},
 	{"touches a hundred keys", []string{"Touch/Many"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
-			return b.Memory.Touch(ctx, uses[:min(len(uses), 100)])
+			return b.Store.Touch(ctx, uses[:min(len(uses), 100)])
 		}
 	}},
 	{"counts a use as a version", []string{"Touch/NothingElse", "Touch/RevokeRace"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
 			for _, u := range uses {
-				if k, err := b.Memory.Find(ctx, u.Organization, u.ID); err == nil {
-					b.Memory.Update(ctx, k)
+				if k, err := b.Store.Find(ctx, u.Organization, u.ID); err == nil {
+					b.Store.Update(ctx, k)
 				}
 			}
-			return b.Memory.Touch(ctx, uses)
+			return b.Store.Touch(ctx, uses)
 		}
 	}},
 	{"takes a cancelled call for one that is done", []string{"Context/Touch", "Context/Changes"}, func(b *broken) {
@@ -142,48 +143,48 @@ var brokenWrites = []defect{
 			if ctx.Err() != nil {
 				return nil
 			}
-			return b.Memory.Touch(ctx, uses)
+			return b.Store.Touch(ctx, uses)
 		}
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 			if ctx.Err() != nil {
 				return nil, since, nil
 			}
-			return b.Memory.Changes(ctx, since)
+			return b.Store.Changes(ctx, since)
 		}
 	}},
 	{"never has news", []string{"Feed/Updates", "Feed/Race", "Feed/Inserts", "Feed/InsertRace"}, func(b *broken) {
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
-			_, next, err := b.Memory.Changes(ctx, since)
+			_, next, err := b.Store.Changes(ctx, since)
 			return nil, next, err
 		}
 	}},
 	{"cuts an answer but not its position", []string{"Feed/Many"}, func(b *broken) {
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
-			changed, next, err := b.Memory.Changes(ctx, since)
+			changed, next, err := b.Store.Changes(ctx, since)
 			return changed[:min(len(changed), 100)], next, err
 		}
 	}},
 	{"names changed keys alone", []string{"Feed/Inserts", "Feed/InsertRace"}, func(b *broken) {
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
-			changed, next, err := b.Memory.Changes(ctx, since)
+			changed, next, err := b.Store.Changes(ctx, since)
 			isNew := func(d keystore.Digest) bool {
-				k, err := b.Memory.Lookup(ctx, d)
+				k, err := b.Store.Lookup(ctx, d)
 				return err == nil && k.Version == 1
 			}
 			return slices.DeleteFunc(changed, isNew), next, err
 		}
 	}},
 	{"numbers changes before they are there", []string{"Feed/Race"}, func(b *broken) {
-		b.update = numberedTooEarly(b, b.Memory.Update)
+		b.update = numberedTooEarly(b, b.Store.Update)
 	}},
 	{"numbers new keys before they are there", []string{"Feed/InsertRace"}, func(b *broken) {
-		b.insert = numberedTooEarly(b, b.Memory.Insert)
+		b.insert = numberedTooEarly(b, b.Store.Insert)
 	}},
 	{"starts again at an unknown position", []string{"Feed/UnknownPosition"}, func(b *broken) {
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
-			changed, next, err := b.Memory.Changes(ctx, since)
+			changed, next, err := b.Store.Changes(ctx, since)
 			if errors.Is(err, keystore.ErrNotFound) {
-				return b.Memory.Changes(ctx, "")
+				return b.Store.Changes(ctx, "")
 			}
 			return changed, next, err
 		}

@@ -8,28 +8,29 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // refusals are the errors that say something about a key. A store that could
 // not answer must return none of them.
-var refusals = []error{keystore.ErrNotFound, keystore.ErrExists, keystore.ErrConflict, keystore.ErrRotated,
-	keystore.ErrTooManyKeys}
+var refusals = []error{keystore.ErrNotFound, issuing.ErrExists, issuing.ErrConflict, issuing.ErrRotated,
+	issuing.ErrTooManyKeys}
 
 func isRefusal(err error) bool {
 	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
 }
 
 // reads asks for k in every way and returns the errors by method.
-func reads(ctx context.Context, m keystore.Manager, k *keystore.Key) map[string]error {
+func reads(ctx context.Context, m issuing.Manager, k *keystore.Key) map[string]error {
 	_, lookup := m.Lookup(ctx, k.Digest)
 	_, find := m.Find(ctx, k.Organization, k.ID)
 	_, issued := m.FindIssued(ctx, k.Organization, k.CreatedBy, k.IssueToken)
-	_, list := m.List(ctx, k.Organization, keystore.Page{})
+	_, list := m.List(ctx, k.Organization, issuing.Page{})
 	return map[string]error{"Lookup": lookup, "Find": find, "FindIssued": issued, "List": list}
 }
 
 var contextCases = []testCase{
-	{"Context/Reads", func(t testing.TB, m keystore.Manager) {
+	{"Context/Reads", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		cancelled, cancel := context.WithCancel(t.Context())
@@ -44,14 +45,14 @@ var contextCases = []testCase{
 						"that says nothing about it", method, err)
 				}
 			}
-			if page, err := m.List(ctx, k.Organization, keystore.Page{}); err == nil && len(page) != 1 {
+			if page, err := m.List(ctx, k.Organization, issuing.Page{}); err == nil && len(page) != 1 {
 				t.Errorf("List with a context that has ended returned %d keys and no error, want the page or an error",
 					len(page))
 			}
 		}
 	}},
 
-	{"Context/Writes", func(t testing.TB, m keystore.Manager) {
+	{"Context/Writes", func(t testing.TB, m issuing.Manager) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		k := newKey(unique("org"))
@@ -74,7 +75,7 @@ var contextCases = []testCase{
 		}
 	}},
 
-	{"Context/Touch", func(t testing.TB, m keystore.Manager) {
+	{"Context/Touch", func(t testing.TB, m issuing.Manager) {
 		store := toucher(t, m)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -86,7 +87,7 @@ var contextCases = []testCase{
 		}
 	}},
 
-	{"Context/Changes", func(t testing.TB, m keystore.Manager) {
+	{"Context/Changes", func(t testing.TB, m issuing.Manager) {
 		store := feed(t, m)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -107,13 +108,13 @@ var contextCases = []testCase{
 }
 
 // unavailable needs a store of its own, see [Suite].
-var unavailable = testCase{"Unavailable", func(t testing.TB, m keystore.Manager) {
+var unavailable = testCase{"Unavailable", func(t testing.TB, m issuing.Manager) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	k := newKey(unique("org"))
 	errs := reads(ctx, m, k)
 	errs["Insert"], errs["Update"] = m.Insert(ctx, k), m.Update(ctx, k)
-	if a, ok := m.(keystore.Auditor); ok {
+	if a, ok := m.(issuing.Auditor); ok {
 		errs["InsertAudited"], errs["UpdateAudited"] = a.InsertAudited(ctx, k, newEntry(k), 1), a.UpdateAudited(ctx, k,
 			newEntry(k))
 		_, errs["Audit"] = a.Audit(ctx, k.Organization, "", "")

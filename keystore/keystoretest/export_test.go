@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // Names returns the names of all cases.
@@ -19,7 +19,7 @@ func Names() []string {
 }
 
 // Failures runs the case with this name on m and returns what it reported.
-func Failures(t testing.TB, name string, m keystore.Manager) []string {
+func Failures(t testing.TB, name string, m issuing.Manager) []string {
 	for _, c := range append(cases(), unavailable) {
 		if c.name != name {
 			continue

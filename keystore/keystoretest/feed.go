@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 func position(t testing.TB, f keystore.Feed) string {
@@ -54,7 +55,7 @@ func wantSeen(t testing.TB, seen map[keystore.Digest]bool, keys []*keystore.Key,
 
 // feedRace reads the feed while keys are written, in whatever order the writes
 // commit.
-func feedRace(t testing.TB, m keystore.Manager, keys []*keystore.Key, method string, write func(context.Context,
+func feedRace(t testing.TB, m issuing.Manager, keys []*keystore.Key, method string, write func(context.Context,
 	*keystore.Key) error) {
 	t.Helper()
 	f := feed(t, m)
@@ -83,7 +84,7 @@ func feedRace(t testing.TB, m keystore.Manager, keys []*keystore.Key, method str
 }
 
 var feedCases = []testCase{
-	{"Feed/Updates", func(t testing.TB, m keystore.Manager) {
+	{"Feed/Updates", func(t testing.TB, m issuing.Manager) {
 		f := feed(t, m)
 		keys := inOrder(unique("org"), 3)
 		insert(t, m, keys...)
@@ -101,7 +102,7 @@ var feedCases = []testCase{
 		wantSeen(t, seen, keys, "Changes from an older position, for another reader")
 	}},
 
-	{"Feed/Many", func(t testing.TB, m keystore.Manager) {
+	{"Feed/Many", func(t testing.TB, m issuing.Manager) {
 		f := feed(t, m)
 		keys := inOrder(unique("org"), 120)
 		insert(t, m, keys...)
@@ -113,13 +114,13 @@ var feedCases = []testCase{
 		wantSeen(t, seen, keys, "Changes after 120 Updates")
 	}},
 
-	{"Feed/Race", func(t testing.TB, m keystore.Manager) {
+	{"Feed/Race", func(t testing.TB, m issuing.Manager) {
 		keys := inOrder(unique("org"), racers)
 		insert(t, m, keys...)
 		feedRace(t, m, keys, "Update", m.Update)
 	}},
 
-	{"Feed/Inserts", func(t testing.TB, m keystore.Manager) {
+	{"Feed/Inserts", func(t testing.TB, m issuing.Manager) {
 		f := feed(t, m)
 		keys := inOrder(unique("org"), 3)
 		start := position(t, f)
@@ -131,11 +132,11 @@ var feedCases = []testCase{
 		wantSeen(t, seen, keys[2:], "Changes after another Insert, from the position that was returned")
 	}},
 
-	{"Feed/InsertRace", func(t testing.TB, m keystore.Manager) {
+	{"Feed/InsertRace", func(t testing.TB, m issuing.Manager) {
 		feedRace(t, m, inOrder(unique("org"), racers), "Insert", m.Insert)
 	}},
 
-	{"Feed/UnknownPosition", func(t testing.TB, m keystore.Manager) {
+	{"Feed/UnknownPosition", func(t testing.TB, m issuing.Manager) {
 		_, _, err := feed(t, m).Changes(t.Context(), "no position at all")
 		wantError(t, err, keystore.ErrNotFound, "Changes from a position that the store does not know")
 	}},

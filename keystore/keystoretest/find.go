@@ -4,10 +4,11 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 var findCases = []testCase{
-	{"Find/Record", func(t testing.TB, m keystore.Manager) {
+	{"Find/Record", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, newKey(k.Organization), k)
 		same(t, "Find", find(t, m, k), k)
@@ -15,7 +16,7 @@ var findCases = []testCase{
 		wantError(t, err, keystore.ErrNotFound, "Find of an id that no key has")
 	}},
 
-	{"Find/OtherOrganization", func(t testing.TB, m keystore.Manager) {
+	{"Find/OtherOrganization", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		other := newKey(unique("org"))
 		insert(t, m, k, other)
@@ -25,7 +26,7 @@ var findCases = []testCase{
 		wantError(t, err, keystore.ErrNotFound, "Find without an organization")
 	}},
 
-	{"FindIssued/Record", func(t testing.TB, m keystore.Manager) {
+	{"FindIssued/Record", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		got, err := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
@@ -35,7 +36,7 @@ var findCases = []testCase{
 		same(t, "FindIssued", got, k)
 	}},
 
-	{"FindIssued/Others", func(t testing.TB, m keystore.Manager) {
+	{"FindIssued/Others", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		none := newKey(k.Organization)
 		none.CreatedBy, none.IssueToken = k.CreatedBy, ""
@@ -51,7 +52,7 @@ var findCases = []testCase{
 		}
 	}},
 
-	{"Find/Owned", func(t testing.TB, m keystore.Manager) {
+	{"Find/Owned", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		spoil := func(got *keystore.Key) {
@@ -62,7 +63,7 @@ var findCases = []testCase{
 		if got, err := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken); err == nil {
 			spoil(got)
 		}
-		if page, err := m.List(t.Context(), k.Organization, keystore.Page{}); err == nil && len(page) > 0 {
+		if page, err := m.List(t.Context(), k.Organization, issuing.Page{}); err == nil && len(page) > 0 {
 			spoil(page[0])
 		}
 		same(t, "Find, after a caller changed the keys it had been given,", find(t, m, k), k)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -47,7 +48,7 @@ func at(d time.Duration) time.Time {
 	return time.Now().Add(d).UTC().Truncate(time.Microsecond)
 }
 
-func insert(t testing.TB, m keystore.Manager, keys ...*keystore.Key) {
+func insert(t testing.TB, m issuing.Manager, keys ...*keystore.Key) {
 	t.Helper()
 	for _, k := range keys {
 		if err := m.Insert(t.Context(), k); err != nil {
@@ -56,7 +57,7 @@ func insert(t testing.TB, m keystore.Manager, keys ...*keystore.Key) {
 	}
 }
 
-func find(t testing.TB, m keystore.Manager, k *keystore.Key) *keystore.Key {
+func find(t testing.TB, m issuing.Manager, k *keystore.Key) *keystore.Key {
 	t.Helper()
 	got, err := m.Find(t.Context(), k.Organization, k.ID)
 	if err != nil {
@@ -65,7 +66,7 @@ func find(t testing.TB, m keystore.Manager, k *keystore.Key) *keystore.Key {
 	return got
 }
 
-func lookup(t testing.TB, m keystore.Manager, k *keystore.Key) *keystore.Key {
+func lookup(t testing.TB, m issuing.Manager, k *keystore.Key) *keystore.Key {
 	t.Helper()
 	got, err := m.Lookup(t.Context(), k.Digest)
 	if err != nil {
@@ -74,7 +75,7 @@ func lookup(t testing.TB, m keystore.Manager, k *keystore.Key) *keystore.Key {
 	return got
 }
 
-func update(t testing.TB, m keystore.Manager, k *keystore.Key) {
+func update(t testing.TB, m issuing.Manager, k *keystore.Key) {
 	t.Helper()
 	if err := m.Update(t.Context(), k); err != nil {
 		t.Fatalf("Update of the latest version returned %v, want nil", err)
@@ -105,7 +106,7 @@ func same(t testing.TB, method string, got, want *keystore.Key) {
 
 // survives inserts k and changes its name, and reports what a lookup does not
 // return as it went in.
-func survives(t testing.TB, m keystore.Manager, k *keystore.Key, what string) {
+func survives(t testing.TB, m issuing.Manager, k *keystore.Key, what string) {
 	t.Helper()
 	insert(t, m, k)
 	same(t, "Lookup, where "+what+" have to survive,", lookup(t, m, k), k)

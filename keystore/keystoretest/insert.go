@@ -7,17 +7,18 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // racers is how many calls a race has.
 const racers = 16
 
-func refusedInsert(t testing.TB, m keystore.Manager, k *keystore.Key, rule string) {
+func refusedInsert(t testing.TB, m issuing.Manager, k *keystore.Key, rule string) {
 	t.Helper()
-	wantError(t, m.Insert(t.Context(), k), keystore.ErrExists, rule)
+	wantError(t, m.Insert(t.Context(), k), issuing.ErrExists, rule)
 }
 
-func absent(t testing.TB, m keystore.Manager, k *keystore.Key, rule string) {
+func absent(t testing.TB, m issuing.Manager, k *keystore.Key, rule string) {
 	t.Helper()
 	_, err := m.Lookup(t.Context(), k.Digest)
 	wantError(t, err, keystore.ErrNotFound, rule)
@@ -25,7 +26,7 @@ func absent(t testing.TB, m keystore.Manager, k *keystore.Key, rule string) {
 
 // race inserts keys of one organization at the same time, of which change lets
 // one in. It returns that one.
-func race(t testing.TB, m keystore.Manager, refusal error, what string, change func(k *keystore.Key)) *keystore.Key {
+func race(t testing.TB, m issuing.Manager, refusal error, what string, change func(k *keystore.Key)) *keystore.Key {
 	t.Helper()
 	organization := unique("org")
 	keys := make([]*keystore.Key, racers)
@@ -45,7 +46,7 @@ func race(t testing.TB, m keystore.Manager, refusal error, what string, change f
 }
 
 // insertEach inserts keys that do not stand in each other's way.
-func insertEach(t testing.TB, m keystore.Manager, keys []*keystore.Key, rules ...string) {
+func insertEach(t testing.TB, m issuing.Manager, keys []*keystore.Key, rules ...string) {
 	t.Helper()
 	for i, k := range keys {
 		if err := m.Insert(t.Context(), k); err != nil {
@@ -55,7 +56,7 @@ func insertEach(t testing.TB, m keystore.Manager, keys []*keystore.Key, rules ..
 }
 
 var insertCases = []testCase{
-	{"Insert/Version", func(t testing.TB, m keystore.Manager) {
+	{"Insert/Version", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		k.Version = 7
 		insert(t, m, k)
@@ -67,7 +68,7 @@ var insertCases = []testCase{
 		}
 	}},
 
-	{"Insert/KeepsNothing", func(t testing.TB, m keystore.Manager) {
+	{"Insert/KeepsNothing", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		want := k.Clone()
 		insert(t, m, k)
@@ -77,7 +78,7 @@ var insertCases = []testCase{
 		same(t, "Lookup, after the caller changed the key it had inserted,", lookup(t, m, want), want)
 	}},
 
-	{"Insert/ExistingID", func(t testing.TB, m keystore.Manager) {
+	{"Insert/ExistingID", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		for _, organization := range []string{k.Organization, unique("org")} {
@@ -89,7 +90,7 @@ var insertCases = []testCase{
 		same(t, "Find, after Insert refused a key with the same ID,", find(t, m, k), k)
 	}},
 
-	{"Insert/ExistingDigest", func(t testing.TB, m keystore.Manager) {
+	{"Insert/ExistingDigest", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		twin := newKey(unique("org"))
@@ -98,7 +99,7 @@ var insertCases = []testCase{
 		same(t, "Lookup, after Insert refused a key with the same Digest,", lookup(t, m, k), k)
 	}},
 
-	{"Insert/ExistingIssueToken", func(t testing.TB, m keystore.Manager) {
+	{"Insert/ExistingIssueToken", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		twin := newKey(k.Organization)
@@ -107,7 +108,7 @@ var insertCases = []testCase{
 		absent(t, m, twin, "Lookup of a key that Insert refused")
 	}},
 
-	{"Insert/OtherIssueTokens", func(t testing.TB, m keystore.Manager) {
+	{"Insert/OtherIssueTokens", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		otherActor, otherOrganization := newKey(k.Organization), newKey(unique("org"))
 		otherActor.IssueToken = k.IssueToken
@@ -120,9 +121,9 @@ var insertCases = []testCase{
 			"another organization's use of the same IssueToken", "an empty IssueToken", "a second empty IssueToken")
 	}},
 
-	{"Insert/IssueTokenRace", func(t testing.TB, m keystore.Manager) {
+	{"Insert/IssueTokenRace", func(t testing.TB, m issuing.Manager) {
 		actor, token := unique("user"), unique("token")
-		winner := race(t, m, keystore.ErrExists, "with one IssueToken", func(k *keystore.Key) {
+		winner := race(t, m, issuing.ErrExists, "with one IssueToken", func(k *keystore.Key) {
 			k.CreatedBy,
 				k.IssueToken = actor, token
 		})
@@ -133,17 +134,17 @@ var insertCases = []testCase{
 		same(t, "FindIssued after the race", got, winner)
 	}},
 
-	{"Insert/DigestRace", func(t testing.TB, m keystore.Manager) {
+	{"Insert/DigestRace", func(t testing.TB, m issuing.Manager) {
 		digest := newKey("").Digest
-		race(t, m, keystore.ErrExists, "with one Digest", func(k *keystore.Key) { k.Digest = digest })
+		race(t, m, issuing.ErrExists, "with one Digest", func(k *keystore.Key) { k.Digest = digest })
 	}},
 
-	{"Insert/SecondSuccessor", func(t testing.TB, m keystore.Manager) {
+	{"Insert/SecondSuccessor", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		second := newKey(k.Organization)
 		second.RotatedFrom = k.RotatedFrom
-		wantError(t, m.Insert(t.Context(), second), keystore.ErrRotated, "Insert of a second successor of one key")
+		wantError(t, m.Insert(t.Context(), second), issuing.ErrRotated, "Insert of a second successor of one key")
 		absent(t, m, second, "Lookup of a key that Insert refused")
 		// A repeat of the first rotation has to find the key that it made.
 		repeat := newKey(k.Organization)
@@ -152,7 +153,7 @@ var insertCases = []testCase{
 		same(t, "Find, after Insert refused a second successor,", find(t, m, k), k)
 	}},
 
-	{"Insert/OtherSuccessors", func(t testing.TB, m keystore.Manager) {
+	{"Insert/OtherSuccessors", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		otherOrganization, next := newKey(unique("org")), newKey(k.Organization)
 		otherOrganization.RotatedFrom = k.RotatedFrom
@@ -164,12 +165,12 @@ var insertCases = []testCase{
 			"a successor of the successor", "a key that replaces none", "a second key that replaces none")
 	}},
 
-	{"Insert/SuccessorRace", func(t testing.TB, m keystore.Manager) {
+	{"Insert/SuccessorRace", func(t testing.TB, m issuing.Manager) {
 		old := unique("key")
-		race(t, m, keystore.ErrRotated, "of successors of one key", func(k *keystore.Key) { k.RotatedFrom = old })
+		race(t, m, issuing.ErrRotated, "of successors of one key", func(k *keystore.Key) { k.RotatedFrom = old })
 	}},
 
-	{"Insert/Networks", func(t testing.TB, m keystore.Manager) {
+	{"Insert/Networks", func(t testing.TB, m issuing.Manager) {
 		var many []string
 		for i := range 20 {
 			many = append(many, fmt.Sprintf("2001:db8:%x::/48", 20-i))
@@ -185,7 +186,7 @@ var insertCases = []testCase{
 		}
 	}},
 
-	{"Insert/Times", func(t testing.TB, m keystore.Manager) {
+	{"Insert/Times", func(t testing.TB, m issuing.Manager) {
 		east := time.FixedZone("east", 5*3600+1800)
 		for _, c := range []struct{ created, expires, revoked, used time.Time }{
 			{created: time.Date(2026, 3, 4, 5, 6, 7, 123456000, time.UTC)},

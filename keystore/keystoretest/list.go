@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-func list(t testing.TB, m keystore.Manager, organization string, p keystore.Page) []*keystore.Key {
+func list(t testing.TB, m issuing.Manager, organization string, p issuing.Page) []*keystore.Key {
 	t.Helper()
 	page, err := m.List(t.Context(), organization, p)
 	if err != nil {
@@ -42,12 +43,12 @@ func ids(keys []*keystore.Key) []string {
 }
 
 var listCases = []testCase{
-	{"List/Order", func(t testing.TB, m keystore.Manager) {
+	{"List/Order", func(t testing.TB, m issuing.Manager) {
 		keys := inOrder(unique("org"), 9)
 		insert(t, m, keys[3:6]...)
 		insert(t, m, keys[:3]...)
 		insert(t, m, keys[6:]...)
-		got := list(t, m, keys[0].Organization, keystore.Page{})
+		got := list(t, m, keys[0].Organization, issuing.Page{})
 		if !slices.Equal(ids(got), ids(keys)) {
 			t.Fatalf("List returned %v, want %v: the newest first, and by ID descending where times are equal",
 				ids(got),
@@ -58,11 +59,11 @@ var listCases = []testCase{
 		}
 	}},
 
-	{"List/Pages", func(t testing.TB, m keystore.Manager) {
+	{"List/Pages", func(t testing.TB, m issuing.Manager) {
 		keys := inOrder(unique("org"), 11)
 		insert(t, m, keys...)
 		var got []string
-		page := keystore.Page{Limit: 4}
+		page := issuing.Page{Limit: 4}
 		for range len(keys) {
 			next := list(t, m, keys[0].Organization, page)
 			if len(next) == 0 {
@@ -79,32 +80,32 @@ var listCases = []testCase{
 		}
 	}},
 
-	{"List/Limits", func(t testing.TB, m keystore.Manager) {
+	{"List/Limits", func(t testing.TB, m issuing.Manager) {
 		keys := inOrder(unique("org"), 203)
 		insert(t, m, keys...)
 		for _, c := range []struct{ limit, want int }{{0, 50}, {-1, 50}, {1, 1}, {200, 200}, {1000, 200}} {
-			if got := list(t, m, keys[0].Organization, keystore.Page{Limit: c.limit}); len(got) != c.want {
+			if got := list(t, m, keys[0].Organization, issuing.Page{Limit: c.limit}); len(got) != c.want {
 				t.Errorf("List with Limit %d returned %d of 203 keys, want %d", c.limit, len(got), c.want)
 			}
 		}
 	}},
 
-	{"List/Isolation", func(t testing.TB, m keystore.Manager) {
+	{"List/Isolation", func(t testing.TB, m issuing.Manager) {
 		mine, theirs := inOrder(unique("org"), 3), inOrder(unique("org"), 3)
 		insert(t, m, mine...)
 		insert(t, m, theirs...)
-		for _, page := range []keystore.Page{{}, {After: &keystore.Key{CreatedAt: at(time.Hour), ID: theirs[0].ID}}} {
+		for _, page := range []issuing.Page{{}, {After: &keystore.Key{CreatedAt: at(time.Hour), ID: theirs[0].ID}}} {
 			if got := list(t, m, mine[0].Organization, page); !slices.Equal(ids(got), ids(mine)) {
 				t.Errorf("List returned %v, want %v: the organization's own keys, whoever's the cursor is", ids(got),
 					ids(mine))
 			}
 		}
-		if got := list(t, m, unique("org"), keystore.Page{}); len(got) != 0 {
+		if got := list(t, m, unique("org"), issuing.Page{}); len(got) != 0 {
 			t.Errorf("List of an organization without keys returned %d, want none and no error", len(got))
 		}
 	}},
 
-	{"List/Environment", func(t testing.TB, m keystore.Manager) {
+	{"List/Environment", func(t testing.TB, m issuing.Manager) {
 		keys := inOrder(unique("org"), 6)
 		var production []*keystore.Key
 		for i, k := range keys {
@@ -114,7 +115,7 @@ var listCases = []testCase{
 			}
 		}
 		insert(t, m, keys...)
-		page := keystore.Page{Environment: keystore.Production, Limit: 2}
+		page := issuing.Page{Environment: keystore.Production, Limit: 2}
 		got := list(t, m, keys[0].Organization, page)
 		page.After = production[1]
 		got = append(got, list(t, m, keys[0].Organization, page)...)
@@ -123,7 +124,7 @@ var listCases = []testCase{
 		}
 	}},
 
-	{"List/Status", func(t testing.TB, m keystore.Manager) {
+	{"List/Status", func(t testing.TB, m issuing.Manager) {
 		organization := unique("org")
 		want := make(map[keystore.Status][]string)
 		for _, change := range []func(k *keystore.Key){
@@ -146,7 +147,7 @@ var listCases = []testCase{
 		}
 		for _, status := range []keystore.Status{keystore.Active, keystore.Suspended, keystore.Expired,
 			keystore.Revoked} {
-			got := ids(list(t, m, organization, keystore.Page{Status: status}))
+			got := ids(list(t, m, organization, issuing.Page{Status: status}))
 			slices.Sort(got)
 			slices.Sort(want[status])
 			if !slices.Equal(got, want[status]) {
@@ -156,20 +157,20 @@ var listCases = []testCase{
 		}
 	}},
 
-	{"List/Expiring", func(t testing.TB, m keystore.Manager) {
+	{"List/Expiring", func(t testing.TB, m issuing.Manager) {
 		limit := at(time.Hour)
 		keys := inOrder(unique("org"), 4)
 		soon, expired, atLimit, never := keys[0], keys[1], keys[2], keys[3]
 		soon.ExpiresAt, expired.ExpiresAt = limit.Add(-time.Microsecond), at(-time.Hour)
 		atLimit.ExpiresAt, never.ExpiresAt = limit, time.Time{}
 		insert(t, m, keys...)
-		page := keystore.Page{ExpiresBefore: limit, Limit: 1}
+		page := issuing.Page{ExpiresBefore: limit, Limit: 1}
 		wantPages(t, m, soon.Organization, page, "that expire before a time", soon, expired)
 		page.Status = keystore.Active
 		wantPages(t, m, soon.Organization, page, "that are active and expire before a time", soon)
 	}},
 
-	{"List/Unused", func(t testing.TB, m keystore.Manager) {
+	{"List/Unused", func(t testing.TB, m issuing.Manager) {
 		since := at(-time.Hour)
 		made := func(created, used time.Duration) *keystore.Key {
 			k := newKey("")
@@ -184,14 +185,14 @@ var listCases = []testCase{
 			k.Organization = organization
 			insert(t, m, k)
 		}
-		unused := keystore.Page{UnusedSince: since, Limit: 1}
+		unused := issuing.Page{UnusedSince: since, Limit: 1}
 		wantPages(t, m, organization, unused, "that are older than a time and were not used since", before, never)
-		wantPages(t, m, organization, keystore.Page{NeverUsed: true, Limit: 1}, "that were never used", young, never)
+		wantPages(t, m, organization, issuing.Page{NeverUsed: true, Limit: 1}, "that were never used", young, never)
 		unused.NeverUsed = true
 		wantPages(t, m, organization, unused, "that are older than a time and were never used", never)
 	}},
 
-	{"List/Successor", func(t testing.TB, m keystore.Manager) {
+	{"List/Successor", func(t testing.TB, m issuing.Manager) {
 		keys := inOrder(unique("org"), 3)
 		old, next := keys[2], keys[1]
 		next.RotatedFrom = old.ID
@@ -199,13 +200,13 @@ var listCases = []testCase{
 		theirs := newKey(unique("org"))
 		theirs.RotatedFrom = old.ID
 		insert(t, m, theirs)
-		wantPages(t, m, old.Organization, keystore.Page{RotatedFrom: old.ID}, "that replace a key", next)
-		wantPages(t, m, old.Organization, keystore.Page{RotatedFrom: next.ID}, "that replace a key without successor")
+		wantPages(t, m, old.Organization, issuing.Page{RotatedFrom: old.ID}, "that replace a key", next)
+		wantPages(t, m, old.Organization, issuing.Page{RotatedFrom: next.ID}, "that replace a key without successor")
 	}},
 }
 
 // wantPages reads all pages.
-func wantPages(t testing.TB, m keystore.Manager, organization string, p keystore.Page, which string,
+func wantPages(t testing.TB, m issuing.Manager, organization string, p issuing.Page, which string,
 	want ...*keystore.Key) {
 	t.Helper()
 	var got []string

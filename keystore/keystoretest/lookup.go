@@ -5,21 +5,22 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 var lookupCases = []testCase{
-	{"Lookup/Unknown", func(t testing.TB, m keystore.Manager) {
+	{"Lookup/Unknown", func(t testing.TB, m issuing.Manager) {
 		_, err := m.Lookup(t.Context(), newKey("").Digest)
 		wantError(t, err, keystore.ErrNotFound, "Lookup of a digest that no key has")
 	}},
 
-	{"Lookup/Record", func(t testing.TB, m keystore.Manager) {
+	{"Lookup/Record", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, newKey(k.Organization), k, newKey(k.Organization))
 		same(t, "Lookup", lookup(t, m, k), k)
 	}},
 
-	{"Lookup/WholeDigest", func(t testing.TB, m keystore.Manager) {
+	{"Lookup/WholeDigest", func(t testing.TB, m issuing.Manager) {
 		// The bytes are such as end, quote or fold a text somewhere.
 		first := newKey(unique("org"))
 		copy(first.Digest[10:], "\x00\xff'\"\\%_aA ")
@@ -41,7 +42,7 @@ var lookupCases = []testCase{
 		wantError(t, err, keystore.ErrNotFound, "Lookup of a digest that differs from others in its last bytes")
 	}},
 
-	{"Lookup/Refused", func(t testing.TB, m keystore.Manager) {
+	{"Lookup/Refused", func(t testing.TB, m issuing.Manager) {
 		organization := unique("org")
 		for _, c := range []struct {
 			status keystore.Status

@@ -1,9 +1,9 @@
-// Package keystoretest checks that a store of keys keeps the contract of
-// package keystore. A store's own tests need one function:
+// Package keystoretest checks that a store of keys keeps the contracts of
+// packages keystore and issuing. A store's own tests need one function:
 //
 //	func TestStore(t *testing.T) {
 //		keystoretest.Suite{
-//			New: func(t *testing.T) keystore.Manager { return mystore.New(database(t)) },
+//			New: func(t *testing.T) issuing.Manager { return mystore.New(database(t)) },
 //		}.Run(t)
 //	}
 //
@@ -17,22 +17,23 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-// A Suite checks one implementation of [keystore.Manager], and of
-// [keystore.Toucher], [keystore.UsageReader], [keystore.Feed] and
-// [keystore.Auditor] when the store is that too. The cases
-// use real time and do not run in parallel.
+// A Suite checks one implementation of [issuing.Manager], and of
+// [keystore.Toucher], [issuing.UsageReader], [keystore.Feed] and
+// [issuing.Auditor] when the store is that too. The cases use real time and do
+// not run in parallel.
 type Suite struct {
 	// New returns a store that is ready to use. It is called once for each
 	// case, and may return the same store or one that holds other keys: each
 	// case has organizations, ids and digests of its own. What it starts it
 	// ends with t.Cleanup.
-	New func(t *testing.T) keystore.Manager
+	New func(t *testing.T) issuing.Manager
 
 	// Unavailable returns a store whose backend cannot be reached. The case
 	// that needs it is left out when it is nil.
-	Unavailable func(t *testing.T) keystore.Manager
+	Unavailable func(t *testing.T) issuing.Manager
 }
 
 // Run runs every case as a subtest of t.
@@ -52,7 +53,7 @@ func (s Suite) Run(t *testing.T) {
 // watch it fail.
 type testCase struct {
 	name string
-	run  func(t testing.TB, m keystore.Manager)
+	run  func(t testing.TB, m issuing.Manager)
 }
 
 func cases() []testCase {
@@ -67,7 +68,7 @@ func cases() []testCase {
 }
 
 // toucher returns m as a Toucher and ends the case when it is none.
-func toucher(t testing.TB, m keystore.Manager) keystore.Toucher {
+func toucher(t testing.TB, m issuing.Manager) keystore.Toucher {
 	t.Helper()
 	store, ok := m.(keystore.Toucher)
 	if !ok || errors.Is(store.Touch(t.Context(), nil), errors.ErrUnsupported) {
@@ -77,7 +78,7 @@ func toucher(t testing.TB, m keystore.Manager) keystore.Toucher {
 }
 
 // feed returns m as a Feed and ends the case when it is none.
-func feed(t testing.TB, m keystore.Manager) keystore.Feed {
+func feed(t testing.TB, m issuing.Manager) keystore.Feed {
 	t.Helper()
 	store, ok := m.(keystore.Feed)
 	if ok {

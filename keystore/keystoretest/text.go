@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -23,7 +24,7 @@ var oddTexts = []string{
 }
 
 var textCases = []testCase{
-	{"Text/Fields", func(t testing.TB, m keystore.Manager) {
+	{"Text/Fields", func(t testing.TB, m issuing.Manager) {
 		organization := unique("org")
 		for _, text := range oddTexts {
 			k := newKey(organization + text)
@@ -45,7 +46,7 @@ var textCases = []testCase{
 		}
 	}},
 
-	{"Text/Distinct", func(t testing.TB, m keystore.Manager) {
+	{"Text/Distinct", func(t testing.TB, m issuing.Manager) {
 		// Each pair is equal to something that folds case, pads or normalizes.
 		for _, pair := range [][2]string{{"acme", "Acme"}, {"acme", "acme "}, {"caf\u00e9", "cafe\u0301"}, {"straße",
 			"strasse"}} {
@@ -55,7 +56,7 @@ var textCases = []testCase{
 			b.CreatedBy, b.IssueToken = a.CreatedBy, a.IssueToken
 			insert(t, m, a, b)
 			for _, k := range []*keystore.Key{a, b} {
-				page, err := m.List(t.Context(), k.Organization, keystore.Page{})
+				page, err := m.List(t.Context(), k.Organization, issuing.Page{})
 				if err != nil || len(page) != 1 || page[0].ID != k.ID {
 					t.Errorf("List of organization %q beside %q returned %d keys and %v, want its own one: strings "+
 						"are "+
@@ -68,7 +69,7 @@ var textCases = []testCase{
 		}
 	}},
 
-	{"Text/Attributes", func(t testing.TB, m keystore.Manager) {
+	{"Text/Attributes", func(t testing.TB, m issuing.Manager) {
 		for _, attributes := range []map[string]string{
 			nil,
 			{},
@@ -82,7 +83,7 @@ var textCases = []testCase{
 		}
 	}},
 
-	{"Text/UnknownScopes", func(t testing.TB, m keystore.Manager) {
+	{"Text/UnknownScopes", func(t testing.TB, m issuing.Manager) {
 		for _, names := range [][]scope.Name{
 			nil,
 			{"future:thing", scope.TasksRead, "tasks:*", "TASKS:READ", "tasks:read "},

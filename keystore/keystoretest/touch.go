@@ -5,9 +5,10 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-func touch(t testing.TB, m keystore.Manager, uses ...keystore.Use) {
+func touch(t testing.TB, m issuing.Manager, uses ...keystore.Use) {
 	t.Helper()
 	if err := toucher(t, m).Touch(t.Context(), uses); err != nil {
 		t.Fatalf("Touch returned %v, want nil", err)
@@ -18,7 +19,7 @@ func use(k *keystore.Key, at time.Time) keystore.Use {
 	return keystore.Use{Organization: k.Organization, ID: k.ID, At: at}
 }
 
-func wantUsed(t testing.TB, m keystore.Manager, k *keystore.Key, want time.Time, rule string) {
+func wantUsed(t testing.TB, m issuing.Manager, k *keystore.Key, want time.Time, rule string) {
 	t.Helper()
 	if got := find(t, m, k).LastUsedAt; !got.Equal(want) {
 		t.Errorf("%s: LastUsedAt is %v, want %v", rule, got, want)
@@ -26,7 +27,7 @@ func wantUsed(t testing.TB, m keystore.Manager, k *keystore.Key, want time.Time,
 }
 
 var touchCases = []testCase{
-	{"Touch/Forward", func(t testing.TB, m keystore.Manager) {
+	{"Touch/Forward", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		now := at(0)
@@ -38,7 +39,7 @@ var touchCases = []testCase{
 		wantUsed(t, m, k, now.Add(2*time.Microsecond), "Touch with two later times, the latest first")
 	}},
 
-	{"Touch/Others", func(t testing.TB, m keystore.Manager) {
+	{"Touch/Others", func(t testing.TB, m issuing.Manager) {
 		k, other := newKey(unique("org")), newKey(unique("org"))
 		insert(t, m, k, other)
 		now := at(0)
@@ -53,7 +54,7 @@ var touchCases = []testCase{
 		same(t, "Lookup of the key that was not touched", lookup(t, m, k), k)
 	}},
 
-	{"Touch/Many", func(t testing.TB, m keystore.Manager) {
+	{"Touch/Many", func(t testing.TB, m issuing.Manager) {
 		// As many uses as LastUsed hands over in one call.
 		k := newKey(unique("org"))
 		insert(t, m, k)
@@ -67,7 +68,7 @@ var touchCases = []testCase{
 		wantUsed(t, m, k, now, "Touch of 1000 keys")
 	}},
 
-	{"Touch/NothingElse", func(t testing.TB, m keystore.Manager) {
+	{"Touch/NothingElse", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		read := find(t, m, k)
@@ -85,7 +86,7 @@ var touchCases = []testCase{
 		wantUsed(t, m, k, used, "Touch of a key that is revoked")
 	}},
 
-	{"Touch/RevokeRace", func(t testing.TB, m keystore.Manager) {
+	{"Touch/RevokeRace", func(t testing.TB, m issuing.Manager) {
 		store := toucher(t, m)
 		for range 5 {
 			k := newKey(unique("org"))

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 var updateCases = []testCase{
-	{"Update/Fields", func(t testing.TB, m keystore.Manager) {
+	{"Update/Fields", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		bystander := newKey(k.Organization)
 		insert(t, m, k, bystander)
@@ -37,7 +38,7 @@ var updateCases = []testCase{
 		same(t, "Find of another key of the organization", find(t, m, bystander), bystander)
 	}},
 
-	{"Update/FixedFields", func(t testing.TB, m keystore.Manager) {
+	{"Update/FixedFields", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		changed := k.Clone()
@@ -58,7 +59,7 @@ var updateCases = []testCase{
 		}
 	}},
 
-	{"Update/Conflict", func(t testing.TB, m keystore.Manager) {
+	{"Update/Conflict", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		stale := k.Clone()
@@ -67,13 +68,13 @@ var updateCases = []testCase{
 		k.Version = 2
 		for _, version := range []int64{0, 1, 3} {
 			stale.Name, stale.Version = "second", version
-			wantError(t, m.Update(t.Context(), stale), keystore.ErrConflict,
+			wantError(t, m.Update(t.Context(), stale), issuing.ErrConflict,
 				"Update of a version that is not the stored one")
 		}
 		same(t, "Find after Updates that were refused", find(t, m, k), k)
 	}},
 
-	{"Update/Race", func(t testing.TB, m keystore.Manager) {
+	{"Update/Race", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		tries := make([]*keystore.Key, racers)
@@ -82,12 +83,12 @@ var updateCases = []testCase{
 			tries[i].Name = unique("name")
 			return m.Update(t.Context(), tries[i])
 		})
-		winner := oneWins(t, errs, keystore.ErrConflict, "a race of Updates of one version")
+		winner := oneWins(t, errs, issuing.ErrConflict, "a race of Updates of one version")
 		tries[winner].Version = 2
 		same(t, "Find after the race", find(t, m, k), tries[winner])
 	}},
 
-	{"Update/Others", func(t testing.TB, m keystore.Manager) {
+	{"Update/Others", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		other := newKey(unique("org"))
 		insert(t, m, k, other)
@@ -109,7 +110,7 @@ var updateCases = []testCase{
 		same(t, "Find of the other organization's key", find(t, m, other), other)
 	}},
 
-	{"Update/SeenAtOnce", func(t testing.TB, m keystore.Manager) {
+	{"Update/SeenAtOnce", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		for range 10 {
@@ -125,7 +126,7 @@ var updateCases = []testCase{
 		}
 	}},
 
-	{"Update/KeepsNothing", func(t testing.TB, m keystore.Manager) {
+	{"Update/KeepsNothing", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		k.Name = "kept"

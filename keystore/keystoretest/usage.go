@@ -9,24 +9,25 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 // usageReader returns m as a UsageReader and ends the case when it is none.
-func usageReader(t testing.TB, m keystore.Manager) keystore.UsageReader {
+func usageReader(t testing.TB, m issuing.Manager) issuing.UsageReader {
 	t.Helper()
-	store, ok := m.(keystore.UsageReader)
+	store, ok := m.(issuing.UsageReader)
 	if ok {
 		_, err := store.Usage(t.Context(), unique("org"), unique("key"))
 		ok = !errors.Is(err, errors.ErrUnsupported)
 	}
 	if !ok {
-		t.Skipf("%T is not a keystore.UsageReader", m)
+		t.Skipf("%T is not an issuing.UsageReader", m)
 	}
 	return store
 }
 
-func usage(t testing.TB, m keystore.Manager, k *keystore.Key) *keystore.Usage {
+func usage(t testing.TB, m issuing.Manager, k *keystore.Key) *issuing.Usage {
 	t.Helper()
 	u, err := usageReader(t, m).Usage(t.Context(), k.Organization, k.ID)
 	if err != nil {
@@ -49,23 +50,23 @@ func days() func(n int) time.Time {
 	return func(n int) time.Time { return today.AddDate(0, 0, -n) }
 }
 
-func wantScopes(t testing.TB, m keystore.Manager, k *keystore.Key, want map[scope.Name]time.Time, rule string) {
+func wantScopes(t testing.TB, m issuing.Manager, k *keystore.Key, want map[scope.Name]time.Time, rule string) {
 	t.Helper()
 	if got := usage(t, m, k).Scopes; !maps.EqualFunc(got, want, time.Time.Equal) {
 		t.Errorf("%s: Usage has the scopes %v, want %v", rule, got, want)
 	}
 }
 
-func wantDays(t testing.TB, m keystore.Manager, k *keystore.Key, want []keystore.Day, rule string) {
+func wantDays(t testing.TB, m issuing.Manager, k *keystore.Key, want []issuing.Day, rule string) {
 	t.Helper()
-	same := func(a, b keystore.Day) bool { return a.Date.Equal(b.Date) && a.Requests == b.Requests }
+	same := func(a, b issuing.Day) bool { return a.Date.Equal(b.Date) && a.Requests == b.Requests }
 	if got := usage(t, m, k).Days; !slices.EqualFunc(got, want, same) {
 		t.Errorf("%s: Usage has the days %v, want %v", rule, got, want)
 	}
 }
 
 var usageCases = []testCase{
-	{"Usage/From", func(t testing.TB, m keystore.Manager) {
+	{"Usage/From", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		if got := usage(t, m, k); !got.LastUsedAt.IsZero() || got.LastUsedFrom.IsValid() {
@@ -94,7 +95,7 @@ var usageCases = []testCase{
 		}
 	}},
 
-	{"Usage/Scopes", func(t testing.TB, m keystore.Manager) {
+	{"Usage/Scopes", func(t testing.TB, m issuing.Manager) {
 		day := days()
 		k := newKey(unique("org"))
 		insert(t, m, k)
@@ -109,7 +110,7 @@ var usageCases = []testCase{
 		}, "uses in another order than that of their days")
 	}},
 
-	{"Usage/Days", func(t testing.TB, m keystore.Manager) {
+	{"Usage/Days", func(t testing.TB, m issuing.Manager) {
 		day := days()
 		k := newKey(unique("org"))
 		insert(t, m, k)
@@ -119,11 +120,11 @@ var usageCases = []testCase{
 			observed(k, day(31)))
 		touch(t, m, observed(k, midnight.Add(24*time.Hour-time.Microsecond)), observed(k, midnight))
 		touch(t, m, use(k, midnight), observed(k, day(28)))
-		want := []keystore.Day{{Date: midnight, Requests: 6}, {Date: day(2), Requests: 2}, {Date: day(28), Requests: 4}}
+		want := []issuing.Day{{Date: midnight, Requests: 6}, {Date: day(2), Requests: 2}, {Date: day(28), Requests: 4}}
 		wantDays(t, m, k, want, "requests of several days, and some of 31 days ago")
 	}},
 
-	{"Usage/Observed", func(t testing.TB, m keystore.Manager) {
+	{"Usage/Observed", func(t testing.TB, m issuing.Manager) {
 		k := newKey(unique("org"))
 		insert(t, m, k)
 		now := at(0)
@@ -141,7 +142,7 @@ var usageCases = []testCase{
 		}
 	}},
 
-	{"Usage/Others", func(t testing.TB, m keystore.Manager) {
+	{"Usage/Others", func(t testing.TB, m issuing.Manager) {
 		day := days()
 		store := usageReader(t, m)
 		k, other := newKey(unique("org")), newKey(unique("org"))
@@ -151,7 +152,7 @@ var usageCases = []testCase{
 		touch(t, m, strange, observed(other, day(1), scope.TasksWrite))
 		wantScopes(t, m, k, nil, "uses as another organization")
 		wantDays(t, m, k, nil, "uses as another organization")
-		wantDays(t, m, other, []keystore.Day{{Date: day(1), Requests: 2}}, "uses beside those of another key")
+		wantDays(t, m, other, []issuing.Day{{Date: day(1), Requests: 2}}, "uses beside those of another key")
 		_, err := store.Usage(t.Context(), other.Organization, k.ID)
 		wantError(t, err, keystore.ErrNotFound, "Usage of a key of another organization")
 		late := newKey(k.Organization)
@@ -160,7 +161,7 @@ var usageCases = []testCase{
 		wantScopes(t, m, late, nil, "uses of a key that was not there")
 	}},
 
-	{"Usage/Owned", func(t testing.TB, m keystore.Manager) {
+	{"Usage/Owned", func(t testing.TB, m issuing.Manager) {
 		day := days()
 		k := newKey(unique("org"))
 		insert(t, m, k)
@@ -168,10 +169,10 @@ var usageCases = []testCase{
 		u := usage(t, m, k)
 		u.Scopes[scope.TasksRead], u.Days[0].Requests = time.Time{}, 7
 		wantScopes(t, m, k, map[scope.Name]time.Time{scope.TasksRead: day(1)}, "a caller who writes to Usage")
-		wantDays(t, m, k, []keystore.Day{{Date: day(1), Requests: 2}}, "a caller who writes to Usage")
+		wantDays(t, m, k, []issuing.Day{{Date: day(1), Requests: 2}}, "a caller who writes to Usage")
 	}},
 
-	{"Usage/Race", func(t testing.TB, m keystore.Manager) {
+	{"Usage/Race", func(t testing.TB, m issuing.Manager) {
 		day := days()
 		store := usageReader(t, m)
 		k, other := newKey(unique("org")), newKey(unique("org"))
@@ -188,7 +189,7 @@ var usageCases = []testCase{
 				t.Errorf("one of %d concurrent Touches returned %v, want nil", racers, err)
 			}
 		}
-		wantDays(t, m, k, []keystore.Day{{Date: day(1), Requests: 2 * racers}}, "concurrent Touches")
-		wantDays(t, m, other, []keystore.Day{{Date: day(2), Requests: 2 * racers}}, "concurrent Touches")
+		wantDays(t, m, k, []issuing.Day{{Date: day(1), Requests: 2 * racers}}, "concurrent Touches")
+		wantDays(t, m, other, []issuing.Day{{Date: day(2), Requests: 2 * racers}}, "concurrent Touches")
 	}},
 }

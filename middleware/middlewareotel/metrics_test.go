@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/middlewareotel"
 )
@@ -97,7 +98,7 @@ func TestNewErrors(t *testing.T) {
 	if _, err := middlewareotel.New(nil, middlewareotel.Options{}); err == nil {
 		t.Error("got no error for no Meter")
 	}
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	for _, name := range []string{"sallyport.requests", "sallyport.key_cache.keys"} {
 		_, err := middlewareotel.New(&meter{refuses: name}, middlewareotel.Options{Keys: keys})
 		if err == nil || !strings.HasPrefix(err.Error(), "middlewareotel: ") {

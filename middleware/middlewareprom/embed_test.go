@@ -12,6 +12,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -32,7 +33,7 @@ func TestSeriesExist(t *testing.T) {
 	} {
 		registry := prometheus.NewRegistry()
 		metrics, err := middlewareprom.New(registry, middlewareprom.Options{
-			Keys:     keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{}),
+			Keys:     keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{}),
 			Replies:  idem.NewRunner(store, idem.Options{}),
 			Counters: ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{}),
 		})

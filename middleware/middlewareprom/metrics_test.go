@@ -15,6 +15,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -22,7 +23,7 @@ import (
 )
 
 func ExampleNew() {
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
 	metrics, err := middlewareprom.New(registry, middlewareprom.Options{Keys: keys})
 	if err != nil {
@@ -72,7 +73,7 @@ type server struct {
 func newServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{registry: prometheus.NewRegistry()}
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 	counters := ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{})
 	metrics, err := middlewareprom.New(s.registry,
@@ -89,7 +90,7 @@ func newServer(t *testing.T) *server {
 	s.api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	metrics.AddAPI(s.api)
-	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), issuing.Grant{
 		Organization: "org_1", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{scope.AccountRead, scope.TasksWrite},
 	})
@@ -227,7 +228,7 @@ func TestNewErrors(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	taken := prometheus.NewGauge(prometheus.GaugeOpts{Name: "sallyport_key_cache_keys", Help: "Another."})
 	registry.MustRegister(taken)
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	_, err := middlewareprom.New(registry, middlewareprom.Options{Keys: keys})
 	if err == nil || !strings.Contains(err.Error(), "sallyport_key_cache_keys") ||
 		!strings.Contains(err.Error(), "WrapRegistererWith") {

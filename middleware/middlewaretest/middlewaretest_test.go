@@ -11,6 +11,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/middlewaretest"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -48,7 +49,7 @@ func TestAs(t *testing.T) {
 
 // TestAsThroughStages: which stages take the caller for authenticated.
 func TestAsThroughStages(t *testing.T) {
-	g := middleware.New(keystore.NewMemory(), middleware.Options{
+	g := middleware.New(issuing.NewMemory(), middleware.Options{
 		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-S")),
 		Idempotency: replies(),
 	})
@@ -125,9 +126,9 @@ func replies() middleware.IdempotencyOptions {
 // TestOpenRoutes: a route that asks for no scope is returned, however its
 // pattern is written.
 func TestOpenRoutes(t *testing.T) {
-	keys := keystore.NewMemory()
-	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(),
-		keystore.Grant{Organization: "org_1", Environment: keystore.Production, Name: "none"})
+	keys := issuing.NewMemory()
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(),
+		issuing.Grant{Organization: "org_1", Environment: keystore.Production, Name: "none"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/openapi"
 	"github.com/sallyport-go/sallyport/scope"
@@ -14,7 +14,7 @@ import (
 
 // described registers what ownDocument says.
 func described() *middleware.API {
-	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{
+	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{
 		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 	})
 	nothing := func(http.ResponseWriter, *http.Request) {}

@@ -15,6 +15,7 @@ import (
 	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/openapi"
 	"github.com/sallyport-go/sallyport/scope"
@@ -49,7 +50,7 @@ var routes = []struct {
 
 func newAPI(o middleware.Options, order []int) *middleware.API {
 	o.Idempotency.Runner = replies()
-	api := middleware.NewAPI(keystore.NewMemory(), o)
+	api := middleware.NewAPI(issuing.NewMemory(), o)
 	for _, i := range order {
 		route := routes[i]
 		var deprecated middleware.RouteOptions
@@ -228,7 +229,7 @@ func TestKnowsEveryProblem(t *testing.T) {
 
 func TestOfAKeyThatIsRequired(t *testing.T) {
 	idempotency := middleware.IdempotencyOptions{Runner: replies()}
-	api := middleware.NewAPI(keystore.NewMemory(), middleware.Options{Idempotency: idempotency})
+	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{Idempotency: idempotency})
 	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	required := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Required: true}}
 	api.Handle("POST /api/v1/a", middleware.AnyCaller(), nothing)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
@@ -22,7 +22,7 @@ func Example() {
 	})
 	limits := middleware.PerOrganization(ratelimitredis.New(client, ratelimitredis.Options{}),
 		ratelimit.MustParse("100-S"))
-	_ = middleware.NewAPI(keystore.NewMemory(), middleware.Options{RateLimit: limits})
+	_ = middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: limits})
 }
 
 // There is no server at this address. Each policy says what happens then.

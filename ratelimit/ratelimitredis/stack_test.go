@@ -9,6 +9,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
@@ -20,8 +21,8 @@ type get func() *httptest.ResponseRecorder
 
 func newStack(t testing.TB, limits middleware.RateLimitOptions, route middleware.RouteOptions) get {
 	t.Helper()
-	keys := keystore.NewMemory()
-	secret, _, err := keystore.NewIssuer(keys, keystore.IssuerOptions{}).Issue(t.Context(), keystore.Grant{
+	keys := issuing.NewMemory()
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), issuing.Grant{
 		Organization: "org_1", Environment: keystore.Production, Name: "test", Scopes: []scope.Name{scope.AccountRead},
 	})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -89,8 +90,8 @@ func all() (names []scope.Name) {
 func main() {
 	addr := flag.String("addr", "127.0.0.1:0", "address to listen on")
 	flag.Parse()
-	store := keystore.NewMemory()
-	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{})
+	store := issuing.NewMemory()
+	issuer := issuing.New(store, issuing.Options{})
 	ctx := context.Background()
 	for i, r := range rows {
 		if err := fill(ctx, store, issuer, i, r); err != nil {
@@ -127,7 +128,7 @@ func main() {
 }
 
 // fill stores the key of a row with its uses and its history.
-func fill(ctx context.Context, store *keystore.Memory, issuer *keystore.Issuer, i int, r row) error {
+func fill(ctx context.Context, store issuing.Store, issuer *issuing.Issuer, i int, r row) error {
 	now := time.Now()
 	ago := func(days float64) time.Time { return now.Add(-time.Duration(days * float64(day))) }
 	secret := issuer.Service().Generate(r.environment).Reveal()
@@ -151,8 +152,8 @@ func fill(ctx context.Context, store *keystore.Memory, issuer *keystore.Issuer, 
 		k.Attributes = map[string]string{"team": "Logistics"}
 		k.Networks = []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16"), netip.MustParsePrefix("2001:db8:40::/48")}
 	}
-	entry := func(act, actor, reason string, at time.Time, changes ...keystore.Change) keystore.AuditEntry {
-		return keystore.AuditEntry{ID: fmt.Sprintf("act_%014x%02d", at.UnixMicro(), i), At: at, Act: act, Actor: actor,
+	entry := func(act, actor, reason string, at time.Time, changes ...issuing.Change) issuing.AuditEntry {
+		return issuing.AuditEntry{ID: fmt.Sprintf("act_%014x%02d", at.UnixMicro(), i), At: at, Act: act, Actor: actor,
 			Organization: organization, Key: k.ID, Reason: reason, Changes: changes}
 	}
 	if err := store.InsertAudited(ctx, k, entry("issue", k.CreatedBy, "", k.CreatedAt), 0); err != nil {
@@ -163,16 +164,16 @@ func fill(ctx context.Context, store *keystore.Memory, issuer *keystore.Issuer, 
 	if len(r.scopes) > 3 {
 		gone = " reports:read" // the service had this scope once
 	}
-	edits := []keystore.AuditEntry{
-		entry("rename", "user_bo", "", ago(r.age*.8), keystore.Change{Field: "name", Before: "Untitled", After: r.name}),
-		entry("edit", "user_ada", "", ago(r.age*.5), keystore.Change{Field: "scopes",
+	edits := []issuing.AuditEntry{
+		entry("rename", "user_bo", "", ago(r.age*.8), issuing.Change{Field: "name", Before: "Untitled", After: r.name}),
+		entry("edit", "user_ada", "", ago(r.age*.5), issuing.Change{Field: "scopes",
 			Before: held + gone, After: held}),
 	}
 	switch {
 	case r.state == "suspended":
 		edits = append(edits, entry("suspend", "user_cy", "Who runs this?", ago(r.used-1)))
 	case r.state == "revoked":
-		edits = append(edits, entry("revoke", "user_ada", keystore.ReasonLeft, k.RevokedAt))
+		edits = append(edits, entry("revoke", "user_ada", issuing.ReasonLeft, k.RevokedAt))
 	}
 	for _, e := range edits[2*(i%2):] {
 		if err := store.UpdateAudited(ctx, k, e); err != nil {
@@ -184,7 +185,7 @@ func fill(ctx context.Context, store *keystore.Memory, issuer *keystore.Issuer, 
 }
 
 // use records the uses of 110 days. The first two scopes of a key are needed.
-func use(ctx context.Context, store *keystore.Memory, k *keystore.Key, r row, ago func(float64) time.Time) error {
+func use(ctx context.Context, store issuing.Store, k *keystore.Key, r row, ago func(float64) time.Time) error {
 	u := keystore.Use{Organization: organization, ID: k.ID, From: netip.MustParseAddr("10.2.0.7")}
 	if r.used < 0 {
 		return nil

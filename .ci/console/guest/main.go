@@ -18,6 +18,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -42,7 +43,7 @@ func registry() *scope.Registry {
 func main() {
 	addr := flag.String("addr", "127.0.0.1:0", "address to listen on")
 	flag.Parse()
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{Service: keystore.Service{
 		Scopes: registry(), Prefix: "north"}})
 	theme := console.Theme{
 		Title: "Northwind", Logo: logo, Font: `Georgia, "DejaVu Serif", serif`, Radius: "3px", Compact: true,

@@ -33,6 +33,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -148,7 +149,7 @@ func serve(ctx context.Context) error {
 
 	mux := http.NewServeMux()
 	mux.Handle("/api/", api)
-	manage(mux, keystore.NewIssuer(cached, keystore.IssuerOptions{}))
+	manage(mux, issuing.New(cached, issuing.Options{}))
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -169,7 +170,7 @@ func serve(ctx context.Context) error {
 }
 
 // open makes the tables, or brings them up to date.
-func open(ctx context.Context, db *sql.DB) (keystore.Manager, idem.Store, error) {
+func open(ctx context.Context, db *sql.DB) (issuing.Manager, idem.Store, error) {
 	keys, replies := keysql.Postgres, idemsql.Postgres
 	switch *driver {
 	case "mysql":
@@ -221,9 +222,9 @@ func create(db *sql.DB, streamed bool) http.Handler {
 }
 
 // manage lets the test issue, read and revoke keys, and erase an organization.
-func manage(mux *http.ServeMux, issuer *keystore.Issuer) {
+func manage(mux *http.ServeMux, issuer *issuing.Issuer) {
 	mux.HandleFunc("POST /issue", func(w http.ResponseWriter, r *http.Request) {
-		secret, key, err := issuer.Issue(r.Context(), keystore.Grant{
+		secret, key, err := issuer.Issue(r.Context(), issuing.Grant{
 			Organization: cmp.Or(r.FormValue("organization"), "org"), Name: "deployed", Environment: keystore.Production,
 			Scopes:     []scope.Name{scope.TasksRead, scope.TasksWrite},
 			Attributes: map[string]string{"plan": "gold"},

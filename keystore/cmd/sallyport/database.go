@@ -22,6 +22,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
@@ -47,7 +48,7 @@ func (d *database) close() {
 	}
 }
 
-func (d *database) issuer(ctx context.Context, getenv func(string) string) (*keystore.Issuer, error) {
+func (d *database) issuer(ctx context.Context, getenv func(string) string) (*issuing.Issuer, error) {
 	store, err := d.open(getenv, "rw")
 	if err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func (d *database) issuer(ctx context.Context, getenv func(string) string) (*key
 	if _, err := store.Find(ctx, "", ""); !errors.Is(err, keystore.ErrNotFound) {
 		return nil, fmt.Errorf("the database does not answer, or has no tables, which migrate makes: %w", err)
 	}
-	return keystore.NewIssuer(store, keystore.IssuerOptions{}), nil
+	return issuing.New(store, issuing.Options{}), nil
 }
 
 func (d *database) migrate(ctx context.Context, getenv func(string) string) error {

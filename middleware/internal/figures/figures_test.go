@@ -7,6 +7,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/internal/figures"
 )
@@ -100,7 +101,7 @@ func TestFigures(t *testing.T) {
 		t.Errorf("without parts there are %v", all)
 	}
 	for _, f := range (figures.Parts{
-		Keys:     keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{}),
+		Keys:     keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{}),
 		Replies:  idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{}),
 		Counters: broken{},
 	}).Figures() {

@@ -1,4 +1,4 @@
-package keystore_test
+package issuing_test
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 func TestLogAudit(t *testing.T) {
@@ -22,24 +23,24 @@ func TestLogAudit(t *testing.T) {
 
 // TestNoAudit: an Issuer says at the start that nobody is told of its acts.
 func TestNoAudit(t *testing.T) {
-	memory := keystore.NewMemory()
-	hidden := struct{ keystore.Manager }{memory}
+	memory := issuing.NewMemory()
+	hidden := struct{ issuing.Manager }{memory}
 	for _, tt := range []struct {
 		name  string
 		m     keystore.Store
-		audit func(context.Context, keystore.AuditEntry)
+		audit func(context.Context, issuing.AuditEntry)
 		warns bool
 	}{
 		{"an Auditor", memory, nil, false},
 		{"a Cached in front of one", keystore.NewCached(memory, keystore.CacheOptions{}), nil, false},
 		{"an Auditor that is hidden", hidden, nil, true},
 		{"one behind a Cached", keystore.NewCached(hidden, keystore.CacheOptions{}), nil, true},
-		{"a function", hidden, keystore.LogAudit(nil), false},
+		{"a function", hidden, issuing.LogAudit(nil), false},
 	} {
 		var log bytes.Buffer
 		before := slog.Default()
 		slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
-		keystore.NewIssuer(tt.m, keystore.IssuerOptions{Audit: tt.audit})
+		issuing.New(tt.m, issuing.Options{Audit: tt.audit})
 		slog.SetDefault(before)
 		if got := strings.Contains(log.String(), "is no Auditor"); got != tt.warns {
 			t.Errorf("%s: got the log %q", tt.name, log.String())
@@ -48,9 +49,9 @@ func TestNoAudit(t *testing.T) {
 }
 
 func testLogAudit(t *testing.T, logger *slog.Logger, log *bytes.Buffer) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Audit: keystore.LogAudit(logger)})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{Audit: issuing.LogAudit(logger)})
 	_, k := issue(t, issuer, grant())
-	if _, err := issuer.By("ada", keystore.ReasonLeaked).Revoke(t.Context(), "acme", k.ID); err != nil {
+	if _, err := issuer.By("ada", issuing.ReasonLeaked).Revoke(t.Context(), "acme", k.ID); err != nil {
 		t.Fatal(err)
 	}
 	log.Reset()

@@ -1,4 +1,4 @@
-package keystore_test
+package issuing_test
 
 import (
 	"errors"
@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 func TestRotateWithOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{TTL: 48 * time.Hour})
-		issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+		keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{TTL: 48 * time.Hour})
+		issuer := issuing.New(keys, issuing.Options{})
 		g := grant()
 		g.ExpiresAt = time.Now().Add(72 * time.Hour)
 		oldToken, old := issue(t, issuer, g)
@@ -60,8 +61,8 @@ func TestRotateWithOverlap(t *testing.T) {
 }
 
 func TestRotateAtOnce(t *testing.T) {
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	token, old := issue(t, issuer, grant())
 	if err := refusal(t, keys, token); err != nil {
 		t.Fatal(err)
@@ -77,7 +78,7 @@ func TestRotateAtOnce(t *testing.T) {
 // A key for tests is replaced by one for tests, in the record and in the token.
 func TestRotateKeepsTheEnvironment(t *testing.T) {
 	for _, e := range []keystore.Environment{keystore.Sandbox, keystore.Production} {
-		issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+		issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 		g := grant()
 		g.Environment = e
 		_, old := issue(t, issuer, g)
@@ -96,8 +97,8 @@ func TestRotateKeepsTheEnvironment(t *testing.T) {
 // An end that was set before stays if it is the earlier one.
 func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := keystore.NewMemory()
-		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+		memory := issuing.NewMemory()
+		issuer := issuing.New(memory, issuing.Options{})
 		start := time.Now()
 		for _, c := range []struct{ overlap, want time.Duration }{{2 * time.Hour, 2 * time.Hour},
 			{3 * time.Hour, 2 * time.Hour}, {time.Hour, time.Hour}} {
@@ -119,8 +120,8 @@ func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 }
 
 func TestRotateRefusals(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	memory := issuing.NewMemory()
+	issuer := issuing.New(memory, issuing.Options{})
 	past := time.Now().Add(-time.Hour)
 	for id, c := range map[string]struct {
 		key  keystore.Key
@@ -152,19 +153,19 @@ func TestRotateRefusals(t *testing.T) {
 		t.Errorf("Rotate with a bad actor and a negative overlap returned %v, want both problems", err)
 	}
 	if page, _ := memory.List(t.Context(), "acme",
-		keystore.Page{Status: keystore.Active, Environment: keystore.Sandbox}); len(page) != 1 {
+		issuing.Page{Status: keystore.Active, Environment: keystore.Sandbox}); len(page) != 1 {
 		t.Errorf("%d keys are active, want only the one that was issued", len(page))
 	}
 }
 
 func TestRotateKeepsUnknownScopes(t *testing.T) {
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	k := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{"future:thing", scope.TasksRead}}
 	if err := memory.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
-	_, next, err := keystore.NewIssuer(memory, keystore.IssuerOptions{}).By("ada", "").Rotate(t.Context(), "acme",
+	_, next, err := issuing.New(memory, issuing.Options{}).By("ada", "").Rotate(t.Context(), "acme",
 		"key_1", 0,
 		"")
 	if err != nil || !slices.Equal(next.Scopes, k.Scopes) {
@@ -174,8 +175,8 @@ func TestRotateKeepsUnknownScopes(t *testing.T) {
 
 func TestRotateTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := keystore.NewMemory()
-		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+		memory := issuing.NewMemory()
+		issuer := issuing.New(memory, issuing.Options{})
 		for _, overlap := range []time.Duration{0, time.Hour} {
 			_, old := issue(t, issuer, grant())
 			_, next, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, overlap, "form-"+old.ID)
@@ -184,7 +185,7 @@ func TestRotateTwice(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			secret, again, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, overlap, "form-"+old.ID)
-			if !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
+			if !errors.Is(err, issuing.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
 				t.Errorf("Rotate, overlap %v, repeated after a minute returned %v and the key %v, want ErrExists and "+
 					"%v", overlap, err, again, next.ID)
 			}
@@ -206,8 +207,8 @@ func TestRotateOnce(t *testing.T) {
 		"all with the same":   func(id string, _ int) string { return id },
 	} {
 		t.Run(name, func(t *testing.T) {
-			memory := keystore.NewMemory()
-			issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+			memory := issuing.NewMemory()
+			issuer := issuing.New(memory, issuing.Options{})
 			for range 50 {
 				_, old := issue(t, issuer, grant())
 				var made, refused atomic.Int64
@@ -222,7 +223,7 @@ func TestRotateOnce(t *testing.T) {
 						case err == nil && secret.Reveal() != "":
 							made.Add(1)
 						case secret.Reveal() == "" &&
-							(errors.Is(err, keystore.ErrRotated) || errors.Is(err, keystore.ErrExists)):
+							(errors.Is(err, issuing.ErrRotated) || errors.Is(err, issuing.ErrExists)):
 							refused.Add(1)
 						default:
 							t.Errorf("Rotate returned %v", err)
@@ -236,7 +237,7 @@ func TestRotateOnce(t *testing.T) {
 						refused.Load())
 				}
 				_, _, err := issuer.By("late", "").Rotate(t.Context(), "acme", old.ID, 0, "late"+old.ID)
-				if !errors.Is(err, keystore.ErrRotated) || !strings.Contains(err.Error(), "issue a new key") {
+				if !errors.Is(err, issuing.ErrRotated) || !strings.Contains(err.Error(), "issue a new key") {
 					t.Errorf("a later rotation returned %v, want ErrRotated with what to do", err)
 				}
 			}
@@ -246,14 +247,14 @@ func TestRotateOnce(t *testing.T) {
 
 // A token that made another key rotates nothing.
 func TestRotateWithATokenOfAnotherKey(t *testing.T) {
-	keys := keystore.NewMemory()
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	keys := issuing.NewMemory()
+	issuer := issuing.New(keys, issuing.Options{})
 	g := grant()
 	g.IssueToken = "form-1"
 	_, other := issue(t, issuer, g)
 	token, k := issue(t, issuer, grant())
 	secret, got, err := issuer.By("ada", "").Rotate(t.Context(), "acme", k.ID, 0, "form-1")
-	if !errors.Is(err, keystore.ErrExists) || got == nil || got.ID != other.ID || secret.Reveal() != "" {
+	if !errors.Is(err, issuing.ErrExists) || got == nil || got.ID != other.ID || secret.Reveal() != "" {
 		t.Errorf("Rotate returned %v, %v, want ErrExists and the key that the token made", got, err)
 	}
 	if err := refusal(t, keys, token); err != nil {
@@ -265,9 +266,9 @@ func TestRotateWithATokenOfAnotherKey(t *testing.T) {
 // be lost, and a repeat finishes the work as if it had been done at first.
 func TestRotateHalfDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := keystore.NewMemory()
-		oldToken, old := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
-		half := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.IssuerOptions{})
+		memory := issuing.NewMemory()
+		oldToken, old := issue(t, issuing.New(memory, issuing.Options{}), grant())
+		half := issuing.New(failing{Manager: memory, update: down}, issuing.Options{})
 		secret, next, err := half.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1")
 		if !errors.Is(err, errStoreDown) || next == nil || secret.Reveal() == "" {
 			t.Fatalf("Rotate, unable to revoke, returned %v and the key %v, want the error, the key and its secret",
@@ -285,10 +286,10 @@ func TestRotateHalfDone(t *testing.T) {
 				"key", err, again)
 		}
 		time.Sleep(time.Hour - time.Nanosecond)
-		whole := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+		whole := issuing.New(memory, issuing.Options{})
 		if _, again, err := whole.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour,
 			"form-1"); !errors.Is(err,
-			keystore.ErrExists) || again.ID != next.ID {
+			issuing.ErrExists) || again.ID != next.ID {
 			t.Errorf("a repeat returned %v and the key %v, want ErrExists and %v", err, again, next.ID)
 		}
 		if err := refusal(t, memory, oldToken); err != nil {
@@ -312,14 +313,14 @@ func TestRotateBesideAnEdit(t *testing.T) {
 		"expires_at": func(k *keystore.Key) { k.ExpiresAt = time.Now().Add(time.Hour).Round(time.Second) },
 		"suspended":  suspended,
 	} {
-		memory := keystore.NewMemory()
-		editor := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+		memory := issuing.NewMemory()
+		editor := issuing.New(memory, issuing.Options{})
 		g := grant()
 		g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
 		for _, broken := range []bool{false, true} {
 			_, old := issue(t, editor, g)
 			updates := 0
-			issuer := keystore.NewIssuer(failing{Manager: memory, insert: func() error {
+			issuer := issuing.New(failing{Manager: memory, insert: func() error {
 				k := old.Clone()
 				change(k)
 				_, err := editor.Edit(t.Context(), k)
@@ -329,7 +330,7 @@ func TestRotateBesideAnEdit(t *testing.T) {
 					return errStoreDown
 				}
 				return nil
-			}}, keystore.IssuerOptions{})
+			}}, issuing.Options{})
 			secret, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
 			if next == nil || broken != errors.Is(err, errStoreDown) || broken != (secret.Reveal() == "") {
 				t.Fatalf("%s: Rotate returned %v, %v; the second update fails: %t", name, next, err, broken)
@@ -354,36 +355,36 @@ func TestRotateBesideAnEdit(t *testing.T) {
 
 // Two calls with one token, of which neither finds what the other is making.
 func TestRotateTwiceAtOnce(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	memory := issuing.NewMemory()
+	issuer := issuing.New(memory, issuing.Options{})
 	_, old := issue(t, issuer, grant())
 	_, next, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	asked := false
-	late := keystore.NewIssuer(failing{Manager: memory, findIssued: func() error {
+	late := issuing.New(failing{Manager: memory, findIssued: func() error {
 		if asked {
 			return nil
 		}
 		asked = true
 		return keystore.ErrNotFound
-	}}, keystore.IssuerOptions{})
+	}}, issuing.Options{})
 	secret, again, err := late.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1")
-	if !errors.Is(err, keystore.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
+	if !errors.Is(err, issuing.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
 		t.Errorf("the later Rotate returned %v and the key %v, want ErrExists and the key of the earlier one", err,
 			again)
 	}
 }
 
 func TestRotateWhenTheStoreFails(t *testing.T) {
-	memory := keystore.NewMemory()
-	token, old := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
-	for name, store := range map[string]keystore.Manager{
+	memory := issuing.NewMemory()
+	token, old := issue(t, issuing.New(memory, issuing.Options{}), grant())
+	for name, store := range map[string]issuing.Manager{
 		"insert":     failing{Manager: memory, insert: down},
 		"findIssued": failing{Manager: memory, findIssued: down},
 	} {
-		secret, k, err := keystore.NewIssuer(store, keystore.IssuerOptions{}).By("ada", "").Rotate(t.Context(), "acme",
+		secret, k, err := issuing.New(store, issuing.Options{}).By("ada", "").Rotate(t.Context(), "acme",
 			old.ID,
 			0, "form-1")
 		if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {

@@ -1,4 +1,4 @@
-package keystore
+package issuing
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
@@ -15,13 +16,14 @@ import (
 // expiry. It revokes the old one, with [ReasonRotated], after overlap, during
 // which both work. With an overlap of zero the old key is revoked at once. An
 // old key that would end before that still does. The new token has the shape of
-// the [Service], whatever shape the old one has.
+// the [keystore.Service], whatever shape the old one has.
 //
 // A key that is revoked, expired or suspended cannot be rotated; the error is
-// that of [Key.Refused]. It is a [*FieldsError] if Policy.MaxKeys old keys or
-// more still work and this one is to work on too. A key can be rotated once.
-// The error is [ErrRotated] when it has a successor, whoever made it; of several
-// concurrent calls one succeeds. The successor can be rotated in turn.
+// that of [keystore.Key.Refused]. It is a [*keystore.FieldsError] if
+// Policy.MaxKeys old keys or more still work and this one is to work on too. A
+// key can be rotated once. The error is [ErrRotated] when it has a successor,
+// whoever made it; of several concurrent calls one succeeds. The successor can
+// be rotated in turn.
 //
 // When the actor and token made a key already, Rotate returns that key, no
 // secret, and [ErrExists], after it has revoked the old key in case the first
@@ -36,26 +38,26 @@ import (
 // secret.
 func (i *Issuer) Rotate(
 	ctx context.Context, organization, id string, overlap time.Duration, token string,
-) (Secret, *Key, error) {
+) (keystore.Secret, *keystore.Key, error) {
 	if err := writable(ctx); err != nil {
-		return Secret{}, nil, err
+		return keystore.Secret{}, nil, err
 	}
 	problems := append(i.actProblems(), ownerProblems(organization, token)...)
 	if overlap < 0 {
 		problems = append(problems, problem("overlap", "The overlap is negative."))
 	}
 	if problems != nil {
-		return Secret{}, nil, invalid(problems...)
+		return keystore.Secret{}, nil, invalid(problems...)
 	}
 	old, err := i.Key(ctx, organization, id)
 	if err != nil {
-		return Secret{}, nil, err
+		return keystore.Secret{}, nil, err
 	}
 	// A repeat has to be recognized before the old key is judged, which the
 	// first call may have revoked.
 	existing, err := i.issuedBefore(ctx, organization, i.actor, token)
 	if err != nil {
-		return Secret{}, nil, err
+		return keystore.Secret{}, nil, err
 	}
 	if existing != nil {
 		return i.repeated(ctx, existing, id, overlap)
@@ -63,23 +65,23 @@ func (i *Issuer) Rotate(
 
 	now := field.Now()
 	if err := old.Refused(); err != nil {
-		return Secret{}, nil, err
+		return keystore.Secret{}, nil, err
 	}
 	if !old.Environment.Known() {
-		return Secret{}, nil, ErrCorrupt
+		return keystore.Secret{}, nil, keystore.ErrCorrupt
 	}
 	if overlap > 0 {
 		switch err := i.room(ctx, organization, i.policy.MaxKeys, retires); {
 		case errors.Is(err, ErrTooManyKeys):
-			return Secret{}, nil, i.policy.tooManyOverlaps()
+			return keystore.Secret{}, nil, i.policy.tooManyOverlaps()
 		case err != nil:
-			return Secret{}, nil, err
+			return keystore.Secret{}, nil, err
 		}
 	}
 	secret := i.service.Generate(old.Environment)
-	next, err := i.insert(ctx, "rotate", &Key{
+	next, err := i.insert(ctx, "rotate", &keystore.Key{
 		ID:           newID(),
-		Digest:       DigestOf(secret.Reveal()),
+		Digest:       keystore.DigestOf(secret.Reveal()),
 		Organization: organization,
 		Environment:  old.Environment,
 		Name:         old.Name,
@@ -98,36 +100,38 @@ func (i *Issuer) Rotate(
 		return i.repeated(ctx, next, id, overlap)
 	}
 	if err != nil {
-		return Secret{}, nil, err
+		return keystore.Secret{}, nil, err
 	}
 	retired, err := i.By(i.actor, ReasonRotated).retire(ctx, organization, id, now.Add(overlap))
 	if err != nil || !editedSince(retired, old) {
 		return secret, next, err
 	}
 	// Nobody has the secret yet.
-	edited, err := i.rewrite(ctx, "edit", organization, next.ID, func(k *Key) {
+	edited, err := i.rewrite(ctx, "edit", organization, next.ID, func(k *keystore.Key) {
 		k.Name, k.Scopes, k.Attributes, k.Networks = retired.Name, retired.Scopes, retired.Attributes, retired.Networks
 		k.Suspended, k.ExpiresAt = retired.Suspended, i.policy.latest(retired.ExpiresAt, now)
 	})
 	if err != nil {
-		return Secret{}, next, err
+		return keystore.Secret{}, next, err
 	}
 	return secret, edited, nil
 }
 
 // editedSince reports whether a field that [Issuer.Edit] changes differs from
 // what it was.
-func editedSince(k, before *Key) bool {
+func editedSince(k, before *keystore.Key) bool {
 	return slices.ContainsFunc(changesOf(before, k), func(c Change) bool { return c.Field != "revoked_at" })
 }
 
 // repeated answers a rotation whose token made the key next before.
-func (i *Issuer) repeated(ctx context.Context, next *Key, id string, overlap time.Duration) (Secret, *Key, error) {
+func (i *Issuer) repeated(
+	ctx context.Context, next *keystore.Key, id string, overlap time.Duration,
+) (keystore.Secret, *keystore.Key, error) {
 	if next.RotatedFrom == id {
 		i = i.By(i.actor, ReasonRotated)
 		if _, err := i.retire(ctx, next.Organization, id, next.CreatedAt.Add(overlap)); err != nil {
-			return Secret{}, next, err
+			return keystore.Secret{}, next, err
 		}
 	}
-	return Secret{}, next, ErrExists
+	return keystore.Secret{}, next, ErrExists
 }

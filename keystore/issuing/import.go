@@ -1,4 +1,4 @@
-package keystore
+package issuing
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
@@ -18,15 +19,15 @@ const maxHint = 8
 // [Grant] has, and the ID, Hint, CreatedAt and LastUsedAt as far as they are
 // known; the actor is the one of the audit alone.
 //
-// token is the text of the key. Then [Service.Parse] decides whether it is
-// acceptable, as it does for every request later, and its error is returned
-// unchanged; the Environment must be the one that the token names, if it names
-// one. A legacy token is stored under the first of its digests.
+// token is the text of the key. Then [keystore.Service.Parse] decides whether
+// it is acceptable, as it does for every request later, and its error is
+// returned unchanged; the Environment must be the one that the token names, if
+// it names one. A legacy token is stored under the first of its digests.
 //
 // If only the hash is known, token is empty. Then old.Digest is the one under
-// which the older system kept the token, as [LegacyFormat.Digests] returns it
-// among others, and must be the only record of the token; old.Legacy is the
-// Name of the LegacyFormat.
+// which the older system kept the token, as [keystore.LegacyFormat.Digests]
+// returns it among others, and must be the only record of the token; old.Legacy
+// is the Name of the LegacyFormat.
 //
 // The digest does not protect a token that can be guessed: import only those
 // from a random generator. A key that was revoked, is suspended or has expired
@@ -35,12 +36,12 @@ const maxHint = 8
 // Import returns [ErrExists] when there is such a key already, under whichever
 // digest, and the key too when it belongs to the organization: a program that
 // imports many can be run again. For an ID that another key has, the error is a
-// [*FieldsError].
-func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, error) {
+// [*keystore.FieldsError].
+func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return nil, err
 	}
-	t, digests, hint := Token{Legacy: old.Legacy}, []Digest{old.Digest}, old.Hint
+	t, digests, hint := keystore.Token{Legacy: old.Legacy}, []keystore.Digest{old.Digest}, old.Hint
 	if token != "" {
 		var err error
 		if t, err = i.service.Parse(token); err != nil {
@@ -72,7 +73,7 @@ func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, erro
 		switch existing, err := i.manager.Lookup(ctx, d); {
 		case err == nil:
 			return ownCopy(existing, g.Organization), ErrExists
-		case !errors.Is(err, ErrNotFound):
+		case !errors.Is(err, keystore.ErrNotFound):
 			return nil, err
 		}
 	}
@@ -80,14 +81,16 @@ func (i *Issuer) Import(ctx context.Context, old *Key, token string) (*Key, erro
 }
 
 // importProblems returns what is wrong beside the grant.
-func (i *Issuer) importProblems(old *Key, t Token, d Digest) (problems []FieldError) {
+func (i *Issuer) importProblems(
+	old *keystore.Key, t keystore.Token, d keystore.Digest,
+) (problems []keystore.FieldError) {
 	if t.Environment != "" && old.Environment.Known() && t.Environment != old.Environment {
-		problems = append(problems, problem("environment", "The token is a " + string(t.Environment) + " key."))
+		problems = append(problems, problem("environment", "The token is a "+string(t.Environment)+" key."))
 	}
-	if t.Environment == "" && d == (Digest{}) {
+	if t.Environment == "" && d == (keystore.Digest{}) {
 		problems = append(problems, problem("digest", "The digest is missing."))
 	}
-	named := func(l LegacyFormat) bool { return l.Name == t.Legacy }
+	named := func(l keystore.LegacyFormat) bool { return l.Name == t.Legacy }
 	if t.Environment == "" && !slices.ContainsFunc(i.service.Legacy, named) {
 		problems = append(problems, problem("legacy", fmt.Sprintf("There is no legacy format %.64q.", t.Legacy)))
 	}
@@ -107,13 +110,13 @@ func (i *Issuer) importProblems(old *Key, t Token, d Digest) (problems []FieldEr
 // insertImported stores k. With [ErrExists] it returns the existing key, if it
 // belongs to the organization. If only the ID is taken, the error is another
 // one: the caller of an import takes ErrExists for success.
-func (i *Issuer) insertImported(ctx context.Context, k *Key) (*Key, error) {
+func (i *Issuer) insertImported(ctx context.Context, k *keystore.Key) (*keystore.Key, error) {
 	stored, err := i.insert(ctx, "import", k, 0)
 	if !errors.Is(err, ErrExists) || stored != nil {
 		return stored, err
 	}
 	existing, lookupErr := i.manager.Lookup(ctx, k.Digest)
-	if errors.Is(lookupErr, ErrNotFound) {
+	if errors.Is(lookupErr, keystore.ErrNotFound) {
 		return nil, invalid(problem("id", "Another key has this ID."))
 	}
 	if lookupErr == nil {
@@ -123,7 +126,7 @@ func (i *Issuer) insertImported(ctx context.Context, k *Key) (*Key, error) {
 }
 
 // ownCopy returns a copy of k if it belongs to the organization.
-func ownCopy(k *Key, organization string) *Key {
+func ownCopy(k *keystore.Key, organization string) *keystore.Key {
 	if k == nil || k.Organization != organization {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package keystore_test
+package issuing_test
 
 import (
 	"errors"
@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 // edit changes a key as it is now.
 func edit(
-	t testing.TB, i *keystore.Issuer, organization, id string, change func(*keystore.Key),
+	t testing.TB, i *issuing.Issuer, organization, id string, change func(*keystore.Key),
 ) (*keystore.Key, error) {
 	t.Helper()
 	k, err := i.Key(t.Context(), organization, id)
@@ -30,8 +31,8 @@ func edit(
 func renamed(name string) func(*keystore.Key) { return func(k *keystore.Key) { k.Name = name } }
 
 func TestEdit(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	memory := issuing.NewMemory()
+	issuer := issuing.New(memory, issuing.Options{})
 	_, k := issue(t, issuer, grant())
 	version := int64(1)
 	for _, c := range []struct {
@@ -86,8 +87,8 @@ func TestEdit(t *testing.T) {
 }
 
 func TestEditProblems(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	memory := issuing.NewMemory()
+	issuer := issuing.New(memory, issuing.Options{})
 	_, k := issue(t, issuer, grant())
 	_, err := edit(t, issuer, "acme", k.ID, func(k *keystore.Key) {
 		k.Name = "a\x00"
@@ -107,8 +108,8 @@ func TestEditProblems(t *testing.T) {
 // What another program stored outside the limits does not stand in the way of
 // a change elsewhere, and a key keeps the scopes that nobody knows any more.
 func TestEditOfAStrangeKey(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	memory := issuing.NewMemory()
+	issuer := issuing.New(memory, issuing.Options{})
 	k := &keystore.Key{
 		ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"future:thing"},
 		Name:       strings.Repeat("x", 200),
@@ -132,10 +133,10 @@ func TestEditOfAStrangeKey(t *testing.T) {
 // A key can be made to do less. What would give it more rights is refused, and
 // nothing of the edit takes place.
 func TestEditGivesNoRights(t *testing.T) {
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	registry := scope.New(scope.Definition{Name: "cars:write", Implies: []scope.Name{"cars:read"}},
 		scope.Definition{Name: "cars:read"}, scope.Definition{Name: "cars:drive"})
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{Service: keystore.Service{Scopes: registry}})
+	issuer := issuing.New(memory, issuing.Options{Service: keystore.Service{Scopes: registry}})
 	soon := time.Now().Add(time.Hour).Truncate(time.Microsecond)
 	limited := grant()
 	limited.Scopes, limited.ExpiresAt = []scope.Name{"cars:write", "cars:drive"}, soon
@@ -143,7 +144,7 @@ func TestEditGivesNoRights(t *testing.T) {
 	free := grant()
 	free.Scopes = nil
 	for name, c := range map[string]struct {
-		grant  keystore.Grant
+		grant  issuing.Grant
 		change func(k *keystore.Key)
 		field  string // of the refusal
 	}{
@@ -192,15 +193,15 @@ func joined(k *keystore.Key) string {
 
 // Of two operators who edit what both have read one is told to read again.
 func TestEditAtTheSameMoment(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	memory := issuing.NewMemory()
+	issuer := issuing.New(memory, issuing.Options{})
 	_, k := issue(t, issuer, grant())
 	first, second := k.Clone(), k.Clone()
 	first.Name, second.Suspended, second.Name = "first", true, "second"
 	if _, err := issuer.Edit(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := issuer.Edit(t.Context(), second); !errors.Is(err, keystore.ErrConflict) {
+	if _, err := issuer.Edit(t.Context(), second); !errors.Is(err, issuing.ErrConflict) {
 		t.Errorf("the second edit returned %v, want ErrConflict", err)
 	}
 	if got, _ := memory.Find(t.Context(), "acme", k.ID); got.Name != "first" || got.Suspended || got.Version != 2 {

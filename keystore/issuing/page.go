@@ -1,14 +1,18 @@
-package keystore
+package issuing
 
-import "time"
+import (
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
 
 // A Page selects keys in [Manager.List]. The zero Page selects the 50 newest.
 // A key is listed if all that is asked for holds.
 type Page struct {
-	After       *Key        // of which the CreatedAt and ID count, and which need not exist; nil: from the newest on
-	Limit       int         // zero or less: 50; at most 200
-	Environment Environment // empty: both
-	Status      Status      // empty: all; judged by the clock of the calling process
+	After       *keystore.Key        // its CreatedAt and ID count, and it need not exist; nil: from the newest on
+	Limit       int                  // zero or less: 50; at most 200
+	Environment keystore.Environment // empty: both
+	Status      keystore.Status      // empty: all; judged by the clock of the calling process
 
 	ExpiresBefore time.Time // keys that expire before it; expired ones too, unless Status says Active. Zero: all
 	UnusedSince   time.Time // keys that were created before it and not used at it or after. Zero: all
@@ -18,7 +22,7 @@ type Page struct {
 }
 
 // selects reports whether the page is to list k.
-func (p Page) selects(k *Key, now time.Time) bool {
+func (p Page) selects(k *keystore.Key, now time.Time) bool {
 	return (p.Environment == "" || p.Environment == k.Environment) &&
 		(p.Status == "" || p.Status == k.Status(now)) &&
 		(p.ExpiresBefore.IsZero() || !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(p.ExpiresBefore)) &&

@@ -1,10 +1,11 @@
-package keystore
+package issuing
 
 import (
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -26,24 +27,25 @@ type Policy struct {
 // validate returns an error when the policy cannot be meant.
 func (p Policy) validate(r *scope.Registry) error {
 	if p.MaxLife < 0 || p.MaxKeys < 0 {
-		return errors.New("keystore: Policy with a negative limit")
+		return errors.New("issuing: Policy with a negative limit")
 	}
 	if _, unknown := r.Parse(p.NeedExpiry); len(unknown) > 0 {
-		return fmt.Errorf("keystore: Policy.NeedExpiry has scopes that the service does not: %q", unknown)
+		return fmt.Errorf("issuing: Policy.NeedExpiry has scopes that the service does not: %q", unknown)
 	}
 	return nil
 }
 
 // problems returns what the policy has against a grant, its number of keys left
 // out.
-func (p Policy) problems(g Grant, r *scope.Registry, now time.Time) []FieldError {
+func (p Policy) problems(g Grant, r *scope.Registry, now time.Time) []keystore.FieldError {
 	if p.MaxLife > 0 && (g.ExpiresAt.IsZero() || g.ExpiresAt.After(now.Add(p.MaxLife))) {
-		return []FieldError{problem("expires_at", fmt.Sprintf("The key must expire within %s.", lifeText(p.MaxLife)))}
+		message := fmt.Sprintf("The key must expire within %s.", lifeText(p.MaxLife))
+		return []keystore.FieldError{problem("expires_at", message)}
 	}
 	granted, _ := r.Parse(g.Scopes)
 	for _, n := range p.NeedExpiry {
 		if g.ExpiresAt.IsZero() && granted.Has(n) {
-			return []FieldError{problem("expires_at", fmt.Sprintf("A key with the scope %s needs an expiry.", n))}
+			return []keystore.FieldError{problem("expires_at", fmt.Sprintf("A key with the scope %s needs an expiry.", n))}
 		}
 	}
 	return nil
@@ -75,11 +77,13 @@ func lifeText(d time.Duration) string {
 }
 
 // counts reports whether the key is one of Policy.MaxKeys.
-func counts(k *Key, now time.Time) bool { return k.RevokedAt.IsZero() && k.Status(now) != Expired }
+func counts(k *keystore.Key, now time.Time) bool {
+	return k.RevokedAt.IsZero() && k.Status(now) != keystore.Expired
+}
 
-// retires reports whether the key ends at a time that is set, such as the end of
-// an overlap.
-func retires(k *Key, now time.Time) bool {
+// retires reports whether the key ends at a time that is set, such as the end
+// of an overlap.
+func retires(k *keystore.Key, now time.Time) bool {
 	s := k.Status(now)
-	return !k.RevokedAt.IsZero() && s != Revoked && s != Expired
+	return !k.RevokedAt.IsZero() && s != keystore.Revoked && s != keystore.Expired
 }

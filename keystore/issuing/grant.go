@@ -1,4 +1,4 @@
-package keystore
+package issuing
 
 import (
 	"errors"
@@ -8,16 +8,18 @@ import (
 
 	"github.com/rs/xid"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A Grant is what a key is issued for, within the limits of [Key.Validate].
+// A Grant is what a key is issued for, within the limits of
+// [keystore.Key.Validate].
 type Grant struct {
-	Organization string       // required
-	Name         string       // what its owner calls the key
-	Environment  Environment  // required
-	Scopes       []scope.Name // each known to the Issuer's registry; repeated ones count once
+	Organization string               // required
+	Name         string               // what its owner calls the key
+	Environment  keystore.Environment // required
+	Scopes       []scope.Name         // each known to the Issuer's registry; repeated ones count once
 	Attributes   map[string]string
 	Networks     []netip.Prefix // none: the key may be used from anywhere
 	ExpiresAt    time.Time      // to the microsecond; zero: never
@@ -28,26 +30,28 @@ type Grant struct {
 }
 
 // fieldProblems returns what is wrong with the fields of a key.
-func fieldProblems(k *Key, r *scope.Registry) []FieldError {
-	if wrong, ok := errors.AsType[*FieldsError](k.Validate(r)); ok {
+func fieldProblems(k *keystore.Key, r *scope.Registry) []keystore.FieldError {
+	if wrong, ok := errors.AsType[*keystore.FieldsError](k.Validate(r)); ok {
 		return wrong.Fields
 	}
 	return nil
 }
 
 // ownerProblems checks the part of a grant that a rotation has too.
-func ownerProblems(organization, issueToken string) []FieldError {
+func ownerProblems(organization, issueToken string) []keystore.FieldError {
 	return wrong(problem("organization", field.Organization(organization)),
 		problem("issue_token", field.Text("issue token", issueToken)))
 }
 
-func problem(field, message string) FieldError { return FieldError{Field: field, Message: message} }
+func problem(field, message string) keystore.FieldError {
+	return keystore.FieldError{Field: field, Message: message}
+}
 
 // invalid is the error of problems.
-func invalid(problems ...FieldError) error { return &FieldsError{Fields: problems} }
+func invalid(problems ...keystore.FieldError) error { return &keystore.FieldsError{Fields: problems} }
 
 // wrong returns those that have a message.
-func wrong(fields ...FieldError) (problems []FieldError) {
+func wrong(fields ...keystore.FieldError) (problems []keystore.FieldError) {
 	for _, f := range fields {
 		if f.Message != "" {
 			problems = append(problems, f)
@@ -57,8 +61,8 @@ func wrong(fields ...FieldError) (problems []FieldError) {
 }
 
 // fields returns a key with the fields of the grant as they were given.
-func (g Grant) fields() *Key {
-	return &Key{
+func (g Grant) fields() *keystore.Key {
+	return &keystore.Key{
 		Organization: g.Organization,
 		Environment:  g.Environment,
 		Name:         g.Name,
@@ -71,7 +75,7 @@ func (g Grant) fields() *Key {
 }
 
 // key returns the record of a token that is granted at now.
-func (g Grant) key(d Digest, hint string, now time.Time) *Key {
+func (g Grant) key(d keystore.Digest, hint string, now time.Time) *keystore.Key {
 	k := g.fields()
 	k.ID, k.Digest, k.Hint, k.CreatedAt, k.Version = newID(), d, hint, now, 1
 	k.Scopes = once(g.Scopes)

@@ -1,4 +1,4 @@
-package keystore
+package issuing
 
 import (
 	"cmp"
@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
 )
 
 // The reasons for a revocation that tools know, for [Issuer.By]. Any other text
@@ -34,8 +36,9 @@ type AuditEntry struct {
 	Changes      []Change  `json:"changes,omitempty"` // of a new key: all that is set
 }
 
-// A Change is a field of a [Key] that an act has changed, such as "expires_at",
-// with its text before and after. An erasure counts in "keys" and "entries".
+// A Change is a field of a [keystore.Key] that an act has changed, such as
+// "expires_at", with its text before and after. An erasure counts in "keys" and
+// "entries".
 type Change struct {
 	Field  string `json:"field"`
 	Before string `json:"before"`
@@ -43,8 +46,8 @@ type Change struct {
 }
 
 // An Auditor is a [Manager] that keeps the audit beside the keys. Strings and
-// times are kept as those of keys are. [Memory] is one. An [Issuer] over an
-// Auditor calls neither Insert nor Update: who wraps one wraps these methods.
+// times are kept as those of keys are. An [Issuer] over an Auditor calls neither
+// Insert nor Update: who wraps one wraps these methods.
 type Auditor interface {
 	Manager
 
@@ -53,11 +56,11 @@ type Auditor interface {
 	// already, not counting those that have expired or have a RevokedAt, it
 	// stores nothing and returns [ErrTooManyKeys]; of any number of concurrent
 	// calls no more succeed than there is room for.
-	InsertAudited(ctx context.Context, k *Key, e AuditEntry, maxKeys int) error
+	InsertAudited(ctx context.Context, k *keystore.Key, e AuditEntry, maxKeys int) error
 
 	// UpdateAudited does what Update does and stores the entry, both or
 	// neither.
-	UpdateAudited(ctx context.Context, k *Key, e AuditEntry) error
+	UpdateAudited(ctx context.Context, k *keystore.Key, e AuditEntry) error
 
 	// Audit returns at most 100 entries of the organization, those with the
 	// highest ID first: of the key with this id, or of all if it is empty; and
@@ -74,14 +77,14 @@ type Auditor interface {
 }
 
 // ErrTooManyKeys is returned by an [Auditor]; an [Issuer] returns a
-// [*FieldsError] in its place.
-var ErrTooManyKeys = errors.New("keystore: the organization has as many keys as it may have")
+// [*keystore.FieldsError] in its place.
+var ErrTooManyKeys = errors.New("issuing: the organization has as many keys as it may have")
 
-// LogAudit returns a function for [IssuerOptions] that logs each act as one
+// LogAudit returns a function for [Options] that logs each act as one
 // line. Nil means slog.Default().
 func LogAudit(l *slog.Logger) func(context.Context, AuditEntry) {
 	return func(ctx context.Context, e AuditEntry) {
-		cmp.Or(l, slog.Default()).InfoContext(ctx, "keystore: audit", "act", e.Act, "actor", e.Actor,
+		cmp.Or(l, slog.Default()).InfoContext(ctx, "issuing: audit", "act", e.Act, "actor", e.Actor,
 			"organization", e.Organization, "key", e.Key, "reason", e.Reason, "changes", e.Changes, "id", e.ID)
 	}
 }
@@ -92,31 +95,31 @@ func auditID(at time.Time) string { return fmt.Sprintf("act_%014x", at.UnixMicro
 // audited are the fields of a key that the audit has, with their texts.
 var audited = []struct {
 	name string
-	text func(*Key) string
+	text func(*keystore.Key) string
 }{
-	{"name", func(k *Key) string { return k.Name }},
-	{"environment", func(k *Key) string { return string(k.Environment) }},
-	{"scopes", func(k *Key) string { return joined(k.Scopes) }},
-	{"attributes", func(k *Key) string {
+	{"name", func(k *keystore.Key) string { return k.Name }},
+	{"environment", func(k *keystore.Key) string { return string(k.Environment) }},
+	{"scopes", func(k *keystore.Key) string { return joined(k.Scopes) }},
+	{"attributes", func(k *keystore.Key) string {
 		var texts []string
 		for _, name := range slices.Sorted(maps.Keys(k.Attributes)) {
 			texts = append(texts, name+"="+k.Attributes[name])
 		}
 		return joined(texts)
 	}},
-	{"networks", func(k *Key) string { return joined(k.Networks) }},
-	{"expires_at", func(k *Key) string { return timeText(k.ExpiresAt) }},
-	{"revoked_at", func(k *Key) string { return timeText(k.RevokedAt) }},
-	{"suspended", func(k *Key) string { return strings.TrimPrefix(fmt.Sprint(k.Suspended), "false") }},
-	{"legacy", func(k *Key) string { return k.Legacy }},
-	{"rotated_from", func(k *Key) string { return k.RotatedFrom }},
+	{"networks", func(k *keystore.Key) string { return joined(k.Networks) }},
+	{"expires_at", func(k *keystore.Key) string { return timeText(k.ExpiresAt) }},
+	{"revoked_at", func(k *keystore.Key) string { return timeText(k.RevokedAt) }},
+	{"suspended", func(k *keystore.Key) string { return strings.TrimPrefix(fmt.Sprint(k.Suspended), "false") }},
+	{"legacy", func(k *keystore.Key) string { return k.Legacy }},
+	{"rotated_from", func(k *keystore.Key) string { return k.RotatedFrom }},
 }
 
 // changesOf returns the fields in which after differs from before, which is nil
 // for a new key.
-func changesOf(before, after *Key) (changes []Change) {
+func changesOf(before, after *keystore.Key) (changes []Change) {
 	if before == nil {
-		before = new(Key)
+		before = new(keystore.Key)
 	}
 	for _, f := range audited {
 		if b, a := f.text(before), f.text(after); b != a {

@@ -1,17 +1,19 @@
-package keystore
+package issuing
 
 import (
 	"context"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
 )
 
 // auditPage is how many entries one call returns at most.
 const auditPage = 100
 
 // InsertAudited implements [Auditor].
-func (m *Memory) InsertAudited(ctx context.Context, k *Key, e AuditEntry, maxKeys int) error {
+func (m *memory) InsertAudited(ctx context.Context, k *keystore.Key, e AuditEntry, maxKeys int) error {
 	return m.audited(ctx, e, func() error {
 		now, count := time.Now(), 0
 		for _, r := range m.lists[k.Organization] {
@@ -27,12 +29,12 @@ func (m *Memory) InsertAudited(ctx context.Context, k *Key, e AuditEntry, maxKey
 }
 
 // UpdateAudited implements [Auditor].
-func (m *Memory) UpdateAudited(ctx context.Context, k *Key, e AuditEntry) error {
+func (m *memory) UpdateAudited(ctx context.Context, k *keystore.Key, e AuditEntry) error {
 	return m.audited(ctx, e, func() error { return m.update(k) })
 }
 
 // audited does an act and keeps its entry.
-func (m *Memory) audited(ctx context.Context, e AuditEntry, act func() error) error {
+func (m *memory) audited(ctx context.Context, e AuditEntry, act func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -49,7 +51,7 @@ func (m *Memory) audited(ctx context.Context, e AuditEntry, act func() error) er
 }
 
 // Audit implements [Auditor].
-func (m *Memory) Audit(ctx context.Context, organization, key, after string) (page []AuditEntry, err error) {
+func (m *memory) Audit(ctx context.Context, organization, key, after string) (page []AuditEntry, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -70,7 +72,7 @@ func (m *Memory) Audit(ctx context.Context, organization, key, after string) (pa
 }
 
 // SweepAudit implements [Auditor].
-func (m *Memory) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
+func (m *memory) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -88,7 +90,7 @@ func (m *Memory) SweepAudit(ctx context.Context, before time.Time) (removed int,
 }
 
 // Erase implements [Auditor].
-func (m *Memory) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+func (m *memory) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, 0, err
 	}

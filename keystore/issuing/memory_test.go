@@ -1,4 +1,4 @@
-package keystore_test
+package issuing_test
 
 import (
 	"context"
@@ -11,12 +11,13 @@ import (
 
 	"github.com/sallyport-go/sallyport/.ci/leftout"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keystoretest"
 )
 
 // A monotonic reading would be compared instead of the wall clock's time.
 func TestMemoryKeepsWallTimes(t *testing.T) {
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	now := time.Now()
 	k := &keystore.Key{ID: "key_1", Organization: "acme", CreatedAt: now, ExpiresAt: now, RevokedAt: now,
 		LastUsedAt: now}
@@ -52,7 +53,7 @@ func TestMemoryKeepsWallTimes(t *testing.T) {
 
 // The suite checks this too; each half of the condition is told apart here.
 func TestMemoryUpdateOfOthers(t *testing.T) {
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	k := &keystore.Key{ID: "key_1", Organization: "acme", Digest: keystore.DigestOf("1"), Version: 1}
 	if err := memory.Insert(t.Context(), k); err != nil {
 		t.Fatal(err)
@@ -71,11 +72,11 @@ func TestMemoryUpdateOfOthers(t *testing.T) {
 // net/http cancels the context of a client that has closed its side of the
 // connection, and such a client still reads the answer.
 func TestMemoryLookupAfterTheContext(t *testing.T) {
-	store := newFake()
-	d := store.add(t)
+	store := issuing.NewMemory()
+	d := add(t, store)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if k, err := store.Memory.Lookup(ctx, d); err != nil || k.Digest != d {
+	if k, err := store.Lookup(ctx, d); err != nil || k.Digest != d {
 		t.Errorf("got %v, %v, want the key", k, err)
 	}
 }
@@ -83,21 +84,21 @@ func TestMemoryLookupAfterTheContext(t *testing.T) {
 // The feed keeps one entry a key, however often it changes, and leaves none
 // out.
 func TestMemoryChanges(t *testing.T) {
-	store := newFake()
+	store := issuing.NewMemory()
 	_, start, err := store.Changes(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := []keystore.Digest{store.add(t), store.add(t), store.add(t)}
+	keys := []keystore.Digest{add(t, store), add(t, store), add(t, store)}
 	for i := range 1000 {
-		store.edit(t, keys[0], func(*keystore.Key) {})
+		rewrite(t, store, keys[0])
 		if changed, _, _ := store.Changes(t.Context(), start); len(changed) < 3 || len(changed) > 6 {
 			t.Fatalf("Changes after %d changes of 3 keys returned %d digests, want 3 to 6", i+4, len(changed))
 		}
 	}
-	store.edit(t, keys[2], func(*keystore.Key) {})
+	rewrite(t, store, keys[2])
 	for range 500 {
-		store.edit(t, keys[0], func(*keystore.Key) {})
+		rewrite(t, store, keys[0])
 	}
 	changed, next, err := store.Changes(t.Context(), start)
 	if err != nil || len(changed) < 3 || len(changed) > 6 {
@@ -126,7 +127,7 @@ func TestMemoryChanges(t *testing.T) {
 // Today and the 29 days before it are kept.
 func TestMemoryUsageDays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := keystore.NewMemory()
+		store := issuing.NewMemory()
 		if err := store.Insert(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme"}); err != nil {
 			t.Fatal(err)
 		}
@@ -149,18 +150,18 @@ func TestMemoryUsageDays(t *testing.T) {
 
 func TestMemorySuite(t *testing.T) {
 	keystoretest.Suite{
-		New:         func(t *testing.T) keystore.Manager { return keystore.NewMemory() },
-		Unavailable: func(t *testing.T) keystore.Manager { return noBackend{} },
+		New:         func(t *testing.T) issuing.Manager { return issuing.NewMemory() },
+		Unavailable: func(t *testing.T) issuing.Manager { return noBackend{} },
 	}.Run(t)
 }
 
 func TestCachedSuite(t *testing.T) {
 	leftout.Run(t, keystoretest.Suite{
-		New: func(t *testing.T) keystore.Manager {
-			memory := keystore.NewMemory()
+		New: func(t *testing.T) issuing.Manager {
+			memory := issuing.NewMemory()
 			return remembering{memory, memory, keystore.NewCached(memory, keystore.CacheOptions{}), t}
 		},
-		Unavailable: func(t *testing.T) keystore.Manager {
+		Unavailable: func(t *testing.T) issuing.Manager {
 			return remembering{Manager: noBackend{}, cached: keystore.NewCached(noBackend{}, keystore.CacheOptions{})}
 		},
 	}.Run, "Context/Changes", "Feed/", "Audit/", "Erase/")
@@ -169,8 +170,8 @@ func TestCachedSuite(t *testing.T) {
 // remembering is a store behind a Cached, whose Lookup is held to what the store
 // has. The suite gets the whole key.
 type remembering struct {
-	keystore.Manager
-	keystore.UsageReader
+	issuing.Manager
+	issuing.UsageReader
 	cached *keystore.Cached
 	t      *testing.T
 }
@@ -222,6 +223,6 @@ func (noBackend) FindIssued(context.Context, string, string, string) (*keystore.
 	return nil, errNoBackend
 }
 
-func (noBackend) List(context.Context, string, keystore.Page) ([]*keystore.Key, error) {
+func (noBackend) List(context.Context, string, issuing.Page) ([]*keystore.Key, error) {
 	return nil, errNoBackend
 }

@@ -1,15 +1,17 @@
-package keystore
+package issuing
 
 import (
 	"context"
 	"errors"
+
+	"github.com/sallyport-go/sallyport/keystore"
 )
 
-// The errors that are answers of a store, beside [ErrNotFound].
+// The errors that are answers of a store, beside [keystore.ErrNotFound].
 var (
-	ErrExists   = errors.New("keystore: key exists already")
-	ErrConflict = errors.New("keystore: key was changed by somebody else")
-	ErrRotated  = errors.New("keystore: key was rotated before and has a successor; " +
+	ErrExists   = errors.New("issuing: key exists already")
+	ErrConflict = errors.New("issuing: key was changed by somebody else")
+	ErrRotated  = errors.New("issuing: key was rotated before and has a successor; " +
 		"if the secret of that one is lost, issue a new key")
 )
 
@@ -21,7 +23,7 @@ var (
 // Empty Attributes, Networks and Scopes may come back as nil.
 // Times are kept to the microsecond or better and a zero time stays zero.
 type Manager interface {
-	Store
+	keystore.Store
 
 	// Insert stores a new key, every field of it but Version, which becomes 1.
 	// k is neither kept nor changed, and the key that RotatedFrom names need
@@ -34,26 +36,27 @@ type Manager interface {
 	//
 	// Of any number of concurrent calls with one such triple or pair exactly
 	// one succeeds.
-	Insert(ctx context.Context, k *Key) error
+	Insert(ctx context.Context, k *keystore.Key) error
 
-	// Find returns the key with this id, or [ErrNotFound] when the
+	// Find returns the key with this id, or [keystore.ErrNotFound] when the
 	// organization has none, also when another organization does.
-	Find(ctx context.Context, organization, id string) (*Key, error)
+	Find(ctx context.Context, organization, id string) (*keystore.Key, error)
 
 	// FindIssued returns the key that was inserted with this CreatedBy and
-	// IssueToken, or [ErrNotFound]. An empty issueToken finds nothing.
-	FindIssued(ctx context.Context, organization, actor, issueToken string) (*Key, error)
+	// IssueToken, or [keystore.ErrNotFound]. An empty issueToken finds nothing.
+	FindIssued(ctx context.Context, organization, actor, issueToken string) (*keystore.Key, error)
 
 	// List returns one page of the organization's keys, the newest first:
 	// by CreatedAt and then by ID, both descending. It is empty when nothing is
 	// left. A key created while pages are read makes no other key appear twice
 	// or not at all.
-	List(ctx context.Context, organization string, p Page) ([]*Key, error)
+	List(ctx context.Context, organization string, p Page) ([]*keystore.Key, error)
 
 	// Update stores Name, Scopes, Attributes, Networks, ExpiresAt, RevokedAt
 	// and Suspended of k and leaves every other field, LastUsedAt among them,
-	// as it is. It returns [ErrNotFound] when no key has this Organization, ID
-	// and Digest, and [ErrConflict] when its Version is not k.Version.
-	// Otherwise the stored Version grows by one. k is neither kept nor changed.
-	Update(ctx context.Context, k *Key) error
+	// as it is. It returns [keystore.ErrNotFound] when no key has this
+	// Organization, ID and Digest, and [ErrConflict] when its Version is not
+	// k.Version. Otherwise the stored Version grows by one. k is neither kept
+	// nor changed.
+	Update(ctx context.Context, k *keystore.Key) error
 }

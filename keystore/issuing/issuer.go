@@ -1,4 +1,4 @@
-package keystore
+package issuing
 
 import (
 	"cmp"
@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
@@ -14,31 +16,32 @@ import (
 // organization. The caller checks that the person who asks is an administrator
 // of that organization.
 //
-// Every act is audited. If the store, or that behind a [Cached], is an
-// [Auditor], as [Memory] and those of package keysql are, the entry is written
-// in the transaction of the act, and [Issuer.Audit] reads it.
-// [IssuerOptions.Audit] is called after the act: a process that dies in between
-// has acted and has not told. With neither, [NewIssuer] warns by slog.Default().
+// Every act is audited. If the store, or that behind a [keystore.Cached], is an
+// [Auditor], as a [Store] is, the entry is written in the transaction of the
+// act, and [Issuer.Audit] reads it. [Options.Audit] is called after the act: a
+// process that dies in between has acted and has not told. With neither, [New]
+// warns by slog.Default().
 //
-// Over a [Cached], a key that the Issuer revokes is refused as soon as the
-// call returns. It does not write in a transaction of others, see
-// [InTransaction]. An Issuer is safe for concurrent use.
+// Over a [keystore.Cached], a key that the Issuer revokes is refused as soon as
+// the call returns. It does not write in a transaction of others, see
+// [keystore.InTransaction]. An Issuer is safe for concurrent use.
 type Issuer struct {
 	manager Manager
-	cache   *Cached // in front of manager, or nil
-	auditor Auditor // manager, or nil if it keeps no audit
-	service Service
+	cache   *keystore.Cached // in front of manager, or nil
+	auditor Auditor          // manager, or nil if it keeps no audit
+	service keystore.Service
 	policy  Policy
 	audit   func(context.Context, AuditEntry)
 
 	actor, reason string
 }
 
-// IssuerOptions configures an [Issuer]. The zero value is ready to use.
-type IssuerOptions struct {
+// Options configures an [Issuer]. The zero value is ready to use.
+type Options struct {
 	// Service says which scopes can be granted and what the tokens look like.
-	// Zero: that of the [Cached], if the Issuer is over one, or the contract's.
-	Service Service
+	// Zero: that of the [keystore.Cached], if the Issuer is over one, or the
+	// contract's.
+	Service keystore.Service
 
 	// Policy limits which keys are issued.
 	Policy Policy
@@ -49,13 +52,13 @@ type IssuerOptions struct {
 	Audit func(context.Context, AuditEntry)
 }
 
-// NewIssuer returns an Issuer of keys in a store: a [Manager], or a [Cached] in
-// front of one. It panics when keys is neither, or embeds a Cached, whose own
-// methods an Issuer would go past; when the policy is not valid; and when the
-// service is not valid or another one than that of the Cached.
-func NewIssuer(keys Store, o IssuerOptions) *Issuer {
+// New returns an Issuer of keys in a store: a [Manager], or a [keystore.Cached]
+// in front of one. It panics when keys is neither, or embeds a Cached, whose
+// own methods an Issuer would go past; when the policy is not valid; and when
+// the service is not valid or another one than that of the Cached.
+func New(keys keystore.Store, o Options) *Issuer {
 	if absent(keys) {
-		panic("keystore: NewIssuer with a nil store")
+		panic("issuing: New with a nil store")
 	}
 	service, err := o.Service.Resolve(keys)
 	if err != nil {
@@ -64,71 +67,71 @@ func NewIssuer(keys Store, o IssuerOptions) *Issuer {
 	if err := o.Policy.validate(service.Scopes); err != nil {
 		panic(err.Error())
 	}
-	cache, itself := CacheOf(keys)
+	cache, itself := keystore.CacheOf(keys)
 	if cache != nil {
 		if !itself {
-			panic(fmt.Sprintf("keystore: NewIssuer with a %T, which embeds a Cached: give that Cached, "+
+			panic(fmt.Sprintf("issuing: New with a %T, which embeds a Cached: give that Cached, "+
 				"and make what the type adds a part of the store behind it", keys))
 		}
 		keys = cache.Store()
 	}
 	manager, ok := keys.(Manager)
 	if !ok {
-		panic(fmt.Sprintf("keystore: NewIssuer with a %T, which only looks keys up and is no Manager", keys))
+		panic(fmt.Sprintf("issuing: New with a %T, which only looks keys up and is no Manager", keys))
 	}
 	i := &Issuer{manager: manager, cache: cache, service: service, policy: o.Policy, audit: o.Audit}
 	i.auditor, _ = manager.(Auditor)
 	if i.auditor == nil && i.audit == nil {
-		slog.Warn("keystore: the store of an Issuer is no Auditor, and IssuerOptions.Audit is nil: " +
+		slog.Warn("issuing: the store of an Issuer is no Auditor, and Options.Audit is nil: " +
 			"nobody is told what is issued, rotated and revoked, and Erase is not supported")
 	}
 	return i
 }
 
 // Service returns the service whose keys are issued.
-func (i *Issuer) Service() Service { return i.service }
+func (i *Issuer) Service() keystore.Service { return i.service }
 
 // Issue makes a key. The Secret is the only copy of the token there will ever
 // be: an endpoint that issues keys under an Idempotency-Key calls DropResponse
 // of its middleware.Execution, so that no stored reply holds it. A key without
 // scopes is allowed, and authenticates without permitting anything.
 //
-// It returns a [*FieldsError] when g is not valid or the policy refuses it. When
-// the actor and g.IssueToken made a key already, it returns that key, no
-// secret, and [ErrExists], whatever else g says: a caller who lost the first
-// answer can rotate the key or revoke it. After any other error the key may or
-// may not exist. Repeating the call with the same non-empty g.IssueToken makes
-// no second one.
-func (i *Issuer) Issue(ctx context.Context, g Grant) (Secret, *Key, error) {
+// It returns a [*keystore.FieldsError] when g is not valid or the policy
+// refuses it. When the actor and g.IssueToken made a key already, it returns
+// that key, no secret, and [ErrExists], whatever else g says: a caller who lost
+// the first answer can rotate the key or revoke it. After any other error the
+// key may or may not exist. Repeating the call with the same non-empty
+// g.IssueToken makes no second one.
+func (i *Issuer) Issue(ctx context.Context, g Grant) (keystore.Secret, *keystore.Key, error) {
 	if err := writable(ctx); err != nil {
-		return Secret{}, nil, err
+		return keystore.Secret{}, nil, err
 	}
 	now := field.Now()
 	problems := append(i.actProblems(), ownerProblems(g.Organization, g.IssueToken)...)
 	if problems == nil {
 		existing, err := i.issuedBefore(ctx, g.Organization, i.actor, g.IssueToken)
 		if existing != nil || err != nil {
-			return Secret{}, existing, cmp.Or(err, ErrExists)
+			return keystore.Secret{}, existing, cmp.Or(err, ErrExists)
 		}
 	}
 	problems = append(i.actProblems(), fieldProblems(g.fields(), i.service.Scopes)...)
 	problems = append(problems, i.policy.problems(g, i.service.Scopes, now)...)
 	if problems != nil {
-		return Secret{}, nil, invalid(problems...)
+		return keystore.Secret{}, nil, invalid(problems...)
 	}
 	secret := i.service.Generate(g.Environment)
-	k := g.key(DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
+	k := g.key(keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
 	k.CreatedBy = i.actor
 	k, err := i.insert(ctx, "issue", k, i.policy.MaxKeys)
 	if err != nil {
-		return Secret{}, k, err
+		return keystore.Secret{}, k, err
 	}
 	return secret, k, nil
 }
 
 // insert stores k. With [ErrExists] it returns the key that k.IssueToken made,
 // if that is why.
-func (i *Issuer) insert(ctx context.Context, act string, k *Key, maxKeys int) (*Key, error) {
+func (i *Issuer) insert(ctx context.Context, act string, k *keystore.Key, maxKeys int) (*keystore.Key, error) {
 	err := i.write(ctx, act, nil, k, maxKeys)
 	if err == nil {
 		return k, nil
@@ -149,14 +152,20 @@ func (i *Issuer) insert(ctx context.Context, act string, k *Key, maxKeys int) (*
 }
 
 // issuedBefore returns the key that an issue token made, or nil.
-func (i *Issuer) issuedBefore(ctx context.Context, organization, actor, token string) (*Key, error) {
+func (i *Issuer) issuedBefore(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
 	if token == "" {
 		return nil, nil
 	}
 	k, err := i.manager.FindIssued(ctx, organization, actor, token)
 	k, err = owned(k, err, organization)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, keystore.ErrNotFound) {
 		return nil, nil
 	}
 	return k, err
+}
+
+// absent reports whether v is nil, or a nil pointer in an interface.
+func absent(v any) bool {
+	value := reflect.ValueOf(v)
+	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }

@@ -1,4 +1,4 @@
-package keystore_test
+package issuing_test
 
 import (
 	"context"
@@ -12,17 +12,18 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 // audited returns an Issuer over a Cached, and what its sink was told.
-func audited(t *testing.T, m keystore.Manager, p keystore.Policy) (*keystore.Issuer, *[]keystore.AuditEntry) {
+func audited(t *testing.T, m issuing.Manager, p issuing.Policy) (*issuing.Issuer, *[]issuing.AuditEntry) {
 	t.Helper()
-	told := new([]keystore.AuditEntry)
-	return keystore.NewIssuer(m, keystore.IssuerOptions{
+	told := new([]issuing.AuditEntry)
+	return issuing.New(m, issuing.Options{
 		Policy:  p,
 		Service: keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "old_"}}},
-		Audit: func(ctx context.Context, e keystore.AuditEntry) {
+		Audit: func(ctx context.Context, e issuing.AuditEntry) {
 			if ctx.Err() != nil {
 				t.Errorf("the sink was called with a context that has ended: %v", ctx.Err())
 			}
@@ -35,8 +36,8 @@ func audited(t *testing.T, m keystore.Manager, p keystore.Policy) (*keystore.Iss
 // why, and with nothing that helps to use the key. What changes nothing is
 // none.
 func TestEveryActIsAudited(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer, told := audited(t, memory, keystore.Policy{})
+	memory := issuing.NewMemory()
+	issuer, told := audited(t, memory, issuing.Policy{})
 	by := issuer.By("ada", "ticket 4")
 	var k *keystore.Key
 	var secrets []string
@@ -141,7 +142,7 @@ func TestEveryActIsAudited(t *testing.T) {
 // A client that has gone does not keep an act from being told.
 func TestAuditOutlivesTheCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	issuer, told := audited(t, leaving{keystore.NewMemory(), cancel}, keystore.Policy{})
+	issuer, told := audited(t, leaving{issuing.NewMemory(), cancel}, issuing.Policy{})
 	if _, _, err := issuer.Issue(ctx, grant()); err != nil || ctx.Err() == nil || len(*told) != 1 {
 		t.Errorf("Issue returned %v, and the sink was told %v, want one entry", err, *told)
 	}
@@ -149,7 +150,7 @@ func TestAuditOutlivesTheCaller(t *testing.T) {
 
 // leaving is a store whose caller leaves as soon as it has a new key.
 type leaving struct {
-	keystore.Manager
+	issuing.Manager
 	leave func()
 }
 
@@ -160,7 +161,7 @@ func (l leaving) Insert(ctx context.Context, k *keystore.Key) error {
 
 // What fails is not told, and without an Auditor the sink still is.
 func TestAuditWithoutAnAuditor(t *testing.T) {
-	issuer, told := audited(t, failing{Manager: keystore.NewMemory()}, keystore.Policy{})
+	issuer, told := audited(t, failing{Manager: issuing.NewMemory()}, issuing.Policy{})
 	_, k := issue(t, issuer, grant())
 	if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil || len(*told) != 2 {
 		t.Errorf("Revoke returned %v, the sink was told %v", err, *told)
@@ -173,7 +174,7 @@ func TestAuditWithoutAnAuditor(t *testing.T) {
 			t.Errorf("%s returned %v, want ErrUnsupported", name, err)
 		}
 	}
-	issuer, told = audited(t, failing{Manager: keystore.NewMemory(), insert: down, update: down}, keystore.Policy{})
+	issuer, told = audited(t, failing{Manager: issuing.NewMemory(), insert: down, update: down}, issuing.Policy{})
 	if _, _, err := issuer.Issue(t.Context(), grant()); !errors.Is(err, errStoreDown) || len(*told) != 0 {
 		t.Errorf("Issue returned %v, the sink was told %v", err, *told)
 	}
@@ -182,10 +183,10 @@ func TestAuditWithoutAnAuditor(t *testing.T) {
 // An actor and a reason that no store could keep are refused before anything is
 // done.
 func TestBadActorOrReason(t *testing.T) {
-	memory := keystore.NewMemory()
-	_, k := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
+	memory := issuing.NewMemory()
+	_, k := issue(t, issuing.New(memory, issuing.Options{}), grant())
 	for _, by := range [][2]string{{"\xff", "x"}, {"x", "\x00"}, {strings.Repeat("x", 256), ""}} {
-		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{}).By(by[0], by[1])
+		issuer := issuing.New(memory, issuing.Options{}).By(by[0], by[1])
 		token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
 		_, _, issueErr := issuer.Issue(t.Context(), grant())
 		_, _, rotateErr := issuer.Rotate(t.Context(), "acme", k.ID, 0, "")
@@ -201,16 +202,16 @@ func TestBadActorOrReason(t *testing.T) {
 			}
 		}
 	}
-	if keys, _ := memory.List(t.Context(), "acme", keystore.Page{}); len(keys) != 1 || keys[0].Version != 1 {
+	if keys, _ := memory.List(t.Context(), "acme", issuing.Page{}); len(keys) != 1 || keys[0].Version != 1 {
 		t.Errorf("the keys are %v, want the one that was there, as it was", keys)
 	}
 }
 
 // Through a Cached an act is audited by its store, and forgotten at once.
 func TestErase(t *testing.T) {
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	keys := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Hour})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	token, k := issue(t, issuer, grant())
 	g := grant()
 	g.Organization = "other"
@@ -252,7 +253,7 @@ func TestErase(t *testing.T) {
 
 func TestSweepAudit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+		issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 		issue(t, issuer, grant())
 		time.Sleep(time.Hour)
 		issue(t, issuer, grant())
@@ -269,12 +270,12 @@ func TestSweepAudit(t *testing.T) {
 
 // A key that was asked for before it was imported is known at once.
 func TestImportThroughACached(t *testing.T) {
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
 	if _, err := keys.Lookup(t.Context(), keystore.DigestOf(token)); !errors.Is(err, keystore.ErrNotFound) {
 		t.Fatal(err)
 	}
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token); err != nil {
 		t.Fatal(err)
 	}

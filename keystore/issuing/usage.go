@@ -1,14 +1,16 @@
-package keystore
+package issuing
 
 import (
 	"context"
 	"net/netip"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A UsageReader is a [Toucher] that keeps all of a [Use]. Touch also
+// A UsageReader is a [keystore.Toucher] that keeps all of a [keystore.Use].
+// Touch also
 //
 //   - keeps From beside LastUsedAt;
 //   - sets ObservedSince to At if it is zero, unless Requests is zero;
@@ -17,10 +19,10 @@ import (
 //   - adds Requests to those of the day. When it returns an error they may or
 //     may not be added.
 //
-// Usage returns what is kept of a key, or [ErrNotFound] when the organization
-// has no such key.
+// Usage returns what is kept of a key, or [keystore.ErrNotFound] when the
+// organization has no such key.
 type UsageReader interface {
-	Toucher
+	keystore.Toucher
 	Usage(ctx context.Context, organization, id string) (*Usage, error)
 }
 
@@ -28,8 +30,9 @@ type UsageReader interface {
 // not needed since ObservedSince, as far as all processes record uses. A day is
 // its midnight in UTC.
 //
-// Requests are those that [LastUsed] has recorded; one that was refused later,
-// by a limit or for lack of a scope, is among them, and needed no scope.
+// Requests are those that [keystore.LastUsed] has recorded; one that was
+// refused later, by a limit or for lack of a scope, is among them, and needed
+// no scope.
 type Usage struct {
 	LastUsedAt    time.Time                `json:"last_used_at,omitzero"`   // zero: never used
 	LastUsedFrom  netip.Addr               `json:"last_used_from,omitzero"` // the client's address then; zero: unknown

@@ -1,4 +1,4 @@
-package keystore_test
+package issuing_test
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 // grant is one that is valid.
-func grant() keystore.Grant {
-	return keystore.Grant{
+func grant() issuing.Grant {
+	return issuing.Grant{
 		Organization: "acme",
 		Name:         "Nightly import",
 		Environment:  keystore.Sandbox,
@@ -28,7 +29,7 @@ func grant() keystore.Grant {
 }
 
 // issue issues a key as ada.
-func issue(t testing.TB, i *keystore.Issuer, g keystore.Grant) (string, *keystore.Key) {
+func issue(t testing.TB, i *issuing.Issuer, g issuing.Grant) (string, *keystore.Key) {
 	t.Helper()
 	secret, k, err := i.By("ada", "").Issue(t.Context(), g)
 	if err != nil {
@@ -39,7 +40,7 @@ func issue(t testing.TB, i *keystore.Issuer, g keystore.Grant) (string, *keystor
 
 // failing is a Manager in which some methods fail.
 type failing struct {
-	keystore.Manager
+	issuing.Manager
 	insert, update, findIssued func() error
 }
 
@@ -76,8 +77,8 @@ func down() error { return errStoreDown }
 
 func TestIssue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := keystore.NewMemory()
-		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+		memory := issuing.NewMemory()
+		issuer := issuing.New(memory, issuing.Options{})
 		g := grant()
 		g.Scopes = append(g.Scopes, scope.TasksRead)
 		g.ExpiresAt = time.Now().Add(time.Hour).Add(1500 * time.Nanosecond)
@@ -109,8 +110,8 @@ func TestIssue(t *testing.T) {
 // Nothing that is stored or shown about a key holds eight characters of its
 // secret; the hint is four.
 func TestIssueStoresNoSecret(t *testing.T) {
-	memory := keystore.NewMemory()
-	token, k := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), grant())
+	memory := issuing.NewMemory()
+	token, k := issue(t, issuing.New(memory, issuing.Options{}), grant())
 	found, err := memory.Find(t.Context(), k.Organization, k.ID)
 	if err != nil {
 		t.Fatal(err)
@@ -132,38 +133,38 @@ func TestIssueStoresNoSecret(t *testing.T) {
 }
 
 func TestIssueProblems(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	memory := issuing.NewMemory()
+	issuer := issuing.New(memory, issuing.Options{})
 	for name, c := range map[string]struct {
-		spoil  func(g *keystore.Grant)
+		spoil  func(g *issuing.Grant)
 		fields []string
 	}{
-		"valid":     {func(g *keystore.Grant) {}, nil},
-		"no scopes": {func(g *keystore.Grant) { g.Scopes = nil }, nil},
-		"longest": {func(g *keystore.Grant) {
+		"valid":     {func(g *issuing.Grant) {}, nil},
+		"no scopes": {func(g *issuing.Grant) { g.Scopes = nil }, nil},
+		"longest": {func(g *issuing.Grant) {
 			g.Name = strings.Repeat("é",
 				100)
 			g.IssueToken = strings.Repeat("a", 255)
 		}, nil},
-		"no organization": {func(g *keystore.Grant) { g.Organization = "" }, []string{"organization"}},
-		"NUL":             {func(g *keystore.Grant) { g.Organization = "a\x00" }, []string{"organization"}},
-		"not UTF-8": {func(g *keystore.Grant) { g.Name, g.IssueToken = "\xff", "\xff" },
+		"no organization": {func(g *issuing.Grant) { g.Organization = "" }, []string{"organization"}},
+		"NUL":             {func(g *issuing.Grant) { g.Organization = "a\x00" }, []string{"organization"}},
+		"not UTF-8": {func(g *issuing.Grant) { g.Name, g.IssueToken = "\xff", "\xff" },
 			[]string{"issue_token", "name"}},
-		"long texts": {func(g *keystore.Grant) {
+		"long texts": {func(g *issuing.Grant) {
 			g.Organization, g.IssueToken = strings.Repeat("a", 256), strings.Repeat("a", 256)
 		}, []string{"organization", "issue_token"}},
-		"long name":         {func(g *keystore.Grant) { g.Name = strings.Repeat("a", 101) }, []string{"name"}},
-		"name of two lines": {func(g *keystore.Grant) { g.Name = "a\nb" }, []string{"name"}},
-		"no environment":    {func(g *keystore.Grant) { g.Environment = "" }, []string{"environment"}},
-		"token word":        {func(g *keystore.Grant) { g.Environment = "live" }, []string{"environment"}},
-		"unknown scopes": {func(g *keystore.Grant) { g.Scopes = []scope.Name{"task:read", "chat:read", "tasks:*"} },
+		"long name":         {func(g *issuing.Grant) { g.Name = strings.Repeat("a", 101) }, []string{"name"}},
+		"name of two lines": {func(g *issuing.Grant) { g.Name = "a\nb" }, []string{"name"}},
+		"no environment":    {func(g *issuing.Grant) { g.Environment = "" }, []string{"environment"}},
+		"token word":        {func(g *issuing.Grant) { g.Environment = "live" }, []string{"environment"}},
+		"unknown scopes": {func(g *issuing.Grant) { g.Scopes = []scope.Name{"task:read", "chat:read", "tasks:*"} },
 			[]string{"scopes", "scopes"}},
-		"expired": {func(g *keystore.Grant) { g.ExpiresAt = time.Now() }, []string{"expires_at"}},
-		"no JSON has it": {func(g *keystore.Grant) { g.ExpiresAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"expired": {func(g *issuing.Grant) { g.ExpiresAt = time.Now() }, []string{"expires_at"}},
+		"no JSON has it": {func(g *issuing.Grant) { g.ExpiresAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
 			[]string{"expires_at"}},
-		"name that turns the text": {func(g *keystore.Grant) { g.Name = "a\u202eb" }, []string{"name"}},
-		"everything at once": {func(g *keystore.Grant) {
-			*g = keystore.Grant{Name: "\n", Scopes: []scope.Name{"x"}, ExpiresAt: time.Unix(1, 0)}
+		"name that turns the text": {func(g *issuing.Grant) { g.Name = "a\u202eb" }, []string{"name"}},
+		"everything at once": {func(g *issuing.Grant) {
+			*g = issuing.Grant{Name: "\n", Scopes: []scope.Name{"x"}, ExpiresAt: time.Unix(1, 0)}
 		}, []string{"organization", "name", "environment", "scopes", "expires_at"}},
 	} {
 		g := grant()
@@ -191,10 +192,10 @@ func TestIssueProblems(t *testing.T) {
 				c.fields)
 		}
 	}
-	if page, _ := memory.List(t.Context(), "acme", keystore.Page{}); len(page) != 3 {
+	if page, _ := memory.List(t.Context(), "acme", issuing.Page{}); len(page) != 3 {
 		t.Errorf("the store has %d keys, want only the 3 that were valid", len(page))
 	}
-	_, _, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "acme", Environment: keystore.Sandbox,
+	_, _, err := issuer.Issue(t.Context(), issuing.Grant{Organization: "acme", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{"task:read"}})
 	if want := `did you mean "tasks:read"?`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the error for task:read is %v, want it to ask %q", err, want)
@@ -202,7 +203,7 @@ func TestIssueProblems(t *testing.T) {
 }
 
 func TestIssueInOtherRegistry(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{
 		Service: keystore.Service{Prefix: "acme", Scopes: scope.New(scope.Definition{Name: "billing:read"})},
 	})
 	g := grant()
@@ -217,7 +218,7 @@ func TestIssueInOtherRegistry(t *testing.T) {
 }
 
 func TestIssueTwice(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 	g := grant()
 	g.IssueToken = "form-1"
 	var mu sync.Mutex
@@ -232,7 +233,7 @@ func TestIssueTwice(t *testing.T) {
 			switch {
 			case err == nil:
 				made = append(made, k)
-			case !errors.Is(err, keystore.ErrExists) || k == nil || secret.Reveal() != "":
+			case !errors.Is(err, issuing.ErrExists) || k == nil || secret.Reveal() != "":
 				t.Errorf("a repeated Issue returned %v and the key %v, want ErrExists, the key and no secret", err, k)
 			default:
 				existing[k.ID] = true
@@ -249,44 +250,55 @@ func TestIssueTwice(t *testing.T) {
 }
 
 func TestIssueWhenTheStoreFails(t *testing.T) {
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	g := grant()
 	g.IssueToken = "form-1"
-	issuer := keystore.NewIssuer(failing{Manager: memory, insert: down}, keystore.IssuerOptions{})
+	issuer := issuing.New(failing{Manager: memory, insert: down}, issuing.Options{})
 	if secret, k, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil ||
 		secret.Reveal() != "" {
 		t.Errorf("Issue returned %v and the key %v, want the store's error alone", err, k)
 	}
-	issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), g)
-	issuer = keystore.NewIssuer(failing{Manager: memory, findIssued: down}, keystore.IssuerOptions{})
+	issue(t, issuing.New(memory, issuing.Options{}), g)
+	issuer = issuing.New(failing{Manager: memory, findIssued: down}, issuing.Options{})
 	if _, k, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil {
 		t.Errorf("a repeated Issue returned %v and the key %v, want the store's error alone", err, k)
 	}
 	// An id that is taken is no repeat.
-	issuer = keystore.NewIssuer(failing{Manager: memory, insert: func() error { return keystore.ErrExists }},
-		keystore.IssuerOptions{})
-	if _, k, err := issuer.By("ada", "").Issue(t.Context(), grant()); !errors.Is(err, keystore.ErrExists) || k != nil {
+	issuer = issuing.New(failing{Manager: memory, insert: func() error { return issuing.ErrExists }},
+		issuing.Options{})
+	if _, k, err := issuer.By("ada", "").Issue(t.Context(), grant()); !errors.Is(err, issuing.ErrExists) || k != nil {
 		t.Errorf("Issue, with an id that is taken, returned %v and the key %v, want ErrExists alone", err, k)
 	}
 }
 
-func TestNewIssuerPanics(t *testing.T) {
-	for _, manager := range []keystore.Store{nil, (*keystore.Memory)(nil), (*keystore.Cached)(nil)} {
-		if !panics(func() { keystore.NewIssuer(manager, keystore.IssuerOptions{}) }) {
-			t.Errorf("NewIssuer with a nil %T did not panic", manager)
+func TestNewPanics(t *testing.T) {
+	for want, start := range map[string]func(){
+		"issuing: New with a nil store": func() { issuing.New(nil, issuing.Options{}) },
+		"a nil store":                   func() { issuing.New((*keystore.Cached)(nil), issuing.Options{}) },
+		"other characters": func() {
+			issuing.New(issuing.NewMemory(), issuing.Options{Service: keystore.Service{Prefix: "A"}})
+		},
+		"two services meet": func() {
+			keys, _ := issuing.InMemory(keystore.Service{})
+			issuing.New(keys, issuing.Options{Service: keystore.Service{Prefix: "acme"}})
+		},
+	} {
+		if got := panicOf(start); !strings.Contains(got, want) {
+			t.Errorf("got the panic %q, want %q", got, want)
 		}
-	}
-	if !panics(func() {
-		keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Service: keystore.Service{Prefix: "A"}})
-	}) {
-		t.Error("NewIssuer with a bad prefix did not panic")
 	}
 }
 
-func TestFieldsErrorSaysWhatIsWrong(t *testing.T) {
-	err := &keystore.FieldsError{Fields: []keystore.FieldError{{Field: "name", Message: "is too long"},
-		{Field: "actor", Message: "is missing"}}}
-	if want := "keystore: fields are not valid; name: is too long; actor: is missing"; err.Error() != want {
-		t.Errorf("got %q, want %q", err, want)
+// TestInMemory: one call makes the keys of a service and their Issuer.
+func TestInMemory(t *testing.T) {
+	keys, issuer := issuing.InMemory(keystore.Service{Prefix: "acme"})
+	token, k := issue(t, issuer, grant())
+	if !strings.HasPrefix(token, "acme_test_") {
+		t.Errorf("the token is %q", token)
 	}
+	want(t, keys, keystore.DigestOf(token), nil, "a new key")
+	if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
+		t.Fatal(err)
+	}
+	want(t, keys, keystore.DigestOf(token), keystore.ErrRevoked, "a revoked key")
 }

@@ -1,4 +1,4 @@
-package keystore_test
+package issuing_test
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -21,22 +22,22 @@ func TestPolicyOfExpiry(t *testing.T) {
 			scope.Definition{Name: "cars:read"}, scope.Definition{Name: "cars:drive"})
 		within, needed := "The key must expire within 90 days.", "A key with the scope cars:read needs an expiry."
 		for _, c := range []struct {
-			policy  keystore.Policy
+			policy  issuing.Policy
 			scopes  []scope.Name
 			expires time.Duration // from now; 0: never
 			want    string
 		}{
-			{keystore.Policy{}, []scope.Name{"cars:write"}, 0, ""},
-			{keystore.Policy{MaxLife: 90 * day}, nil, 0, within},
-			{keystore.Policy{MaxLife: 90 * day}, nil, 90*day + 1, within},
-			{keystore.Policy{MaxLife: 90 * day}, nil, 90 * day, ""},
-			{keystore.Policy{MaxLife: 90 * time.Minute}, nil, 0, "The key must expire within 1h30m0s."},
-			{keystore.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:read"}, 0, needed},
-			{keystore.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 0, needed},
-			{keystore.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 999 * day, ""},
-			{keystore.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:drive"}, 0, ""},
+			{issuing.Policy{}, []scope.Name{"cars:write"}, 0, ""},
+			{issuing.Policy{MaxLife: 90 * day}, nil, 0, within},
+			{issuing.Policy{MaxLife: 90 * day}, nil, 90*day + 1, within},
+			{issuing.Policy{MaxLife: 90 * day}, nil, 90 * day, ""},
+			{issuing.Policy{MaxLife: 90 * time.Minute}, nil, 0, "The key must expire within 1h30m0s."},
+			{issuing.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:read"}, 0, needed},
+			{issuing.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 0, needed},
+			{issuing.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 999 * day, ""},
+			{issuing.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:drive"}, 0, ""},
 		} {
-			issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{
+			issuer := issuing.New(issuing.NewMemory(), issuing.Options{
 				Service: keystore.Service{Scopes: registry}, Policy: c.policy})
 			g := grant()
 			if g.Scopes = c.scopes; c.expires != 0 {
@@ -57,10 +58,10 @@ func TestPolicyOfExpiry(t *testing.T) {
 // predecessor.
 func TestPolicyOfRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := keystore.NewMemory()
-		free := keystore.NewIssuer(memory, keystore.IssuerOptions{})
-		issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{
-			Policy: keystore.Policy{MaxLife: 90 * day, NeedExpiry: []scope.Name{scope.TasksRead}}})
+		memory := issuing.NewMemory()
+		free := issuing.New(memory, issuing.Options{})
+		issuer := issuing.New(memory, issuing.Options{
+			Policy: issuing.Policy{MaxLife: 90 * day, NeedExpiry: []scope.Name{scope.TasksRead}}})
 		for expires, want := range map[time.Duration]time.Duration{0: 90 * day, 91 * day: 90 * day, 5 * day: 5 * day} {
 			g := grant()
 			if expires != 0 {
@@ -79,11 +80,11 @@ func TestPolicyOfRotation(t *testing.T) {
 // calls. A key that made room and a repeat are let in.
 func TestPolicyOfMaxKeys(t *testing.T) {
 	for name, store := range map[string]keystore.Store{
-		"an Auditor":    keystore.NewMemory(),
-		"a Cached":      keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{}),
-		"another store": failing{Manager: keystore.NewMemory()},
+		"an Auditor":    issuing.NewMemory(),
+		"a Cached":      keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{}),
+		"another store": failing{Manager: issuing.NewMemory()},
 	} {
-		issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 2}})
+		issuer := issuing.New(store, issuing.Options{Policy: issuing.Policy{MaxKeys: 2}})
 		g := grant()
 		g.IssueToken = "form-1"
 		_, first := issue(t, issuer, g)
@@ -94,7 +95,7 @@ func TestPolicyOfMaxKeys(t *testing.T) {
 			!strings.Contains(wrong.Fields[0].Message, "The limit of an organization, 2, is reached. Revoke a key") {
 			t.Errorf("%s: a third Issue returned %v, want a problem with the organization", name, err)
 		}
-		if _, again, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, keystore.ErrExists) ||
+		if _, again, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, issuing.ErrExists) ||
 			again == nil || again.ID != first.ID {
 			t.Errorf("%s: a repeat returned %v, %v, want the key that it made", name, again, err)
 		}
@@ -110,7 +111,7 @@ func TestPolicyOfMaxKeys(t *testing.T) {
 		issue(t, issuer, other)
 	}
 	// A concurrent call with the same token took the last place.
-	asked, memory := false, keystore.NewMemory()
+	asked, memory := false, issuing.NewMemory()
 	late := failing{Manager: memory, findIssued: func() error {
 		if asked {
 			return nil
@@ -120,13 +121,13 @@ func TestPolicyOfMaxKeys(t *testing.T) {
 	}}
 	g := grant()
 	g.IssueToken = "form-1"
-	_, first := issue(t, keystore.NewIssuer(memory, keystore.IssuerOptions{}), g)
-	issuer := keystore.NewIssuer(late, keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 1}})
-	if _, again, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, keystore.ErrExists) ||
+	_, first := issue(t, issuing.New(memory, issuing.Options{}), g)
+	issuer := issuing.New(late, issuing.Options{Policy: issuing.Policy{MaxKeys: 1}})
+	if _, again, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, issuing.ErrExists) ||
 		again == nil || again.ID != first.ID {
 		t.Errorf("a repeat beside the first call returned %v, %v, want the key that it made", again, err)
 	}
-	issuer = keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 3}})
+	issuer = issuing.New(issuing.NewMemory(), issuing.Options{Policy: issuing.Policy{MaxKeys: 3}})
 	var made atomic.Int64
 	var clicks sync.WaitGroup
 	for range 50 {
@@ -146,8 +147,8 @@ func TestPolicyOfMaxKeys(t *testing.T) {
 // once is no such key, and a repeat is let in.
 func TestPolicyOfOverlaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := keystore.NewMemory()
-		issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 2}})
+		store := issuing.NewMemory()
+		issuer := issuing.New(store, issuing.Options{Policy: issuing.Policy{MaxKeys: 2}})
 		_, k := issue(t, issuer, grant())
 		rotate := func(overlap time.Duration, want bool) {
 			t.Helper()
@@ -167,7 +168,7 @@ func TestPolicyOfOverlaps(t *testing.T) {
 		old := k
 		rotate(100*365*day, true)
 		if _, _, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "form-"+old.ID); !errors.Is(err,
-			keystore.ErrExists) {
+			issuing.ErrExists) {
 			t.Errorf("a repeat returned %v, want ErrExists", err)
 		}
 		rotate(time.Minute, false)
@@ -180,17 +181,18 @@ func TestPolicyOfOverlaps(t *testing.T) {
 
 // A store that cannot be asked how many keys there are lets none in.
 func TestPolicyWhenTheStoreFails(t *testing.T) {
-	store := corrupt{Manager: keystore.NewMemory(), key: &keystore.Key{Organization: "other"}}
-	issuer := keystore.NewIssuer(store, keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 2}})
+	store := corrupt{Manager: issuing.NewMemory(), key: &keystore.Key{Organization: "other"}}
+	issuer := issuing.New(store, issuing.Options{Policy: issuing.Policy{MaxKeys: 2}})
 	if _, _, err := issuer.Issue(t.Context(), grant()); !errors.Is(err, keystore.ErrCorrupt) {
 		t.Errorf("Issue returned %v, want ErrCorrupt", err)
 	}
 }
 
 func TestPolicyPanics(t *testing.T) {
-	for _, p := range []keystore.Policy{{MaxLife: -1}, {MaxKeys: -1}, {NeedExpiry: []scope.Name{"task:read"}}} {
-		if !panics(func() { keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{Policy: p}) }) {
-			t.Errorf("NewIssuer with the policy %+v did not panic", p)
+	for _, p := range []issuing.Policy{{MaxLife: -1}, {MaxKeys: -1}, {NeedExpiry: []scope.Name{"task:read"}}} {
+		got := panicOf(func() { issuing.New(issuing.NewMemory(), issuing.Options{Policy: p}) })
+		if !strings.HasPrefix(got, "issuing: Policy") {
+			t.Errorf("New with the policy %+v: got the panic %q", p, got)
 		}
 	}
 }

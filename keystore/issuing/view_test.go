@@ -1,4 +1,4 @@
-package keystore_test
+package issuing_test
 
 import (
 	"context"
@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(),
-		keystore.IssuerOptions{Service: keystore.Service{Prefix: "ship"}})
+	issuer := issuing.New(issuing.NewMemory(),
+		issuing.Options{Service: keystore.Service{Prefix: "ship"}})
 	_, k := issue(t, issuer, grant())
 	for _, c := range []struct {
 		organization string
@@ -26,7 +27,7 @@ func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
 			got.ID != k.ID {
 			t.Errorf("Key for %q: got %v, %v, want %v", c.organization, got, err, want)
 		}
-		if got, err := issuer.Keys(t.Context(), c.organization, keystore.Page{}); err != nil ||
+		if got, err := issuer.Keys(t.Context(), c.organization, issuing.Page{}); err != nil ||
 			len(got) == 1 != c.found {
 			t.Errorf("Keys for %q: got %d keys, %v", c.organization, len(got), err)
 		}
@@ -36,8 +37,8 @@ func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
 // KeyOf finds a key by its token alone, whatever its status, and says why it
 // does not.
 func TestKeyOf(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(keystore.NewCached(memory, keystore.CacheOptions{}), keystore.IssuerOptions{})
+	memory := issuing.NewMemory()
+	issuer := issuing.New(keystore.NewCached(memory, keystore.CacheOptions{}), issuing.Options{})
 	token, k := issue(t, issuer, grant())
 	if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
 		t.Fatal(err)
@@ -72,14 +73,14 @@ func TestKeyOf(t *testing.T) {
 func TestKeysWhenTheStoreFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
-	if keys, err := issuer.Keys(ctx, "acme", keystore.Page{}); !errors.Is(err, context.Canceled) || keys != nil {
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
+	if keys, err := issuer.Keys(ctx, "acme", issuing.Page{}); !errors.Is(err, context.Canceled) || keys != nil {
 		t.Errorf("got %v, %v, want the store's error", keys, err)
 	}
 }
 
 func TestValidateJudgesAsIssueDoes(t *testing.T) {
-	issuer := keystore.NewIssuer(keystore.NewMemory(), keystore.IssuerOptions{})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 	g := grant()
 	k := keystore.Key{Organization: g.Organization, Environment: g.Environment, Scopes: g.Scopes}
 	if err := k.Validate(issuer.Service().Scopes); err != nil {
@@ -100,10 +101,10 @@ func TestValidateJudgesAsIssueDoes(t *testing.T) {
 func TestIssuerOverCorruptStore(t *testing.T) {
 	for name, k := range map[string]*keystore.Key{"nothing": nil,
 		"a key of another organization": {ID: "key_1", Organization: "other"}} {
-		issuer := keystore.NewIssuer(corrupt{Manager: keystore.NewMemory(), key: k}, keystore.IssuerOptions{})
+		issuer := issuing.New(corrupt{Manager: issuing.NewMemory(), key: k}, issuing.Options{})
 		ctx := t.Context()
 		_, keyErr := issuer.Key(ctx, "acme", "key_1")
-		_, keysErr := issuer.Keys(ctx, "acme", keystore.Page{})
+		_, keysErr := issuer.Keys(ctx, "acme", issuing.Page{})
 		_, revokeErr := issuer.Revoke(ctx, "acme", "key_1")
 		_, _, rotateErr := issuer.By("ada", "").Rotate(ctx, "acme", "key_1", 0, "")
 		g := grant()
@@ -119,7 +120,7 @@ func TestIssuerOverCorruptStore(t *testing.T) {
 		}
 		token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
 		if got, err := issuer.Import(ctx, record(grant(), keystore.Key{}), token); !errors.Is(err,
-			keystore.ErrExists) || got != nil {
+			issuing.ErrExists) || got != nil {
 			t.Errorf("%s: Import of a token that exists returned %v, %v, want ErrExists alone", name, got, err)
 		}
 	}
@@ -127,12 +128,12 @@ func TestIssuerOverCorruptStore(t *testing.T) {
 
 // corrupt is a store that holds every key and answers with another one.
 type corrupt struct {
-	keystore.Manager
+	issuing.Manager
 	key *keystore.Key
 }
 
 func (c corrupt) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) { return c.key, nil }
-func (c corrupt) Insert(context.Context, *keystore.Key) error                    { return keystore.ErrExists }
+func (c corrupt) Insert(context.Context, *keystore.Key) error                    { return issuing.ErrExists }
 
 func (c corrupt) Find(context.Context, string, string) (*keystore.Key, error) { return c.key, nil }
 
@@ -140,6 +141,6 @@ func (c corrupt) FindIssued(context.Context, string, string, string) (*keystore.
 	return c.key, nil
 }
 
-func (c corrupt) List(context.Context, string, keystore.Page) ([]*keystore.Key, error) {
+func (c corrupt) List(context.Context, string, issuing.Page) ([]*keystore.Key, error) {
 	return []*keystore.Key{c.key}, nil
 }

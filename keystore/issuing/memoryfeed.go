@@ -1,27 +1,29 @@
-package keystore
+package issuing
 
 import (
 	"slices"
 	"strconv"
+
+	"github.com/sallyport-go/sallyport/keystore"
 )
 
-// changes is the feed of a [Memory]: an entry for the last change of each key,
+// changes is the feed of a memory: an entry for the last change of each key,
 // in the order in which they happened. Positions are the numbers of changes.
 type changes struct {
 	entries []change
-	last    map[Digest]uint64 // the number of each key's last change
-	number  uint64            // of the last change of all
+	last    map[keystore.Digest]uint64 // the number of each key's last change
+	number  uint64                     // of the last change of all
 }
 
 type change struct {
 	number uint64
-	digest Digest
+	digest keystore.Digest
 }
 
 // changesPage is how many changes one call returns at most.
 const changesPage = 1000
 
-func (c *changes) add(d Digest) {
+func (c *changes) add(d keystore.Digest) {
 	c.number++
 	c.entries = append(c.entries, change{c.number, d})
 	c.last[d] = c.number
@@ -32,13 +34,13 @@ func (c *changes) add(d Digest) {
 	}
 }
 
-func (c *changes) after(since string) ([]Digest, string, error) {
+func (c *changes) after(since string) ([]keystore.Digest, string, error) {
 	if since == "" {
 		return nil, strconv.FormatUint(c.number, 10), nil
 	}
 	position, err := strconv.ParseUint(since, 10, 64)
 	if err != nil || position > c.number {
-		return nil, "", ErrNotFound
+		return nil, "", keystore.ErrNotFound
 	}
 	from, _ := slices.BinarySearchFunc(c.entries, position+1, func(e change, n uint64) int {
 		return int(int64(e.number) - int64(n))
@@ -47,7 +49,7 @@ func (c *changes) after(since string) ([]Digest, string, error) {
 	if len(page) == 0 {
 		return nil, since, nil
 	}
-	digests := make([]Digest, len(page))
+	digests := make([]keystore.Digest, len(page))
 	for i, e := range page {
 		digests[i] = e.digest
 	}

@@ -1,4 +1,4 @@
-package keystore_test
+package issuing_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 func refusal(t testing.TB, s keystore.Store, token string) error {
@@ -22,8 +23,8 @@ func refusal(t testing.TB, s keystore.Store, token string) error {
 
 func TestRevoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-		issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+		keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+		issuer := issuing.New(keys, issuing.Options{})
 		token, k := issue(t, issuer, grant())
 		if err := refusal(t, keys, token); err != nil {
 			t.Fatalf("a new key is refused: %v", err)
@@ -51,14 +52,14 @@ func TestRevoke(t *testing.T) {
 
 // Another process has suspended the key, and this one has it cached.
 func TestEditOfWhatIsEditedElsewhere(t *testing.T) {
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	here := keystore.NewCached(memory, keystore.CacheOptions{})
-	there := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	there := issuing.New(memory, issuing.Options{})
 	token, k := issue(t, there, grant())
 	if err := refusal(t, here, token); err != nil {
 		t.Fatal(err)
 	}
-	for _, issuer := range []*keystore.Issuer{there, keystore.NewIssuer(here, keystore.IssuerOptions{})} {
+	for _, issuer := range []*issuing.Issuer{there, issuing.New(here, issuing.Options{})} {
 		if _, err := edit(t, issuer, "acme", k.ID, suspended); err != nil {
 			t.Fatal(err)
 		}
@@ -70,9 +71,9 @@ func TestEditOfWhatIsEditedElsewhere(t *testing.T) {
 
 // Another process has revoked the key, and this one has it cached.
 func TestRevokeOfWhatIsRevokedElsewhere(t *testing.T) {
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	here := keystore.NewCached(memory, keystore.CacheOptions{})
-	there := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	there := issuing.New(memory, issuing.Options{})
 	token, k := issue(t, there, grant())
 	if err := refusal(t, here, token); err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func TestRevokeOfWhatIsRevokedElsewhere(t *testing.T) {
 	if _, err := there.Revoke(t.Context(), "acme", k.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := keystore.NewIssuer(here, keystore.IssuerOptions{}).Revoke(t.Context(), "acme", k.ID); err != nil {
+	if _, err := issuing.New(here, issuing.Options{}).Revoke(t.Context(), "acme", k.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := refusal(t, here, token); !errors.Is(err, keystore.ErrRevoked) {
@@ -89,8 +90,8 @@ func TestRevokeOfWhatIsRevokedElsewhere(t *testing.T) {
 }
 
 func TestRevokeAgainstOtherWriters(t *testing.T) {
-	memory := keystore.NewMemory()
-	issuer := keystore.NewIssuer(memory, keystore.IssuerOptions{})
+	memory := issuing.NewMemory()
+	issuer := issuing.New(memory, issuing.Options{})
 	token, k := issue(t, issuer, grant())
 	var writers sync.WaitGroup
 	for i := range 8 {
@@ -101,7 +102,7 @@ func TestRevokeAgainstOtherWriters(t *testing.T) {
 			} else {
 				_, err = edit(t, issuer, "acme", k.ID, renamed(strings.Repeat("x", i)))
 			}
-			if i == 0 && err != nil || i > 0 && err != nil && !errors.Is(err, keystore.ErrConflict) {
+			if i == 0 && err != nil || i > 0 && err != nil && !errors.Is(err, issuing.ErrConflict) {
 				t.Errorf("a change beside others returned %v, want nil, or ErrConflict for an edit", err)
 			}
 		})
@@ -111,20 +112,20 @@ func TestRevokeAgainstOtherWriters(t *testing.T) {
 		t.Errorf("the key is refused with %v, want ErrRevoked whoever wrote last", err)
 	}
 
-	stuck := keystore.NewIssuer(failing{Manager: memory, update: func() error { return keystore.ErrConflict }},
-		keystore.IssuerOptions{})
-	if _, err := edit(t, stuck, "acme", k.ID, renamed("new")); !errors.Is(err, keystore.ErrConflict) {
+	stuck := issuing.New(failing{Manager: memory, update: func() error { return issuing.ErrConflict }},
+		issuing.Options{})
+	if _, err := edit(t, stuck, "acme", k.ID, renamed("new")); !errors.Is(err, issuing.ErrConflict) {
 		t.Errorf("a change on a store that always reports a conflict returned %v, want ErrConflict", err)
 	}
-	broken := keystore.NewIssuer(failing{Manager: memory, update: down}, keystore.IssuerOptions{})
+	broken := issuing.New(failing{Manager: memory, update: down}, issuing.Options{})
 	if _, err := edit(t, broken, "acme", k.ID, renamed("new")); !errors.Is(err, errStoreDown) {
 		t.Errorf("a change on a store that is down returned %v, want its error", err)
 	}
 }
 
 func TestSuspend(t *testing.T) {
-	keys := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(keys, keystore.IssuerOptions{})
+	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
 	token, k := issue(t, issuer, grant())
 	for _, c := range []struct {
 		do   func() (*keystore.Key, error)

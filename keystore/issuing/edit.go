@@ -1,4 +1,4 @@
-package keystore
+package issuing
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -18,11 +19,12 @@ import (
 // away, Networks narrowed, ExpiresAt brought forward. Other fields are not
 // looked at. Edit returns the key as it is then; k stays as it was.
 //
-// It changes nothing and returns a [*FieldsError] when a changed field is not
-// valid or would give the key more rights, which needs a new key; [ErrConflict]
-// when somebody else has changed the key since k was read, so that it has to be
-// read and edited again; and [ErrNotFound] for a key of another organization.
-func (i *Issuer) Edit(ctx context.Context, k *Key) (*Key, error) {
+// It changes nothing and returns a [*keystore.FieldsError] when a changed field
+// is not valid or would give the key more rights, which needs a new key;
+// [ErrConflict] when somebody else has changed the key since k was read, so
+// that it has to be read and edited again; and [keystore.ErrNotFound] for a key
+// of another organization.
+func (i *Issuer) Edit(ctx context.Context, k *keystore.Key) (*keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return nil, err
 	}
@@ -53,7 +55,7 @@ func (i *Issuer) Edit(ctx context.Context, k *Key) (*Key, error) {
 }
 
 // editAct names what an edit that changed these fields did.
-func editAct(changes []Change, after *Key) string {
+func editAct(changes []Change, after *keystore.Key) string {
 	switch field := changes[0].Field; {
 	case len(changes) > 1:
 	case field == "name":
@@ -69,7 +71,7 @@ func editAct(changes []Change, after *Key) string {
 // applyEdit copies the fields that differ in edited to k, and returns what is
 // wrong with them. A field that is as before is not checked: a key that another
 // program stored can be outside the limits.
-func applyEdit(k, edited *Key, r *scope.Registry) (problems []FieldError) {
+func applyEdit(k, edited *keystore.Key, r *scope.Registry) (problems []keystore.FieldError) {
 	limits := fieldProblems(edited, r)
 	check := func(name string) {
 		for _, p := range limits {
@@ -116,7 +118,7 @@ func applyEdit(k, edited *Key, r *scope.Registry) (problems []FieldError) {
 }
 
 // newScopes returns a problem for each scope that the key does not have.
-func newScopes(k *Key, names []scope.Name, r *scope.Registry) (problems []FieldError) {
+func newScopes(k *keystore.Key, names []scope.Name, r *scope.Registry) (problems []keystore.FieldError) {
 	granted, _ := r.Parse(k.Scopes)
 	for _, n := range names {
 		if !granted.Has(n) && !slices.Contains(k.Scopes, n) {
@@ -129,7 +131,7 @@ func newScopes(k *Key, names []scope.Name, r *scope.Registry) (problems []FieldE
 
 // allowsNetworks reports whether the key may be used from all of the networks,
 // which are canonical. None are all addresses.
-func allowsNetworks(k *Key, networks []netip.Prefix) bool {
+func allowsNetworks(k *keystore.Key, networks []netip.Prefix) bool {
 	within := func(n netip.Prefix) bool {
 		return slices.ContainsFunc(k.Networks, func(allowed netip.Prefix) bool {
 			allowed = field.Network(allowed)

@@ -1,4 +1,4 @@
-package keystore
+package issuing
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
 	"github.com/sallyport-go/sallyport/keystore/internal/transaction"
 )
@@ -46,7 +47,7 @@ func (i *Issuer) SweepAudit(ctx context.Context, keep time.Duration) (removed in
 }
 
 // Erase removes all keys of an organization and its audit, and returns how many
-// of each; only [IssuerOptions.Audit] is told. Its tokens are refused at once,
+// of each; only [Options.Audit] is told. Its tokens are refused at once,
 // and elsewhere as after a revocation. A key that is issued meanwhile may stay:
 // erase again.
 func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
@@ -62,7 +63,7 @@ func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries 
 	}
 	keys, entries, err = i.erase(ctx, organization)
 	if err == nil {
-		e := i.entry("erase", &Key{Organization: organization}, &Key{Organization: organization})
+		e := i.entry("erase", &keystore.Key{Organization: organization}, &keystore.Key{Organization: organization})
 		e.Changes = []Change{{"keys", fmt.Sprint(keys), "0"}, {"entries", fmt.Sprint(entries), "0"}}
 		i.tell(ctx, e)
 	}
@@ -77,7 +78,7 @@ func (i *Issuer) erase(ctx context.Context, organization string) (keys, entries 
 }
 
 func (i *Issuer) noAuditor() error {
-	return fmt.Errorf("keystore: %T keeps no audit: %w", i.manager, errors.ErrUnsupported)
+	return fmt.Errorf("issuing: %T keeps no audit: %w", i.manager, errors.ErrUnsupported)
 }
 
 // writable returns an error in the context of a transaction.
@@ -85,17 +86,17 @@ func writable(ctx context.Context) error {
 	if !transaction.In(ctx) {
 		return nil
 	}
-	return fmt.Errorf("keystore: an Issuer cannot write in the transaction of a joined request: "+
+	return fmt.Errorf("issuing: an Issuer cannot write in the transaction of a joined request: "+
 		"serve this route with leases, by an idem.Runner without Join: %w", errors.ErrUnsupported)
 }
 
-func (i *Issuer) actProblems() []FieldError {
+func (i *Issuer) actProblems() []keystore.FieldError {
 	return wrong(problem("actor", field.Text("actor", i.actor)), problem("reason", field.Text("reason", i.reason)))
 }
 
 // write stores the key after, which was before, or is new if that is nil, and
 // audits the act.
-func (i *Issuer) write(ctx context.Context, act string, before, after *Key, maxKeys int) error {
+func (i *Issuer) write(ctx context.Context, act string, before, after *keystore.Key, maxKeys int) error {
 	e := i.entry(act, before, after)
 	err := i.store(ctx, before == nil, after, e, maxKeys)
 	if err == nil {
@@ -104,7 +105,7 @@ func (i *Issuer) write(ctx context.Context, act string, before, after *Key, maxK
 	return err
 }
 
-func (i *Issuer) store(ctx context.Context, isNew bool, k *Key, e AuditEntry, maxKeys int) error {
+func (i *Issuer) store(ctx context.Context, isNew bool, k *keystore.Key, e AuditEntry, maxKeys int) error {
 	defer i.forget(k) // also after an error, which can hide a write that took place
 	switch {
 	case i.auditor != nil && isNew:
@@ -122,7 +123,7 @@ func (i *Issuer) store(ctx context.Context, isNew bool, k *Key, e AuditEntry, ma
 
 // forget drops what the cache remembers of a key, so that the next lookup asks
 // the store.
-func (i *Issuer) forget(k *Key) {
+func (i *Issuer) forget(k *keystore.Key) {
 	if i.cache != nil {
 		i.cache.Invalidate(k.Digest)
 	}
@@ -135,7 +136,7 @@ func (i *Issuer) tell(ctx context.Context, e AuditEntry) {
 	}
 }
 
-func (i *Issuer) entry(act string, before, after *Key) AuditEntry {
+func (i *Issuer) entry(act string, before, after *keystore.Key) AuditEntry {
 	at := field.Now()
 	return AuditEntry{
 		ID: auditID(at) + strings.ToLower(rand.Text()[:8]), At: at, Act: act, Actor: i.actor,
@@ -143,10 +144,10 @@ func (i *Issuer) entry(act string, before, after *Key) AuditEntry {
 	}
 }
 
-// room returns [ErrTooManyKeys] if the organization has maxKeys keys that count,
-// unless maxKeys is zero. It reads the list.
+// room returns [ErrTooManyKeys] if the organization has maxKeys keys that
+// count, unless maxKeys is zero. It reads the list.
 func (i *Issuer) room(
-	ctx context.Context, organization string, maxKeys int, counts func(*Key, time.Time) bool,
+	ctx context.Context, organization string, maxKeys int, counts func(*keystore.Key, time.Time) bool,
 ) error {
 	now, count, page := time.Now(), 0, Page{Limit: 200}
 	for maxKeys > 0 {

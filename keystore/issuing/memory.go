@@ -1,4 +1,4 @@
-package keystore
+package issuing
 
 import (
 	"cmp"
@@ -8,18 +8,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// Memory is a [Manager] that keeps keys in the process, for tests and for
-// programs that load their keys at start. It never evicts a key: it grows with
-// every key inserted, and with the audit until that is swept.
-//
-// Lookup does not allocate. Memory is also an [Auditor], a [UsageReader] and
-// a [Feed], and safe for concurrent use.
-type Memory struct {
+// memory is what [NewMemory] returns.
+type memory struct {
 	mu       sync.RWMutex
-	byDigest map[Digest]*record
+	byDigest map[keystore.Digest]*record
 	byID     map[string]*record
 	issued   map[issue]*record
 	replaced map[succession]bool
@@ -31,7 +27,7 @@ type Memory struct {
 // A record stands for one key through all its versions. The Key it points to is
 // replaced and never written to, because requests hold it.
 type record struct {
-	key   *Key
+	key   *keystore.Key
 	usage Usage // without LastUsedAt, which key has
 }
 
@@ -41,39 +37,44 @@ type issue struct{ organization, actor, token string }
 // succession is the pair of which there is one successor.
 type succession struct{ organization, rotatedFrom string }
 
-var (
-	_ Auditor     = (*Memory)(nil)
-	_ UsageReader = (*Memory)(nil)
-	_ Feed        = (*Memory)(nil)
-)
+// InMemory returns the keys of a service, none yet, and their Issuer: a
+// [keystore.Cached] in front of [NewMemory], both with their defaults. The zero
+// Service is that of the contract.
+func InMemory(s keystore.Service) (*keystore.Cached, *Issuer) {
+	keys := keystore.NewCached(NewMemory(), keystore.CacheOptions{Service: s})
+	return keys, New(keys, Options{})
+}
 
-// NewMemory returns an empty store.
-func NewMemory() *Memory {
-	return &Memory{
-		byDigest: make(map[Digest]*record),
+// NewMemory returns a store that keeps keys in the process, for tests and for
+// programs that load their keys at start. It never evicts a key: it grows with
+// every key inserted, and with the audit until that is swept. Lookup does not
+// allocate. The positions of its feed mean nothing to another store.
+func NewMemory() Store {
+	return &memory{
+		byDigest: make(map[keystore.Digest]*record),
 		byID:     make(map[string]*record),
 		issued:   make(map[issue]*record),
 		replaced: make(map[succession]bool),
 		lists:    make(map[string][]*record),
-		changes:  changes{last: make(map[Digest]uint64)},
+		changes:  changes{last: make(map[keystore.Digest]uint64)},
 		audit:    make(map[string][]AuditEntry),
 	}
 }
 
-// Lookup implements [Store]. It does not wait and does not look at the context:
-// net/http cancels that of a client which has closed its side of the connection
-// and still waits for the answer.
-func (m *Memory) Lookup(_ context.Context, d Digest) (*Key, error) {
+// Lookup implements [keystore.Store]. It does not wait and does not look at the
+// context: net/http cancels that of a client which has closed its side of the
+// connection and still waits for the answer.
+func (m *memory) Lookup(_ context.Context, d keystore.Digest) (*keystore.Key, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if r, ok := m.byDigest[d]; ok {
 		return r.key, nil
 	}
-	return nil, ErrNotFound
+	return nil, keystore.ErrNotFound
 }
 
 // Insert implements [Manager].
-func (m *Memory) Insert(ctx context.Context, k *Key) error {
+func (m *memory) Insert(ctx context.Context, k *keystore.Key) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (m *Memory) Insert(ctx context.Context, k *Key) error {
 }
 
 // insert stores k. The lock is held.
-func (m *Memory) insert(k *Key) error {
+func (m *memory) insert(k *keystore.Key) error {
 	r := &record{key: stored(k)}
 	r.key.Version = 1
 	by := issue{k.Organization, k.CreatedBy, k.IssueToken}
@@ -110,7 +111,7 @@ func (m *Memory) insert(k *Key) error {
 }
 
 // Find implements [Manager].
-func (m *Memory) Find(ctx context.Context, organization, id string) (*Key, error) {
+func (m *memory) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -118,13 +119,13 @@ func (m *Memory) Find(ctx context.Context, organization, id string) (*Key, error
 	defer m.mu.RUnlock()
 	r := m.byID[id]
 	if r == nil || r.key.Organization != organization {
-		return nil, ErrNotFound
+		return nil, keystore.ErrNotFound
 	}
 	return r.key.Clone(), nil
 }
 
 // FindIssued implements [Manager].
-func (m *Memory) FindIssued(ctx context.Context, organization, actor, issueToken string) (*Key, error) {
+func (m *memory) FindIssued(ctx context.Context, organization, actor, issueToken string) (*keystore.Key, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -132,13 +133,13 @@ func (m *Memory) FindIssued(ctx context.Context, organization, actor, issueToken
 	defer m.mu.RUnlock()
 	r := m.issued[issue{organization, actor, issueToken}]
 	if r == nil {
-		return nil, ErrNotFound
+		return nil, keystore.ErrNotFound
 	}
 	return r.key.Clone(), nil
 }
 
 // List implements [Manager].
-func (m *Memory) List(ctx context.Context, organization string, p Page) ([]*Key, error) {
+func (m *memory) List(ctx context.Context, organization string, p Page) ([]*keystore.Key, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func (m *Memory) List(ctx context.Context, organization string, p Page) ([]*Key,
 	if p.After != nil {
 		end, _ = slices.BinarySearchFunc(list, p.After, byAge)
 	}
-	var page []*Key
+	var page []*keystore.Key
 	for i := end - 1; i >= 0 && len(page) < p.Size(); i-- {
 		if k := list[i].key; p.selects(k, now) {
 			page = append(page, k.Clone())
@@ -161,7 +162,7 @@ func (m *Memory) List(ctx context.Context, organization string, p Page) ([]*Key,
 }
 
 // Update implements [Manager].
-func (m *Memory) Update(ctx context.Context, k *Key) error {
+func (m *memory) Update(ctx context.Context, k *keystore.Key) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -171,11 +172,11 @@ func (m *Memory) Update(ctx context.Context, k *Key) error {
 }
 
 // update changes k. The lock is held.
-func (m *Memory) update(k *Key) error {
+func (m *memory) update(k *keystore.Key) error {
 	given := stored(k)
 	r := m.byID[k.ID]
 	if r == nil || r.key.Organization != k.Organization || r.key.Digest != k.Digest {
-		return ErrNotFound
+		return keystore.ErrNotFound
 	}
 	if r.key.Version != k.Version {
 		return ErrConflict
@@ -194,8 +195,8 @@ func (m *Memory) update(k *Key) error {
 	return nil
 }
 
-// Touch implements [Toucher].
-func (m *Memory) Touch(ctx context.Context, uses []Use) error {
+// Touch implements [keystore.Toucher].
+func (m *memory) Touch(ctx context.Context, uses []keystore.Use) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -218,7 +219,7 @@ func (m *Memory) Touch(ctx context.Context, uses []Use) error {
 }
 
 // Usage implements [UsageReader].
-func (m *Memory) Usage(ctx context.Context, organization, id string) (*Usage, error) {
+func (m *memory) Usage(ctx context.Context, organization, id string) (*Usage, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -226,7 +227,7 @@ func (m *Memory) Usage(ctx context.Context, organization, id string) (*Usage, er
 	defer m.mu.RUnlock()
 	r := m.byID[id]
 	if r == nil || r.key.Organization != organization {
-		return nil, ErrNotFound
+		return nil, keystore.ErrNotFound
 	}
 	u := r.usage
 	u.LastUsedAt, u.Scopes, u.Days = r.key.LastUsedAt, maps.Clone(u.Scopes), u.lastDays()
@@ -234,7 +235,7 @@ func (m *Memory) Usage(ctx context.Context, organization, id string) (*Usage, er
 }
 
 // add counts the requests of a use and the scopes that they needed.
-func (u *Usage) add(use Use) {
+func (u *Usage) add(use keystore.Use) {
 	day := use.At.UTC().Truncate(oneDay)
 	for _, n := range use.Scopes {
 		if u.Scopes == nil {
@@ -269,9 +270,8 @@ func (u *Usage) lastDays() []Day {
 	return slices.DeleteFunc(slices.Clone(u.Days), func(d Day) bool { return d.Date.Before(oldest) })
 }
 
-// Changes implements [Feed]. Positions are those of this Memory and mean
-// nothing to another one.
-func (m *Memory) Changes(ctx context.Context, since string) (changed []Digest, next string, err error) {
+// Changes implements [keystore.Feed].
+func (m *memory) Changes(ctx context.Context, since string) (changed []keystore.Digest, next string, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, "", err
 	}
@@ -280,8 +280,12 @@ func (m *Memory) Changes(ctx context.Context, since string) (changed []Digest, n
 	return m.changes.after(since)
 }
 
+// ChangedHereOnly tells a [keystore.Cached] that it misses nothing if
+// [keystore.Cached.Run] is not called.
+func (m *memory) ChangedHereOnly() {}
+
 // stored returns a copy of a key with times of the wall clock alone.
-func stored(k *Key) *Key {
+func stored(k *keystore.Key) *keystore.Key {
 	c := k.Clone()
 	c.CreatedAt = wallTime(c.CreatedAt)
 	c.ExpiresAt = wallTime(c.ExpiresAt)
@@ -290,6 +294,9 @@ func stored(k *Key) *Key {
 	return c
 }
 
-func byAge(r *record, k *Key) int {
+// wallTime returns t without its monotonic reading.
+func wallTime(t time.Time) time.Time { return t.Round(0) }
+
+func byAge(r *record, k *keystore.Key) int {
 	return cmp.Or(r.key.CreatedAt.Compare(k.CreatedAt), cmp.Compare(r.key.ID, k.ID))
 }

@@ -1,20 +1,20 @@
-package keystore_test
+package issuing_test
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // An unknown token becomes a key as soon as Issue has returned.
 func TestIssueIsSeenAtOnce(t *testing.T) {
-	cached := keystore.NewCached(newFake(), keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{Service: keystore.Service{}})
-	token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
+	cached := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+	issuer := issuing.New(cached, issuing.Options{})
+	token := sandboxToken()
 	d := keystore.DigestOf(token)
 	want(t, cached, d, keystore.ErrNotFound, "before Import")
 	if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token); err != nil {
@@ -27,13 +27,13 @@ func TestIssueIsSeenAtOnce(t *testing.T) {
 // store that keeps the audit and over one that does not.
 func TestFailedWritesAreSeen(t *testing.T) {
 	lost := errors.New("connection lost")
-	for name, store := range map[string]keystore.Manager{
-		"Manager": losing{keystore.NewMemory(), lost},
-		"Auditor": losingAuditor{keystore.NewMemory(), lost},
+	for name, store := range map[string]issuing.Manager{
+		"Manager": losing{issuing.NewMemory(), lost},
+		"Auditor": losingAuditor{issuing.NewMemory(), lost},
 	} {
 		cached := keystore.NewCached(store, keystore.CacheOptions{})
-		issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
-		token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
+		issuer := issuing.New(cached, issuing.Options{})
+		token := sandboxToken()
 		d := keystore.DigestOf(token)
 		want(t, cached, d, keystore.ErrNotFound, name+": before Import")
 		if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{ID: "key_1"}), token); !errors.Is(err, lost) {
@@ -50,9 +50,9 @@ func TestFailedWritesAreSeen(t *testing.T) {
 // An erasure that took place and reported an error is noticed too.
 func TestFailedErasureIsSeen(t *testing.T) {
 	lost := errors.New("connection lost")
-	store := losingAuditor{Auditor: keystore.NewMemory()}
+	store := losingAuditor{Auditor: issuing.NewMemory()}
 	cached := keystore.NewCached(&store, keystore.CacheOptions{})
-	issuer := keystore.NewIssuer(cached, keystore.IssuerOptions{})
+	issuer := issuing.New(cached, issuing.Options{})
 	token, _ := issue(t, issuer, grant())
 	d := keystore.DigestOf(token)
 	want(t, cached, d, nil, "before Erase")
@@ -65,7 +65,7 @@ func TestFailedErasureIsSeen(t *testing.T) {
 
 // losing writes and then says that it could not.
 type losing struct {
-	keystore.Manager
+	issuing.Manager
 	err error
 }
 
@@ -79,15 +79,15 @@ func (l losing) Update(ctx context.Context, k *keystore.Key) error {
 
 // losingAuditor does so as an Auditor.
 type losingAuditor struct {
-	keystore.Auditor
+	issuing.Auditor
 	err error
 }
 
-func (l losingAuditor) InsertAudited(ctx context.Context, k *keystore.Key, e keystore.AuditEntry, maxKeys int) error {
+func (l losingAuditor) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 	return errors.Join(l.Auditor.InsertAudited(ctx, k, e, maxKeys), l.err)
 }
 
-func (l losingAuditor) UpdateAudited(ctx context.Context, k *keystore.Key, e keystore.AuditEntry) error {
+func (l losingAuditor) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	return errors.Join(l.Auditor.UpdateAudited(ctx, k, e), l.err)
 }
 
@@ -99,18 +99,18 @@ func (l losingAuditor) Erase(ctx context.Context, organization string) (keys, en
 // TestStoresThatCannot: what a store lacks stops the program at its start, or
 // is an error that wraps errors.ErrUnsupported.
 func TestStoresThatCannot(t *testing.T) {
-	memory := keystore.NewMemory()
+	memory := issuing.NewMemory()
 	plain := struct{ keystore.Store }{memory}
 	cached := keystore.NewCached(plain, keystore.CacheOptions{})
-	want(t, cached, unknown(1), keystore.ErrNotFound, "Lookup over a plain store")
+	want(t, cached, keystore.DigestOf(""), keystore.ErrNotFound, "Lookup over a plain store")
 	for _, keys := range []keystore.Store{plain, cached} {
-		if got := panicOf(func() { keystore.NewIssuer(keys, keystore.IssuerOptions{}) }); !strings.Contains(got,
+		if got := panicOf(func() { issuing.New(keys, issuing.Options{}) }); !strings.Contains(got,
 			"is no Manager") {
-			t.Errorf("NewIssuer with a %T: got the panic %q", keys, got)
+			t.Errorf("New with a %T: got the panic %q", keys, got)
 		}
 	}
-	manager := struct{ keystore.Manager }{memory}
-	issuer := keystore.NewIssuer(keystore.NewCached(manager, keystore.CacheOptions{}), keystore.IssuerOptions{})
+	manager := struct{ issuing.Manager }{memory}
+	issuer := issuing.New(keystore.NewCached(manager, keystore.CacheOptions{}), issuing.Options{})
 	issue(t, issuer, grant())
 	_, usageErr := issuer.Usage(t.Context(), "", "key_1")
 	_, auditErr := issuer.Audit(t.Context(), "", "", "")
@@ -131,11 +131,11 @@ func (paid) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
 // What embeds a Cached would lose the audit in silence, or its own methods, so
 // the program does not start. With the Cached itself nothing is lost.
 func TestWhatEmbedsACached(t *testing.T) {
-	cached := keystore.NewCached(keystore.NewMemory(), keystore.CacheOptions{})
+	cached := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	for _, m := range []keystore.Store{paid{cached}, &paid{cached}, struct{ paid }{paid{cached}}} {
 		for name, start := range map[string]func(){
-			"NewIssuer": func() { keystore.NewIssuer(m, keystore.IssuerOptions{}) },
-			"NewCached": func() { keystore.NewCached(m, keystore.CacheOptions{}) },
+			"issuing: New ":        func() { issuing.New(m, issuing.Options{}) },
+			"keystore: NewCached ": func() { keystore.NewCached(m, keystore.CacheOptions{}) },
 		} {
 			if got := panicOf(start); !strings.Contains(got, "a Cached") || !strings.Contains(got, name) {
 				t.Errorf("%s with a %T: got the panic %q, want one that says what it embeds", name, m, got)
@@ -143,8 +143,8 @@ func TestWhatEmbedsACached(t *testing.T) {
 		}
 	}
 
-	issuer := keystore.NewIssuer(paid{cached}.Cached, keystore.IssuerOptions{Policy: keystore.Policy{MaxKeys: 1}})
-	secret, k, err := issuer.Issue(t.Context(), keystore.Grant{Organization: "acme", Name: "one",
+	issuer := issuing.New(paid{cached}.Cached, issuing.Options{Policy: issuing.Policy{MaxKeys: 1}})
+	secret, k, err := issuer.Issue(t.Context(), issuing.Grant{Organization: "acme", Name: "one",
 		Environment: keystore.Sandbox})
 	if err != nil {
 		t.Fatal(err)
@@ -156,16 +156,7 @@ func TestWhatEmbedsACached(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := token.Lookup(t.Context(), paid{cached}); !errors.Is(err, keystore.ErrNotFound) {
-		t.Errorf("Token.Lookup: got %v, want the ErrNotFound of the store that embeds", err)
-	}
 	if _, err := token.Caller(t.Context(), paid{cached}, nil); !errors.Is(err, keystore.ErrNotFound) {
 		t.Errorf("Token.Caller: got %v, want the ErrNotFound of the store that embeds", err)
 	}
-}
-
-func panicOf(f func()) (text string) {
-	defer func() { text = fmt.Sprint(recover()) }()
-	f()
-	return ""
 }

@@ -1,4 +1,4 @@
-package keystore
+package issuing
 
 import (
 	"cmp"
@@ -6,13 +6,14 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
 // Revoke ends a key for good, now. Its reason is that of [Issuer.By], or
 // [ReasonOther]. Revoking it again changes nothing and is no error. It returns
-// [ErrNotFound] for a key of another organization.
-func (i *Issuer) Revoke(ctx context.Context, organization, id string) (*Key, error) {
+// [keystore.ErrNotFound] for a key of another organization.
+func (i *Issuer) Revoke(ctx context.Context, organization, id string) (*keystore.Key, error) {
 	i = i.By(i.actor, cmp.Or(i.reason, ReasonOther))
 	if problems := i.actProblems(); problems != nil {
 		return nil, invalid(problems...)
@@ -21,8 +22,8 @@ func (i *Issuer) Revoke(ctx context.Context, organization, id string) (*Key, err
 }
 
 // retire revokes a key at the given instant unless it ends before that.
-func (i *Issuer) retire(ctx context.Context, organization, id string, at time.Time) (*Key, error) {
-	return i.rewrite(ctx, "revoke", organization, id, func(k *Key) {
+func (i *Issuer) retire(ctx context.Context, organization, id string, at time.Time) (*keystore.Key, error) {
+	return i.rewrite(ctx, "revoke", organization, id, func(k *keystore.Key) {
 		if k.RevokedAt.IsZero() || k.RevokedAt.After(at) {
 			k.RevokedAt = at
 		}
@@ -31,7 +32,9 @@ func (i *Issuer) retire(ctx context.Context, organization, id string, at time.Ti
 
 // rewrite changes a key. It tries until no other writer comes between reading
 // and writing.
-func (i *Issuer) rewrite(ctx context.Context, act, organization, id string, change func(*Key)) (*Key, error) {
+func (i *Issuer) rewrite(
+	ctx context.Context, act, organization, id string, change func(*keystore.Key),
+) (*keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return nil, err
 	}

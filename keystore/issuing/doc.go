@@ -1,0 +1,30 @@
+// Package issuing makes, changes and ends the API keys that package keystore
+// checks, and says who did it.
+//
+//	keys, issuer := issuing.InMemory(keystore.Service{Prefix: "acme"})
+//
+//	secret, key, err := issuer.By("ada", "").Issue(ctx, issuing.Grant{
+//		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead},
+//	})
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	fmt.Println(secret.Reveal()) // the only time that anybody sees it
+//
+//	_, err = issuer.By("ada", issuing.ReasonLeaked).Revoke(ctx, "acme", key.ID)
+//
+// An [Issuer] issues a key for a [Grant], within a [Policy], and edits,
+// rotates, revokes and imports keys. It writes to a [Manager], such as that of
+// package keysql, and through a [keystore.Cached] in front of it, so that what
+// it has changed is seen at once. What it does is an [AuditEntry], which the
+// store keeps if it is an [Auditor].
+//
+// The rules:
+//
+//   - An Issuer acts for one organization at a time. Its caller MUST check that
+//     whoever asks may act for that organization.
+//   - Scopes, networks and expiry are chosen when a key is issued. An edit only
+//     takes away; more needs a new key.
+//   - A key has one successor for ever, and its secret is shown once.
+//   - A change and its entry are stored both or neither.
+package issuing

@@ -1,0 +1,100 @@
+package issuing_test
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
+)
+
+// want looks d up and reports another error than wanted, or a key whose
+// refusal differs.
+func want(t testing.TB, s keystore.Store, d keystore.Digest, wanted error, rule string) {
+	t.Helper()
+	k, err := s.Lookup(t.Context(), d)
+	if err == nil {
+		err = k.Refused()
+	}
+	if !errors.Is(err, wanted) || (err == nil) != (wanted == nil) {
+		t.Errorf("%s: Lookup and Refused gave %v, want %v", rule, err, wanted)
+	}
+}
+
+func suspended(k *keystore.Key) { k.Suspended = true }
+
+func prefixes(texts ...string) (all []netip.Prefix) {
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+// sandboxToken returns a new token.
+func sandboxToken() string { return keystore.Service{}.Generate(keystore.Sandbox).Reveal() }
+
+// record is what Import takes: the fields of a grant, ada if nobody else made
+// it, and what else is known.
+func record(g issuing.Grant, old keystore.Key) *keystore.Key {
+	old.Organization, old.CreatedBy, old.Name = g.Organization, cmp.Or(old.CreatedBy, "ada"), g.Name
+	old.Environment, old.Scopes = g.Environment, g.Scopes
+	old.Attributes, old.Networks, old.ExpiresAt, old.IssueToken = g.Attributes, g.Networks, g.ExpiresAt, g.IssueToken
+	return &old
+}
+
+// acme is a token of an older system, and legacyHMAC its shape.
+func acme(digit string) string { return "acme_" + strings.Repeat(digit, 40) }
+
+func legacyHMAC(peppers ...[]byte) keystore.LegacyFormat {
+	return keystore.LegacyFormat{Name: "v1", Prefix: "acme_",
+		Match:   regexp.MustCompile("^acme_[0-9a-f]{40}$").MatchString,
+		Digests: keystore.HMACDigests(peppers...)}
+}
+
+func hmacOf(pepper []byte, token string) (d keystore.Digest) {
+	h := hmac.New(sha256.New, pepper)
+	h.Write([]byte(token))
+	h.Sum(d[:0])
+	return d
+}
+
+// add stores a key and returns its digest.
+func add(t testing.TB, m issuing.Manager) keystore.Digest {
+	t.Helper()
+	token := sandboxToken()
+	k := &keystore.Key{ID: "key_" + token[9:20], Digest: keystore.DigestOf(token), Organization: "acme",
+		Environment: keystore.Sandbox}
+	if err := m.Insert(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	return k.Digest
+}
+
+// rewrite writes a key of a store as it is.
+func rewrite(t testing.TB, m issuing.Manager, d keystore.Digest) {
+	t.Helper()
+	k, err := m.Lookup(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Update(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func panicOf(f func()) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprint(p)
+		}
+	}()
+	f()
+	return ""
+}
