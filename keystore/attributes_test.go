@@ -3,16 +3,14 @@ package keystore_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 func TestAttributeLimits(t *testing.T) {
-	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 	many := func(n int) map[string]string {
 		m := make(map[string]string)
 		for i := range n {
@@ -48,51 +46,16 @@ func TestAttributeLimits(t *testing.T) {
 		{map[string]string{"a": "x\n"},
 			`The value of the attribute "a" has a control character, such as a line break.`},
 	} {
-		g := grant()
-		g.Attributes = c.attributes
-		_, k, err := issuer.Issue(t.Context(), g)
-		if c.want == "" {
-			want := maps.Clone(c.attributes)
-			delete(want, "b")
-			if err != nil || !maps.Equal(k.Attributes, want) || len(want) == 0 && k.Attributes != nil {
-				t.Errorf("Issue with %v returned %v and %v, want them", c.attributes, k, err)
-			}
-			continue
-		}
-		var problems *keystore.FieldsError
-		if !errors.As(err, &problems) || len(problems.Fields) != 1 || problems.Fields[0].Field != "attributes" ||
-			!strings.Contains(problems.Fields[0].Message, c.want) {
-			t.Errorf("Issue with %.60v returned %v, want the problem %q", c.attributes, err, c.want)
+		k := valid()
+		k.Attributes = c.attributes
+		if err := k.Validate(scope.Contract()); !says(err, "attributes", c.want) {
+			t.Errorf("Validate with %.60v returned %v, want the problem %q", c.attributes, err, c.want)
 		}
 	}
-	g := grant()
-	g.Attributes = map[string]string{"b b": "x", "a a": "x"}
-	var problems *keystore.FieldsError
-	if _, _, err := issuer.Issue(t.Context(), g); !errors.As(err, &problems) || len(problems.Fields) != 2 ||
-		!strings.Contains(problems.Fields[0].Message, "a a") {
-		t.Errorf("Issue returned %v, want both problems in order", err)
-	}
-}
-
-func TestAttribute(t *testing.T) {
-	k := &keystore.Key{Attributes: map[string]string{"plan": "pro"}}
-	if k.Attributes["plan"] != "pro" || k.Attributes["team"] != "" || (&keystore.Key{}).Attributes["plan"] != "" {
-		t.Error("Attribute does not return the value, or not \"\" without one")
-	}
-}
-
-// A grant that its caller changes later does not change the key.
-func TestAttributesAreCopied(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
-	g := grant()
-	g.Attributes, g.Networks = map[string]string{"plan": "pro"}, prefixes("10.0.0.0/8")
-	_, k := issue(t, issuer, g)
-	g.Attributes["plan"] = "free"
-	secret, next, err := issuer.By("ada", "").Rotate(t.Context(), "acme", k.ID, 0, "")
-	if err != nil || k.Attributes["plan"] != "pro" || next.Attributes["plan"] != "pro" || len(next.Networks) != 1 ||
-		next.Networks[0] != g.Networks[0] || secret == (keystore.Secret{}) {
-		t.Errorf("after a rotation the key has %v and %v, %v, want those of the old one", next.Attributes,
-			next.Networks, err)
+	k := valid()
+	k.Attributes = map[string]string{"b b": "x", "a a": "x"}
+	wrong, _ := errors.AsType[*keystore.FieldsError](k.Validate(scope.Contract()))
+	if wrong == nil || len(wrong.Fields) != 2 || !strings.Contains(wrong.Fields[0].Message, "a a") {
+		t.Errorf("Validate returned %v, want both problems in order", wrong)
 	}
 }
