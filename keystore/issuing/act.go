@@ -2,21 +2,17 @@ package issuing
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/internal/field"
-	"github.com/sallyport-go/sallyport/keystore/internal/transaction"
 )
 
 // By returns the Issuer for acts of an actor and for a reason, each of at most
 // 255 bytes: they are in the audit, and the actor is the CreatedBy of new keys.
 //
-//	issuer.By("ada", keystore.ReasonLeaked).Revoke(ctx, "acme", id)
+//	issuer.By("ada", issuing.ReasonLeaked).Revoke(ctx, "acme", id)
 func (i *Issuer) By(actor, reason string) *Issuer {
 	by := *i
 	by.actor, by.reason = actor, reason
@@ -47,9 +43,9 @@ func (i *Issuer) SweepAudit(ctx context.Context, keep time.Duration) (removed in
 }
 
 // Erase removes all keys of an organization and its audit, and returns how many
-// of each; only [Options.Audit] is told. Its tokens are refused at once,
-// and elsewhere as after a revocation. A key that is issued meanwhile may stay:
-// erase again.
+// of each; only [Options.Audit] is told. Its tokens are refused at once, and
+// elsewhere as after a revocation. A key that is issued meanwhile may stay: erase
+// again.
 func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
 	if err := writable(ctx); err != nil {
 		return 0, 0, err
@@ -79,91 +75,4 @@ func (i *Issuer) erase(ctx context.Context, organization string) (keys, entries 
 
 func (i *Issuer) noAuditor() error {
 	return fmt.Errorf("issuing: %T keeps no audit: %w", i.manager, errors.ErrUnsupported)
-}
-
-// writable returns an error in the context of a transaction.
-func writable(ctx context.Context) error {
-	if !transaction.In(ctx) {
-		return nil
-	}
-	return fmt.Errorf("issuing: an Issuer cannot write in the transaction of a joined request: "+
-		"serve this route with leases, by an idem.Runner without Join: %w", errors.ErrUnsupported)
-}
-
-func (i *Issuer) actProblems() []keystore.FieldError {
-	return wrong(problem("actor", field.Text("actor", i.actor)), problem("reason", field.Text("reason", i.reason)))
-}
-
-// write stores the key after, which was before, or is new if that is nil, and
-// audits the act.
-func (i *Issuer) write(ctx context.Context, act string, before, after *keystore.Key, maxKeys int) error {
-	e := i.entry(act, before, after)
-	err := i.store(ctx, before == nil, after, e, maxKeys)
-	if err == nil {
-		i.tell(ctx, e)
-	}
-	return err
-}
-
-func (i *Issuer) store(ctx context.Context, isNew bool, k *keystore.Key, e AuditEntry, maxKeys int) error {
-	defer i.forget(k) // also after an error, which can hide a write that took place
-	switch {
-	case i.auditor != nil && isNew:
-		return i.auditor.InsertAudited(ctx, k, e, maxKeys)
-	case i.auditor != nil:
-		return i.auditor.UpdateAudited(ctx, k, e)
-	case isNew:
-		if err := i.room(ctx, k.Organization, maxKeys, counts); err != nil {
-			return err
-		}
-		return i.manager.Insert(ctx, k)
-	}
-	return i.manager.Update(ctx, k)
-}
-
-// forget drops what the cache remembers of a key, so that the next lookup asks
-// the store.
-func (i *Issuer) forget(k *keystore.Key) {
-	if i.cache != nil {
-		i.cache.Invalidate(k.Digest)
-	}
-}
-
-// tell tells of an act that has taken place, even if ctx has ended.
-func (i *Issuer) tell(ctx context.Context, e AuditEntry) {
-	if i.audit != nil {
-		i.audit(context.WithoutCancel(ctx), e)
-	}
-}
-
-func (i *Issuer) entry(act string, before, after *keystore.Key) AuditEntry {
-	at := field.Now()
-	return AuditEntry{
-		ID: auditID(at) + strings.ToLower(rand.Text()[:8]), At: at, Act: act, Actor: i.actor,
-		Organization: after.Organization, Key: after.ID, Reason: i.reason, Changes: changesOf(before, after),
-	}
-}
-
-// room returns [ErrTooManyKeys] if the organization has maxKeys keys that
-// count, unless maxKeys is zero. It reads the list.
-func (i *Issuer) room(
-	ctx context.Context, organization string, maxKeys int, counts func(*keystore.Key, time.Time) bool,
-) error {
-	now, count, page := time.Now(), 0, Page{Limit: 200}
-	for maxKeys > 0 {
-		keys, err := i.Keys(ctx, organization, page)
-		if err != nil || len(keys) == 0 {
-			return err
-		}
-		for _, k := range keys {
-			if counts(k, now) {
-				count++
-			}
-		}
-		if count >= maxKeys {
-			return ErrTooManyKeys
-		}
-		page.After = keys[len(keys)-1]
-	}
-	return nil
 }

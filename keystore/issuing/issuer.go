@@ -1,15 +1,12 @@
 package issuing
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
 // An Issuer issues, rotates and revokes keys. Every method acts for one
@@ -90,79 +87,6 @@ func New(keys keystore.Store, o Options) *Issuer {
 
 // Service returns the service whose keys are issued.
 func (i *Issuer) Service() keystore.Service { return i.service }
-
-// Issue makes a key. The Secret is the only copy of the token there will ever
-// be: an endpoint that issues keys under an Idempotency-Key calls DropResponse
-// of its middleware.Execution, so that no stored reply holds it. A key without
-// scopes is allowed, and authenticates without permitting anything.
-//
-// It returns a [*keystore.FieldsError] when g is not valid or the policy
-// refuses it. When the actor and g.IssueToken made a key already, it returns
-// that key, no secret, and [ErrExists], whatever else g says: a caller who lost
-// the first answer can rotate the key or revoke it. After any other error the
-// key may or may not exist. Repeating the call with the same non-empty
-// g.IssueToken makes no second one.
-func (i *Issuer) Issue(ctx context.Context, g Grant) (keystore.Secret, *keystore.Key, error) {
-	if err := writable(ctx); err != nil {
-		return keystore.Secret{}, nil, err
-	}
-	now := field.Now()
-	problems := append(i.actProblems(), ownerProblems(g.Organization, g.IssueToken)...)
-	if problems == nil {
-		existing, err := i.issuedBefore(ctx, g.Organization, i.actor, g.IssueToken)
-		if existing != nil || err != nil {
-			return keystore.Secret{}, existing, cmp.Or(err, ErrExists)
-		}
-	}
-	problems = append(i.actProblems(), fieldProblems(g.fields(), i.service.Scopes)...)
-	problems = append(problems, i.policy.problems(g, i.service.Scopes, now)...)
-	if problems != nil {
-		return keystore.Secret{}, nil, invalid(problems...)
-	}
-	secret := i.service.Generate(g.Environment)
-	k := g.key(keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
-	k.CreatedBy = i.actor
-	k, err := i.insert(ctx, "issue", k, i.policy.MaxKeys)
-	if err != nil {
-		return keystore.Secret{}, k, err
-	}
-	return secret, k, nil
-}
-
-// insert stores k. With [ErrExists] it returns the key that k.IssueToken made,
-// if that is why.
-func (i *Issuer) insert(ctx context.Context, act string, k *keystore.Key, maxKeys int) (*keystore.Key, error) {
-	err := i.write(ctx, act, nil, k, maxKeys)
-	if err == nil {
-		return k, nil
-	}
-	if full := errors.Is(err, ErrTooManyKeys); full || errors.Is(err, ErrExists) {
-		existing, findErr := i.issuedBefore(ctx, k.Organization, k.CreatedBy, k.IssueToken)
-		switch {
-		case findErr != nil:
-			return nil, findErr
-		case full && existing != nil: // a concurrent call with the token took the last place
-			err = ErrExists
-		case full:
-			err = i.policy.tooManyKeys()
-		}
-		return existing, err
-	}
-	return nil, err
-}
-
-// issuedBefore returns the key that an issue token made, or nil.
-func (i *Issuer) issuedBefore(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
-	if token == "" {
-		return nil, nil
-	}
-	k, err := i.manager.FindIssued(ctx, organization, actor, token)
-	k, err = owned(k, err, organization)
-	if errors.Is(err, keystore.ErrNotFound) {
-		return nil, nil
-	}
-	return k, err
-}
 
 // absent reports whether v is nil, or a nil pointer in an interface.
 func absent(v any) bool {

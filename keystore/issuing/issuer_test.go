@@ -2,272 +2,162 @@ package issuing_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
-// grant is one that is valid.
-func grant() issuing.Grant {
-	return issuing.Grant{
-		Organization: "acme",
-		Name:         "Nightly import",
-		Environment:  keystore.Sandbox,
-		Scopes:       []scope.Name{scope.TasksRead, scope.TasksWrite},
-	}
-}
-
-// issue issues a key as ada.
-func issue(t testing.TB, i *issuing.Issuer, g issuing.Grant) (string, *keystore.Key) {
-	t.Helper()
-	secret, k, err := i.By("ada", "").Issue(t.Context(), g)
-	if err != nil {
-		t.Fatalf("Issue(%+v) returned %v, want a key", g, err)
-	}
-	return secret.Reveal(), k
-}
-
-// failing is a Manager in which some methods fail.
-type failing struct {
-	issuing.Manager
-	insert, update, findIssued func() error
-}
-
-func (f failing) Insert(ctx context.Context, k *keystore.Key) error {
-	if f.insert != nil {
-		if err := f.insert(); err != nil {
-			return err
-		}
-	}
-	return f.Manager.Insert(ctx, k)
-}
-
-func (f failing) Update(ctx context.Context, k *keystore.Key) error {
-	if f.update != nil {
-		if err := f.update(); err != nil {
-			return err
-		}
-	}
-	return f.Manager.Update(ctx, k)
-}
-
-func (f failing) FindIssued(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
-	if f.findIssued != nil {
-		if err := f.findIssued(); err != nil {
-			return nil, err
-		}
-	}
-	return f.Manager.FindIssued(ctx, organization, actor, token)
-}
-
-var errStoreDown = errors.New("store is down")
-
-func down() error { return errStoreDown }
-
-func TestIssue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		memory := issuing.NewMemory()
-		issuer := issuing.New(memory, issuing.Options{})
-		g := grant()
-		g.Scopes = append(g.Scopes, scope.TasksRead)
-		g.ExpiresAt = time.Now().Add(time.Hour).Add(1500 * time.Nanosecond)
-		g.IssueToken = "form-1"
-		token, k := issue(t, issuer, g)
-
-		if !regexp.MustCompile(`^key_[0-9a-v]{20}$`).MatchString(k.ID) {
-			t.Errorf("ID = %q, want key_ and an xid", k.ID)
-		}
-		want := keystore.Key{
-			ID: k.ID, Digest: keystore.DigestOf(token), Organization: "acme", Environment: keystore.Sandbox,
-			Name: "Nightly import", Hint: token[len(token)-4:], CreatedAt: time.Now().UTC().Truncate(time.Microsecond),
-			CreatedBy: "ada", ExpiresAt: g.ExpiresAt.UTC().Truncate(time.Microsecond), IssueToken: "form-1", Version: 1,
-			Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
-		}
-		for _, got := range []func() (*keystore.Key, error){
-			func() (*keystore.Key, error) { return k, nil },
-			func() (*keystore.Key, error) { return memory.Lookup(t.Context(), keystore.DigestOf(token)) },
-			func() (*keystore.Key, error) { return memory.Find(t.Context(), "acme", k.ID) },
-		} {
-			got, err := got()
-			if err != nil || fmt.Sprintf("%+v", *got) != fmt.Sprintf("%+v", want) {
-				t.Errorf("issued key is %+v, %v, want %+v", got, err, want)
-			}
-		}
-	})
-}
-
-// Nothing that is stored or shown about a key holds eight characters of its
-// secret; the hint is four.
-func TestIssueStoresNoSecret(t *testing.T) {
-	memory := issuing.NewMemory()
-	token, k := issue(t, issuing.New(memory, issuing.Options{}), grant())
-	found, err := memory.Find(t.Context(), k.Organization, k.ID)
-	if err != nil {
+// An unknown token becomes a key as soon as Issue has returned.
+func TestIssueIsSeenAtOnce(t *testing.T) {
+	cached := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+	issuer := issuing.New(cached, issuing.Options{})
+	token := sandboxToken()
+	d := keystore.DigestOf(token)
+	want(t, cached, d, keystore.ErrNotFound, "before Import")
+	if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token); err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(found)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dump := fmt.Sprintf("%+v %#v %s", found, found, text)
-	secret := token[len("svc_test_"):]
-	for i := range len(secret) - 4 {
-		if strings.Contains(dump, secret[i:i+5]) {
-			t.Errorf("the record of a key holds %q of its secret: %s", secret[i:i+5], dump)
-		}
-	}
-	if len(found.Hint) != 4 || !strings.HasSuffix(token, found.Hint) {
-		t.Errorf("Hint = %q, want the last four characters of %q", found.Hint, token)
-	}
+	want(t, cached, d, nil, "after Import")
 }
 
-func TestIssueProblems(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
-	for name, c := range map[string]struct {
-		spoil  func(g *issuing.Grant)
-		fields []string
-	}{
-		"valid":     {func(g *issuing.Grant) {}, nil},
-		"no scopes": {func(g *issuing.Grant) { g.Scopes = nil }, nil},
-		"longest": {func(g *issuing.Grant) {
-			g.Name = strings.Repeat("é",
-				100)
-			g.IssueToken = strings.Repeat("a", 255)
-		}, nil},
-		"no organization": {func(g *issuing.Grant) { g.Organization = "" }, []string{"organization"}},
-		"NUL":             {func(g *issuing.Grant) { g.Organization = "a\x00" }, []string{"organization"}},
-		"not UTF-8": {func(g *issuing.Grant) { g.Name, g.IssueToken = "\xff", "\xff" },
-			[]string{"issue_token", "name"}},
-		"long texts": {func(g *issuing.Grant) {
-			g.Organization, g.IssueToken = strings.Repeat("a", 256), strings.Repeat("a", 256)
-		}, []string{"organization", "issue_token"}},
-		"long name":         {func(g *issuing.Grant) { g.Name = strings.Repeat("a", 101) }, []string{"name"}},
-		"name of two lines": {func(g *issuing.Grant) { g.Name = "a\nb" }, []string{"name"}},
-		"no environment":    {func(g *issuing.Grant) { g.Environment = "" }, []string{"environment"}},
-		"token word":        {func(g *issuing.Grant) { g.Environment = "live" }, []string{"environment"}},
-		"unknown scopes": {func(g *issuing.Grant) { g.Scopes = []scope.Name{"task:read", "chat:read", "tasks:*"} },
-			[]string{"scopes", "scopes"}},
-		"expired": {func(g *issuing.Grant) { g.ExpiresAt = time.Now() }, []string{"expires_at"}},
-		"no JSON has it": {func(g *issuing.Grant) { g.ExpiresAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
-			[]string{"expires_at"}},
-		"name that turns the text": {func(g *issuing.Grant) { g.Name = "a\u202eb" }, []string{"name"}},
-		"everything at once": {func(g *issuing.Grant) {
-			*g = issuing.Grant{Name: "\n", Scopes: []scope.Name{"x"}, ExpiresAt: time.Unix(1, 0)}
-		}, []string{"organization", "name", "environment", "scopes", "expires_at"}},
+// A write that took place and reported an error is noticed all the same, over a
+// store that keeps the audit and over one that does not.
+func TestFailedWritesAreSeen(t *testing.T) {
+	lost := errors.New("connection lost")
+	for name, store := range map[string]issuing.Manager{
+		"Manager": losing{issuing.NewMemory(), lost},
+		"Auditor": losingAuditor{issuing.NewMemory(), lost},
 	} {
-		g := grant()
-		c.spoil(&g)
-		secret, k, err := issuer.By("ada", "").Issue(t.Context(), g)
-		var problems *keystore.FieldsError
-		if errors.As(err, &problems) != (c.fields != nil) {
-			t.Errorf("%s: Issue returned %v, want problems with %q", name, err, c.fields)
-			continue
+		cached := keystore.NewCached(store, keystore.CacheOptions{})
+		issuer := issuing.New(cached, issuing.Options{})
+		token := sandboxToken()
+		d := keystore.DigestOf(token)
+		want(t, cached, d, keystore.ErrNotFound, name+": before Import")
+		if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{ID: "key_1"}), token); !errors.Is(err, lost) {
+			t.Fatalf("%s: Import returned %v, want the store's error", name, err)
 		}
-		if problems == nil {
-			continue
+		want(t, cached, d, nil, name+": after an Import that took place and failed")
+		if _, err := issuer.Revoke(t.Context(), "acme", "key_1"); !errors.Is(err, lost) {
+			t.Fatalf("%s: Revoke returned %v, want the store's error", name, err)
 		}
-		var fields []string
-		for _, p := range problems.Fields {
-			fields = append(fields, p.Field)
-			if !strings.HasSuffix(p.Message, ".") && !strings.HasSuffix(p.Message, "?") ||
-				!strings.Contains(err.Error(), p.Message) {
-				t.Errorf("%s: problem with %s is %q, want a sentence that is part of the error", name, p.Field,
-					p.Message)
-			}
-		}
-		if !slices.Equal(fields, c.fields) || secret.Reveal() != "" || k != nil {
-			t.Errorf("%s: Issue found problems with %q and returned the key %v, want %q and none", name, fields, k,
-				c.fields)
-		}
-	}
-	if page, _ := memory.List(t.Context(), "acme", issuing.Page{}); len(page) != 3 {
-		t.Errorf("the store has %d keys, want only the 3 that were valid", len(page))
-	}
-	_, _, err := issuer.Issue(t.Context(), issuing.Grant{Organization: "acme", Environment: keystore.Sandbox,
-		Scopes: []scope.Name{"task:read"}})
-	if want := `did you mean "tasks:read"?`; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("the error for task:read is %v, want it to ask %q", err, want)
+		want(t, cached, d, keystore.ErrRevoked, name+": after a Revoke that took place and failed")
 	}
 }
 
-func TestIssueInOtherRegistry(t *testing.T) {
-	issuer := issuing.New(issuing.NewMemory(), issuing.Options{
-		Service: keystore.Service{Prefix: "acme", Scopes: scope.New(scope.Definition{Name: "billing:read"})},
-	})
-	g := grant()
-	g.Scopes = []scope.Name{"billing:read"}
-	if token, _ := issue(t, issuer, g); !strings.HasPrefix(token, "acme_test_") {
-		t.Errorf("issued %q, want the issuer's prefix", token)
+// An erasure that took place and reported an error is noticed too.
+func TestFailedErasureIsSeen(t *testing.T) {
+	lost := errors.New("connection lost")
+	store := losingAuditor{Auditor: issuing.NewMemory()}
+	cached := keystore.NewCached(&store, keystore.CacheOptions{})
+	issuer := issuing.New(cached, issuing.Options{})
+	token, _ := issue(t, issuer, grant())
+	d := keystore.DigestOf(token)
+	want(t, cached, d, nil, "before Erase")
+	store.err = lost
+	if _, _, err := issuer.Erase(t.Context(), "acme"); !errors.Is(err, lost) {
+		t.Fatalf("Erase returned %v, want the store's error", err)
 	}
-	g.Scopes = []scope.Name{scope.TasksRead}
-	if _, _, err := issuer.Issue(t.Context(), g); err == nil {
-		t.Error("a scope of the contract was granted by a registry that does not have it")
-	}
+	want(t, cached, d, keystore.ErrNotFound, "after an Erase that took place and failed")
 }
 
-func TestIssueTwice(t *testing.T) {
-	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
-	g := grant()
-	g.IssueToken = "form-1"
-	var mu sync.Mutex
-	var made []*keystore.Key
-	existing := make(map[string]bool)
-	var clicks sync.WaitGroup
-	for range 20 {
-		clicks.Go(func() {
-			secret, k, err := issuer.By("ada", "").Issue(t.Context(), g)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				made = append(made, k)
-			case !errors.Is(err, issuing.ErrExists) || k == nil || secret.Reveal() != "":
-				t.Errorf("a repeated Issue returned %v and the key %v, want ErrExists, the key and no secret", err, k)
-			default:
-				existing[k.ID] = true
-			}
-		})
-	}
-	clicks.Wait()
-	if len(made) != 1 || len(existing) != 1 || !existing[made[0].ID] {
-		t.Errorf("20 Issues with one token made %d keys and named %v as existing, want one", len(made), existing)
-	}
-	if _, _, err := issuer.By("grace", "").Issue(t.Context(), g); err != nil {
-		t.Errorf("Issue by another actor with the same token returned %v, want a key", err)
-	}
+// losing writes and then says that it could not.
+type losing struct {
+	issuing.Manager
+	err error
 }
 
-func TestIssueWhenTheStoreFails(t *testing.T) {
+func (l losing) Insert(ctx context.Context, k *keystore.Key) error {
+	return errors.Join(l.Manager.Insert(ctx, k), l.err)
+}
+
+func (l losing) Update(ctx context.Context, k *keystore.Key) error {
+	return errors.Join(l.Manager.Update(ctx, k), l.err)
+}
+
+// losingAuditor does so as an Auditor.
+type losingAuditor struct {
+	issuing.Auditor
+	err error
+}
+
+func (l losingAuditor) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+	return errors.Join(l.Auditor.InsertAudited(ctx, k, e, maxKeys), l.err)
+}
+
+func (l losingAuditor) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+	return errors.Join(l.Auditor.UpdateAudited(ctx, k, e), l.err)
+}
+
+func (l losingAuditor) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+	keys, entries, err = l.Auditor.Erase(ctx, organization)
+	return keys, entries, errors.Join(err, l.err)
+}
+
+// TestStoresThatCannot: what a store lacks stops the program at its start, or
+// is an error that wraps errors.ErrUnsupported.
+func TestStoresThatCannot(t *testing.T) {
 	memory := issuing.NewMemory()
-	g := grant()
-	g.IssueToken = "form-1"
-	issuer := issuing.New(failing{Manager: memory, insert: down}, issuing.Options{})
-	if secret, k, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil ||
-		secret.Reveal() != "" {
-		t.Errorf("Issue returned %v and the key %v, want the store's error alone", err, k)
+	plain := struct{ keystore.Store }{memory}
+	cached := keystore.NewCached(plain, keystore.CacheOptions{})
+	want(t, cached, keystore.DigestOf(""), keystore.ErrNotFound, "Lookup over a plain store")
+	for _, keys := range []keystore.Store{plain, cached} {
+		if got := panicOf(func() { issuing.New(keys, issuing.Options{}) }); !strings.Contains(got,
+			"is no Manager") {
+			t.Errorf("New with a %T: got the panic %q", keys, got)
+		}
 	}
-	issue(t, issuing.New(memory, issuing.Options{}), g)
-	issuer = issuing.New(failing{Manager: memory, findIssued: down}, issuing.Options{})
-	if _, k, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil {
-		t.Errorf("a repeated Issue returned %v and the key %v, want the store's error alone", err, k)
+	manager := struct{ issuing.Manager }{memory}
+	issuer := issuing.New(keystore.NewCached(manager, keystore.CacheOptions{}), issuing.Options{})
+	issue(t, issuer, grant())
+	_, usageErr := issuer.Usage(t.Context(), "", "key_1")
+	_, auditErr := issuer.Audit(t.Context(), "", "", "")
+	for what, err := range map[string]error{"Usage": usageErr, "Audit": auditErr} {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("Issuer.%s returned %v, want errors.ErrUnsupported", what, err)
+		}
 	}
-	// An id that is taken is no repeat.
-	issuer = issuing.New(failing{Manager: memory, insert: func() error { return issuing.ErrExists }},
-		issuing.Options{})
-	if _, k, err := issuer.By("ada", "").Issue(t.Context(), grant()); !errors.Is(err, issuing.ErrExists) || k != nil {
-		t.Errorf("Issue, with an id that is taken, returned %v and the key %v, want ErrExists alone", err, k)
+}
+
+// paid embeds a Cached and looks keys up by its own means.
+type paid struct{ *keystore.Cached }
+
+func (paid) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
+	return nil, keystore.ErrNotFound
+}
+
+// What embeds a Cached would lose the audit in silence, or its own methods, so
+// the program does not start. With the Cached itself nothing is lost.
+func TestWhatEmbedsACached(t *testing.T) {
+	cached := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+	for _, m := range []keystore.Store{paid{cached}, &paid{cached}, struct{ paid }{paid{cached}}} {
+		for name, start := range map[string]func(){
+			"issuing: New ":        func() { issuing.New(m, issuing.Options{}) },
+			"keystore: NewCached ": func() { keystore.NewCached(m, keystore.CacheOptions{}) },
+		} {
+			if got := panicOf(start); !strings.Contains(got, "a Cached") || !strings.Contains(got, name) {
+				t.Errorf("%s with a %T: got the panic %q, want one that says what it embeds", name, m, got)
+			}
+		}
+	}
+
+	issuer := issuing.New(paid{cached}.Cached, issuing.Options{Policy: issuing.Policy{MaxKeys: 1}})
+	secret, k, err := issuer.Issue(t.Context(), issuing.Grant{Organization: "acme", Name: "one",
+		Environment: keystore.Sandbox})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := issuer.Audit(t.Context(), "acme", k.ID, ""); len(entries) != 1 || err != nil {
+		t.Errorf("Audit: got %d entries, %v, want 1", len(entries), err)
+	}
+	token, err := keystore.Service{}.Parse(secret.Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := token.Caller(t.Context(), paid{cached}, nil); !errors.Is(err, keystore.ErrNotFound) {
+		t.Errorf("Token.Caller: got %v, want the ErrNotFound of the store that embeds", err)
 	}
 }
 
@@ -287,18 +177,4 @@ func TestNewPanics(t *testing.T) {
 			t.Errorf("got the panic %q, want %q", got, want)
 		}
 	}
-}
-
-// TestInMemory: one call makes the keys of a service and their Issuer.
-func TestInMemory(t *testing.T) {
-	keys, issuer := issuing.InMemory(keystore.Service{Prefix: "acme"})
-	token, k := issue(t, issuer, grant())
-	if !strings.HasPrefix(token, "acme_test_") {
-		t.Errorf("the token is %q", token)
-	}
-	want(t, keys, keystore.DigestOf(token), nil, "a new key")
-	if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
-		t.Fatal(err)
-	}
-	want(t, keys, keystore.DigestOf(token), keystore.ErrRevoked, "a revoked key")
 }

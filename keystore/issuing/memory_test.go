@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -225,4 +226,18 @@ func (noBackend) FindIssued(context.Context, string, string, string) (*keystore.
 
 func (noBackend) List(context.Context, string, issuing.Page) ([]*keystore.Key, error) {
 	return nil, errNoBackend
+}
+
+// TestInMemory: one call makes the keys of a service and their Issuer.
+func TestInMemory(t *testing.T) {
+	keys, issuer := issuing.InMemory(keystore.Service{Prefix: "acme"})
+	token, k := issue(t, issuer, grant())
+	if !strings.HasPrefix(token, "acme_test_") {
+		t.Errorf("the token is %q", token)
+	}
+	want(t, keys, keystore.DigestOf(token), nil, "a new key")
+	if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
+		t.Fatal(err)
+	}
+	want(t, keys, keystore.DigestOf(token), keystore.ErrRevoked, "a revoked key")
 }
