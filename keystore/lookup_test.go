@@ -278,3 +278,39 @@ func TestTokenInAFlood(t *testing.T) {
 		flood.Wait()
 	})
 }
+
+// overruling embeds a Cached and looks keys up by its own means.
+type overruling struct{ *keystore.Cached }
+
+func (overruling) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
+	return nil, keystore.ErrNotFound
+}
+
+// The caller of a token is the same with and without a Cached. A type that
+// embeds one is asked by its own Lookup.
+func TestTokenCaller(t *testing.T) {
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	known, k := issue(t, issuing.New(cached, issuing.Options{}), grant())
+	unknown := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
+	for _, c := range []struct {
+		name, token string
+		s           keystore.Store
+		want        error
+	}{
+		{"a store", known, store, nil},
+		{"a Cached", known, cached, nil},
+		{"what embeds a Cached", known, overruling{cached}, keystore.ErrNotFound},
+		{"a store, unknown", unknown, store, keystore.ErrNotFound},
+		{"a Cached, unknown", unknown, cached, keystore.ErrNotFound},
+	} {
+		token, err := keystore.Service{}.Parse(c.token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		caller, err := token.Caller(t.Context(), c.s, nil)
+		if !errors.Is(err, c.want) || (err == nil) != (caller != nil) || err == nil && caller.ID() != k.ID {
+			t.Errorf("%s: got %v, %v, want %v", c.name, caller, err, c.want)
+		}
+	}
+}

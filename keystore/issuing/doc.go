@@ -26,5 +26,5 @@
 //   - Scopes, networks and expiry are chosen when a key is issued. An edit only
 //     takes away; more needs a new key.
 //   - A key has one successor for ever, and its secret is shown once.
-//   - A change and its entry are stored both or neither.
+//   - An Auditor stores a change and its entry both or neither.
 package issuing
