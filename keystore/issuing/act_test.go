@@ -283,3 +283,31 @@ func TestImportThroughACached(t *testing.T) {
 		t.Errorf("after Import the key is refused: %v", err)
 	}
 }
+
+// In the transaction of others an Issuer reads, and writes nothing.
+func TestInTransaction(t *testing.T) {
+	memory := issuing.NewMemory()
+	issuer := issuing.New(memory, issuing.Options{})
+	_, k := issue(t, issuer, grant())
+	ctx := keystore.InTransaction(t.Context())
+	_, _, issueErr := issuer.Issue(ctx, grant())
+	_, _, rotateErr := issuer.Rotate(ctx, "acme", k.ID, 0, "")
+	_, revokeErr := issuer.Revoke(ctx, "acme", k.ID)
+	_, editErr := issuer.Edit(ctx, k)
+	_, importErr := issuer.Import(ctx, record(grant(), keystore.Key{}), sandboxToken())
+	_, _, eraseErr := issuer.Erase(ctx, "acme")
+	_, sweepErr := issuer.SweepAudit(ctx, -time.Hour)
+	for method, err := range map[string]error{"Issue": issueErr, "Rotate": rotateErr, "Revoke": revokeErr,
+		"Edit": editErr, "Import": importErr, "Erase": eraseErr, "SweepAudit": sweepErr} {
+		if !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%s returned %v, want an error that wraps errors.ErrUnsupported", method, err)
+		}
+	}
+	keys, err := issuer.Keys(ctx, "acme", issuing.Page{})
+	if err != nil || len(keys) != 1 || keys[0].Version != 1 {
+		t.Errorf("Keys returned %v, %v, want the key as it was", keys, err)
+	}
+	if entries, err := issuer.Audit(ctx, "acme", "", ""); err != nil || len(entries) != 1 {
+		t.Errorf("Audit returned %d entries, %v, want 1", len(entries), err)
+	}
+}
