@@ -13,7 +13,7 @@ func (s Service) Resolve(keys Store) (Service, error) {
 	}
 	s = s.withDefaults()
 	if err := s.validate(); err != nil {
-		return s, err
+		return Service{}, err
 	}
 	if cache != nil {
 		return s, s.sameAs(cache.options.Service)
