@@ -60,8 +60,7 @@ func run(ctx context.Context, addr string, rate ratelimit.Limit, out io.Writer) 
 	}
 	base := "http://" + ln.Addr().String()
 
-	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	issuer := issuing.New(keys, issuing.Options{})
+	keys, issuer := issuing.InMemory(keystore.Service{})
 	used := keystore.NewLastUsed(keys, keystore.LastUsedOptions{Interval: time.Second}) // for the console
 	go used.Run(ctx)
 	api, console := newAPI(keys, used, rate), newConsole(issuer, base)
