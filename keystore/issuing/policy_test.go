@@ -1,6 +1,7 @@
 package issuing_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -186,6 +187,20 @@ func TestPolicyWhenTheStoreFails(t *testing.T) {
 	if _, _, err := issuer.Issue(t.Context(), grant()); !errors.Is(err, keystore.ErrCorrupt) {
 		t.Errorf("Issue returned %v, want ErrCorrupt", err)
 	}
+	memory := issuing.NewMemory()
+	_, old := issue(t, issuing.New(memory, issuing.Options{}), grant())
+	issuer = issuing.New(unlisted{memory}, issuing.Options{Policy: issuing.Policy{MaxKeys: 2}})
+	secret, k, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
+	if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
+		t.Errorf("Rotate returned %v and the key %v, want the store's error alone", err, k)
+	}
+}
+
+// unlisted cannot list keys.
+type unlisted struct{ issuing.Store }
+
+func (unlisted) List(context.Context, string, issuing.Page) ([]*keystore.Key, error) {
+	return nil, errStoreDown
 }
 
 func TestPolicyPanics(t *testing.T) {

@@ -299,6 +299,10 @@ func TestRotateHalfDone(t *testing.T) {
 		if err := refusal(t, memory, oldToken); !errors.Is(err, keystore.ErrRevoked) {
 			t.Errorf("an hour after the first call the old key is refused with %v, want ErrRevoked", err)
 		}
+		if entries, err := whole.Audit(t.Context(), "acme", old.ID, ""); err != nil ||
+			entries[0].Act != "revoke" || entries[0].Reason != issuing.ReasonRotated {
+			t.Errorf("the audit of the old key ends with %+v, %v, want a revocation for the rotation", entries, err)
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package issuing_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -67,6 +68,26 @@ func TestKeyOf(t *testing.T) {
 	_, err = issuer.KeyOf(t.Context(), token+"x")
 	if _, ok := errors.AsType[keystore.TokenError](err); !ok {
 		t.Errorf("no key: got %v, want a TokenError", err)
+	}
+}
+
+// What LastUsed has written is there to be read, through a Cached too.
+func TestIssuerUsage(t *testing.T) {
+	keys, issuer := issuing.InMemory(keystore.Service{})
+	_, k := issue(t, issuer, grant())
+	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
+	uses.Record(k.Bind(scope.Contract()), func() netip.Addr { return netip.MustParseAddr("192.0.2.7") })
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := uses.Run(ended); err != nil { // which writes once
+		t.Fatal(err)
+	}
+	got, err := issuer.Usage(t.Context(), "acme", k.ID)
+	if err != nil || got.LastUsedFrom.String() != "192.0.2.7" || len(got.Days) != 1 || got.Days[0].Requests != 1 {
+		t.Errorf("Usage returned %+v, %v, want one use", got, err)
+	}
+	if _, err := issuer.Usage(t.Context(), "other", k.ID); !errors.Is(err, keystore.ErrNotFound) {
+		t.Errorf("Usage for another organization returned %v, want ErrNotFound", err)
 	}
 }
 
