@@ -179,21 +179,6 @@ func BenchmarkCachedMiss(b *testing.B) {
 	}
 }
 
-func BenchmarkMemoryLookup(b *testing.B) {
-	ctx := context.Background()
-	memory := issuing.NewMemory()
-	secret, _, err := issuing.New(memory, issuing.Options{}).
-		Issue(ctx, issuing.Grant{Organization: "acme", Environment: keystore.Production})
-	if err != nil {
-		b.Fatal(err)
-	}
-	d := keystore.DigestOf(secret.Reveal())
-	b.ReportAllocs()
-	for b.Loop() {
-		memory.Lookup(ctx, d)
-	}
-}
-
 func BenchmarkRecordUse(b *testing.B) {
 	uses := keystore.NewLastUsed(issuing.NewMemory(), keystore.LastUsedOptions{})
 	c := key(1)
@@ -251,7 +236,6 @@ func TestAllocations(t *testing.T) {
 		"DigestOf 256 bytes":       func() { keystore.DigestOf(longest) },
 		"Caller":                   func() { cached.Caller(ctx, d) },
 		"Lookup of a refusal":      func() { cached.Lookup(ctx, unknown(1)) },
-		"Lookup in Memory":         func() { store.Store.Lookup(ctx, d) },
 		"Refused":                  func() { caller.Refused() },
 		"Tenant":                   func() { caller.Tenant() },
 		"Bind again":               func() { caller.Bind(contract) },

@@ -241,3 +241,26 @@ func TestInMemory(t *testing.T) {
 	}
 	want(t, keys, keystore.DigestOf(token), keystore.ErrRevoked, "a revoked key")
 }
+
+func TestMemoryLookupDoesNotAllocate(t *testing.T) {
+	store := issuing.NewMemory()
+	d := add(t, store)
+	if got := testing.AllocsPerRun(100, func() { store.Lookup(t.Context(), d) }); got != 0 {
+		t.Errorf("Lookup allocates %v times, want 0", got)
+	}
+}
+
+func BenchmarkMemoryLookup(b *testing.B) {
+	ctx := context.Background()
+	memory := issuing.NewMemory()
+	secret, _, err := issuing.New(memory, issuing.Options{}).
+		Issue(ctx, issuing.Grant{Organization: "acme", Environment: keystore.Production})
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := keystore.DigestOf(secret.Reveal())
+	b.ReportAllocs()
+	for b.Loop() {
+		memory.Lookup(ctx, d)
+	}
+}
