@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -90,6 +92,50 @@ func TestDocument(t *testing.T) {
 	}
 	if !bytes.Equal(got, want) {
 		t.Errorf("got\n%s\nwant what %s has (go test -update rewrites it)", got, golden)
+	}
+}
+
+// The page for clients has the codes of a response that a document describes,
+// and no others of its status.
+func TestTheClientsKnowTheDocument(t *testing.T) {
+	page, err := os.ReadFile("../../.github/CLIENTS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d struct {
+		Paths map[string]map[string]struct {
+			Responses map[string]struct {
+				Ref string `json:"$ref"`
+			}
+		}
+		Components struct {
+			Responses map[string]struct{ Description string }
+		}
+	}
+	api := newAPI(middleware.Options{}, inOrder())
+	if err := json.Unmarshal(openapi.Document(api, openapi.Info{}), &d); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for status, response := range d.Paths["/api/v1/tasks"]["post"].Responses {
+		text := d.Components.Responses[path.Base(response.Ref)].Description
+		_, text, there := strings.Cut(text, " Codes: ")
+		if !there {
+			continue // a success, or any other refusal
+		}
+		found++
+		var codes []string
+		rows := regexp.MustCompile(`(?m)^\| ` + status + " \\| (`[a-z_]+`) ")
+		for _, row := range rows.FindAllStringSubmatch(string(page), -1) {
+			codes = append(codes, row[1])
+		}
+		slices.Sort(codes)
+		if got := strings.Join(codes, ", ") + "."; got != text {
+			t.Errorf("the page has for %s the codes %s, the document %s", status, got, text)
+		}
+	}
+	if found < 7 {
+		t.Errorf("found %d responses only", found)
 	}
 }
 
