@@ -271,3 +271,40 @@ func ExampleWithPrincipal() {
 	// closed the month of org_1 for job:month
 	// refused
 }
+
+// An API that has callers without keys gets stages around all of its routes that
+// refuse nothing, and then, route by route, those that do.
+func ExampleGuard_adopt() {
+	keys := issuing.NewMemory()
+	hooks := &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) {
+		fmt.Println(e.Pattern, e.Status, cmp.Or(e.Reported, "-"))
+	}}
+	list, create, remove := http.HandlerFunc(healthy), http.HandlerFunc(healthy), http.HandlerFunc(healthy)
+
+	watching := middleware.New(keys, middleware.Options{ReportOnly: true, Hooks: hooks})
+	refusing := middleware.New(keys, middleware.Options{Hooks: hooks})
+	need := middleware.Require(scope.TasksWrite)
+
+	mux := http.NewServeMux()
+	mux.Handle("GET /tasks", list)                                           // as it was
+	mux.Handle("DELETE /tasks", watching.Enforce(need.ReportOnly())(remove)) // says who lacks the scope
+	enforced := middleware.Chain(refusing.Authenticate, refusing.Enforce(need), refusing.Idempotent)
+	mux.Handle("POST /tasks", enforced(create))
+	server := middleware.Chain(watching.RequestID, watching.Recover, watching.Authenticate)(mux)
+
+	secret, _, _ := issuing.New(keys, issuing.Options{}).Issue(context.Background(), issuing.Grant{
+		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead},
+	})
+	for _, key := range []string{"", secret.Reveal()} {
+		for _, method := range []string{"GET", "DELETE", "POST"} {
+			send(server, method, "/tasks", key, "")
+		}
+	}
+	// Output:
+	// GET /tasks 200 api_key_missing
+	// DELETE /tasks 200 api_key_missing
+	// POST /tasks 401 api_key_missing
+	// GET /tasks 200 internal
+	// DELETE /tasks 200 insufficient_scope
+	// POST /tasks 403 -
+}

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/goccy/go-yaml"
 )
 
 const pages = "../../.github/"
@@ -25,6 +27,40 @@ func TestPages(t *testing.T) {
 		}
 	}
 	shownOf(t, "GUIDES.md")
+}
+
+// TestTheStepsOfTheGuides: the steps of a workflow that the guides show are
+// those of the tested one, and YAML.
+func TestTheStepsOfTheGuides(t *testing.T) {
+	guides, err := os.ReadFile(pages + "GUIDES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile("../../middleware/contracttest/cmd/contractcheck/testdata/workflow.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(guides), "\n```yaml\n")
+	shown, _, _ = strings.Cut(shown, "```\n")
+	type step struct{ Run, Uses string }
+	var steps []step
+	if err := yaml.Unmarshal([]byte(shown), &steps); err != nil || !strings.Contains(string(whole), shown) {
+		t.Errorf("the guides show steps that the workflow does not have, or that are not YAML: %v\n%s", err, shown)
+	}
+	var workflow struct {
+		Jobs map[string]struct{ Steps []step }
+	}
+	if err := yaml.Unmarshal(whole, &workflow); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range append(steps, workflow.Jobs["contract"].Steps...) {
+		if (s.Run == "") == (s.Uses == "") {
+			t.Errorf("a step runs %q and uses %q", s.Run, s.Uses)
+		}
+	}
+	if len(steps) < 3 {
+		t.Errorf("the guides show %d steps", len(steps))
+	}
 }
 
 // shownOf returns the files that a page shows.
