@@ -214,25 +214,6 @@ func TestTheModulesOfTheREADME(t *testing.T) {
 	}
 }
 
-// The table of the stages names files that exist.
-func TestTheFilesOfTheREADME(t *testing.T) {
-	text, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(text), "\n## The path of a request\n")
-	table, _, _ = strings.Cut(table, "\n## ")
-	files := regexp.MustCompile(`[a-z]+\.go`).FindAllString(table, -1)
-	for _, file := range files {
-		if _, err := os.Stat("../middleware/" + file); err != nil {
-			t.Error(err)
-		}
-	}
-	if len(files) < 10 {
-		t.Errorf("found %d files only", len(files))
-	}
-}
-
 var (
 	link = regexp.MustCompile(`\]\(([^):#]*)(?:#([^)]*))?\)`)
 	head = regexp.MustCompile(`(?m)^#+ (.*)$`)
