@@ -9,12 +9,19 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 )
 
-// The page for clients has a row for each code, with its status, and says
-// where Retry-After is.
+// The page for clients has a row for each code, with its status, says where
+// Retry-After is, and shows the body of a refusal.
 func TestTheClientsKnowEveryCode(t *testing.T) {
 	page, err := os.ReadFile("../.github/CLIENTS.md")
 	if err != nil {
 		t.Fatal(err)
+	}
+	_, body, _ := strings.Cut(string(page), "\n```json\n")
+	body, _, _ = strings.Cut(body, "\n```\n")
+	body = xids.ReplaceAllString(strings.ReplaceAll(body, "\n ", ""), "<request id>")
+	bodies, err := os.ReadFile("testdata/problems.golden")
+	if err != nil || body == "" || !strings.Contains(string(bodies), body) {
+		t.Errorf("the page shows a body that no refusal has: %s, %v", body, err)
 	}
 	_, table, _ := strings.Cut(string(page), "\n## Codes\n")
 	rows := make(map[string]int)
