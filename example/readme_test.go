@@ -214,6 +214,30 @@ func TestTheModulesOfTheREADME(t *testing.T) {
 	}
 }
 
+// Whoever adds to a page takes as much out of it.
+func TestThePagesAreShort(t *testing.T) {
+	pages, _ := filepath.Glob("../.github/*.md")
+	words := 0
+	for _, page := range append(pages, "../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := len(bytes.Fields(text))
+		if words += n; n > 900 && page == "../README.md" {
+			t.Errorf("the README has %d words, want at most 900", n)
+		}
+		for line := range strings.Lines(string(text)) {
+			if len(line) > 300 {
+				t.Errorf("%s has a line of %d bytes: %.60s…", page, len(line), line)
+			}
+		}
+	}
+	if words > 11000 || len(pages) < 8 {
+		t.Errorf("%d pages and the README have %d words, want at most 11000", len(pages), words)
+	}
+}
+
 var (
 	link = regexp.MustCompile(`\]\(([^):#]*)(?:#([^)]*))?\)`)
 	head = regexp.MustCompile(`(?m)^#+ (.*)$`)
