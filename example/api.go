@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -14,14 +13,12 @@ import (
 
 // newAPI returns the routes, each with the scope that it asks for.
 func newAPI(keys keystore.Store, used *keystore.LastUsed, rate ratelimit.Limit) *middleware.API {
-	limits := middleware.PerOrganization(ratelimit.NewMemory(), rate)
-	limits.Sandbox = &ratelimit.Policy{Name: "sandbox", Limit: ratelimit.MustParse("25-S")}
-	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
-	api := middleware.NewAPI(keys, middleware.Options{
-		Keys:        middleware.KeyOptions{LastUsed: used},
-		RateLimit:   limits,
-		Idempotency: middleware.IdempotencyOptions{Runner: replies},
-	})
+	limits := middleware.RateLimitOptions{
+		Store:        ratelimit.NewMemory(),
+		Organization: &ratelimit.Policy{Name: "organization", Limit: rate},
+		Sandbox:      &ratelimit.Policy{Name: "sandbox", Limit: ratelimit.MustParse("25-S")},
+	}
+	api := middleware.NewAPI(keys, middleware.Options{Keys: middleware.KeyOptions{LastUsed: used}, RateLimit: limits})
 	tasks := &tasks{byTenant: make(map[string][]task)}
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), account)
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), tasks.create)

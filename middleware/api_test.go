@@ -12,7 +12,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
-	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -237,7 +236,7 @@ func TestStagesOfAnAPIAreUsed(t *testing.T) {
 	token := ring.issue(t, scope.TasksRead)
 	api := middleware.NewAPI(ring.keys, middleware.Options{
 		Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
-		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-S")),
+		RateLimit: middleware.PerOrganization("9-S"),
 	})
 	handler := api.Require(scope.TasksRead)(http.HandlerFunc(sayOK))
 	api.Handle("POST /api/v1/x", middleware.AnyCaller(), handler, middleware.RouteOptions{NotIdempotent: true})

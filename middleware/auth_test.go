@@ -420,7 +420,7 @@ func TestHalfClosedClient(t *testing.T) {
 	for name, keys := range map[string]keystore.Store{"bare": store,
 		"cached": keystore.NewCached(store, keystore.CacheOptions{})} {
 		o := middleware.Options{
-			Hooks: log.hooks(), RateLimit: middleware.PerOrganization(heedful{ratelimit.NewMemory()},
+			Hooks: log.hooks(), RateLimit: perOrganization(heedful{ratelimit.NewMemory()},
 				ratelimit.MustParse("100-S")),
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		}
@@ -668,7 +668,7 @@ func TestReportOnlyAuthentication(t *testing.T) {
 				hooks := o.hooks()
 				hooks.Logger = log.hooks().Logger
 				options := middleware.Options{Hooks: hooks, Authenticate: session(by(t, "user_1")), ReportOnly: reportOnly,
-					RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1-H"))}
+					RateLimit: middleware.PerOrganization("1-H")}
 				options.RateLimit.Concurrent = 1
 				if name == "guesses" {
 					options.Failures = ratelimit.MustParse("1-H")
@@ -737,7 +737,7 @@ func TestReportOnlyWithoutACaller(t *testing.T) {
 	for _, form := range []string{"API", "pieces"} {
 		log, store := newLogged(), &lists{Store: ratelimit.NewMemory()}
 		o := middleware.Options{Hooks: log.hooks(), ReportOnly: true,
-			RateLimit:   middleware.PerOrganization(store, ratelimit.MustParse("9-H")),
+			RateLimit:   perOrganization(store, ratelimit.MustParse("9-H")),
 			Idempotency: middleware.IdempotencyOptions{Runner: replies(), Required: true}}
 		o.RateLimit.Client = policy("client", "3-H", 3)
 		h := reportingForm(form, newKeyring().keys, o)
@@ -825,7 +825,7 @@ func TestReportOnlyRetries(t *testing.T) {
 func TestReportOnlyStaysOutside(t *testing.T) {
 	ring := newKeyring()
 	idempotency := middleware.IdempotencyOptions{Runner: replies()}
-	limits := middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-H"))
+	limits := middleware.PerOrganization("9-H")
 	options := middleware.Options{Hooks: quiet(), ReportOnly: true, Idempotency: idempotency, RateLimit: limits}
 	lax := middleware.New(ring.keys, options)
 	options.ReportOnly = false

@@ -28,7 +28,7 @@ func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.Serv
 	ring := newKeyring()
 	token = ring.issue(tb, scope.TasksRead, scope.TasksWrite)
 	api = middleware.NewAPI(ring.keys, middleware.Options{
-		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
+		RateLimit: perOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond,
 			Retention: 100 * time.Millisecond})},
 	})
@@ -48,7 +48,7 @@ func benchPieces(tb testing.TB, between func(http.Handler) http.Handler) (pieces
 	ring := newKeyring()
 	token = ring.issue(tb, scope.TasksRead, scope.TasksWrite)
 	g := middleware.New(ring.keys, middleware.Options{
-		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
+		RateLimit: perOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond,
 			Retention: 100 * time.Millisecond})},
 	})
@@ -198,8 +198,7 @@ func TestAllocations(t *testing.T) {
 	apart, others := benchPieces(t, passOn)
 	ring := newKeyring()
 	spent, wrong := ring.issue(t), keystore.Service{}.Generate(keystore.Production).Reveal()
-	limited := testAPI(ring.keys, middleware.Options{RateLimit: middleware.PerOrganization(ratelimit.NewMemory(),
-		ratelimit.MustParse("1-M"))})
+	limited := testAPI(ring.keys, middleware.Options{RateLimit: middleware.PerOrganization("1-M")})
 	serve(limited, request("GET", "/api/v1/any", spent, ""))
 	throttled := testAPI(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-M")})
 	serve(throttled, request("GET", "/api/v1/any", wrong, ""))

@@ -5,7 +5,7 @@
 //	keys := issuing.NewMemory()
 //	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 //	api := middleware.NewAPI(keys, middleware.Options{
-//		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
+//		RateLimit:   middleware.PerOrganization("100-S"),
 //		Idempotency: middleware.IdempotencyOptions{Runner: replies},
 //	})
 //

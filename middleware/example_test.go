@@ -55,7 +55,7 @@ func Example() {
 	keys := issuing.NewMemory()
 	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 	api := middleware.NewAPI(keys, middleware.Options{
-		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
+		RateLimit:   middleware.PerOrganization("100-S"),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies},
 	})
 
@@ -108,7 +108,7 @@ func TestPackageComment(t *testing.T) {
 func ExampleGuard() {
 	keys := issuing.NewMemory()
 	guard := middleware.New(keys, middleware.Options{
-		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
+		RateLimit: middleware.PerOrganization("100-S"),
 		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}),
 			idem.Options{})},
 	})

@@ -61,10 +61,9 @@ func ExampleAPI_beside() {
 		fmt.Println(e.Status, e.Pattern, e.Outcome, len(e.RequestID))
 	}}
 
-	api := middleware.NewAPI(keys, middleware.Options{
-		RateLimit: middleware.PerOrganization(counters, ratelimit.MustParse("100-S")),
-		Hooks:     hooks,
-	})
+	limits := middleware.PerOrganization("100-S")
+	limits.Store = counters
+	api := middleware.NewAPI(keys, middleware.Options{RateLimit: limits, Hooks: hooks})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), account)
 	public := middleware.New(nil, middleware.Options{RateLimit: middleware.RateLimitOptions{
 		Store:  counters,

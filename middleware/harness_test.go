@@ -768,7 +768,7 @@ func newWorld(t testing.TB, configure func(*middleware.Options)) *world {
 	hooks := w.log.hooks()
 	hooks.Observe = w.observe
 	o := middleware.Options{
-		RateLimit:   middleware.PerOrganization(w.rates, ratelimit.Limit{Count: 5, Period: time.Hour}),
+		RateLimit:   perOrganization(w.rates, ratelimit.Limit{Count: 5, Period: time.Hour}),
 		Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(w.replies, idem.Options{Wait: -1})},
 		Hooks:       hooks,
 	}
@@ -1061,3 +1061,9 @@ func (w *discard) Header() http.Header {
 func (w *discard) Write(p []byte) (int, error) { return len(p), nil }
 
 func (w *discard) WriteHeader(status int) { w.status = status }
+
+// perOrganization is middleware.PerOrganization with a store of the test's own.
+func perOrganization(store ratelimit.Store, limit ratelimit.Limit) middleware.RateLimitOptions {
+	return middleware.RateLimitOptions{Store: store,
+		Organization: &ratelimit.Policy{Name: "organization", Limit: limit}}
+}

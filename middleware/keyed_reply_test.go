@@ -17,7 +17,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware"
-	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 // TestReplayedFields: which of a handler's header fields are part of a replay.
@@ -105,7 +104,7 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 				next.ServeHTTP(w, r)
 			})
 		}
-		limits := middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-H"))
+		limits := middleware.PerOrganization("9-H")
 		limits.Fields = middleware.FieldsDraft11
 		g := middleware.New(ring.keys, middleware.Options{
 			RequestIDHeader: "X-Trace-Request-Id", Hooks: quiet(),

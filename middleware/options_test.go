@@ -237,7 +237,7 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	p := &probed{uses: new(uses)}
 	p.lastUsed = keystore.NewLastUsed(p.uses, keystore.LastUsedOptions{})
 	p.o = middleware.Options{
-		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-H")),
+		RateLimit:   middleware.PerOrganization("1000-H"),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		Hooks:       &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(&p.log, nil))},
 	}

@@ -336,7 +336,7 @@ func TestRequestsWithinRequestIDAlone(t *testing.T) {
 	weak, _ := ring.grant(t, issuing.Grant{Organization: "org_weak", Environment: keystore.Production})
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Hooks: quiet(),
-			RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))})
+			RateLimit: middleware.PerOrganization("1000-S")})
 	api.HandleFunc("POST /api/v1/x", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
 		who, _ := middleware.PrincipalFrom(r.Context())
 		_, _ = io.WriteString(w, who.Organization())

@@ -196,7 +196,7 @@ func TestMisplacedPieces(t *testing.T) {
 	token := ring.issue(t)
 	store := ratelimit.NewMemory()
 	g := middleware.New(ring.keys, middleware.Options{
-		RateLimit:   middleware.PerOrganization(store, ratelimit.MustParse("9-S")),
+		RateLimit:   perOrganization(store, ratelimit.MustParse("9-S")),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 	})
 	g.RateLimit(http.NotFoundHandler()) // else there is a warning of its own

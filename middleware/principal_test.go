@@ -118,7 +118,7 @@ func TestWithPrincipal(t *testing.T) {
 	for _, ids := range []bool{true, false} {
 		runs := 0
 		o := middleware.Options{
-			Hooks: quiet(), RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("5-H")),
+			Hooks: quiet(), RateLimit: middleware.PerOrganization("5-H"),
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		}
 		service := principalService(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -72,9 +72,12 @@ const (
 )
 
 // PerOrganization limits each organization, production and sandbox apart, under
-// the policy name "organization".
-func PerOrganization(store ratelimit.Store, limit ratelimit.Limit) RateLimitOptions {
-	return RateLimitOptions{Store: store, Organization: &ratelimit.Policy{Name: "organization", Limit: limit}}
+// the policy name "organization": "100-S" is a hundred requests a second, as
+// [ratelimit.Parse] reads it. It panics if limit is not one. The counters are
+// in this process; several replicas share a Store that is set in its place.
+func PerOrganization(limit string) RateLimitOptions {
+	return RateLimitOptions{Store: ratelimit.NewMemory(),
+		Organization: &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse(limit)}}
 }
 
 func (o RateLimitOptions) fixed() []*ratelimit.Policy {

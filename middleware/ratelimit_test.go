@@ -633,7 +633,7 @@ func (denier) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, err
 func TestDenialWithoutAWait(t *testing.T) {
 	ring := newKeyring()
 	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(),
-		RateLimit: middleware.PerOrganization(denier{}, ratelimit.MustParse("1-S"))})
+		RateLimit: perOrganization(denier{}, ratelimit.MustParse("1-S"))})
 	res := serve(api, request("GET", "/api/v1/any", ring.issue(t), ""))
 	if got := res.Header.Get("Retry-After"); res.StatusCode != 429 || got != "1" {
 		t.Errorf("got %d and Retry-After %q, want 429 and 1", res.StatusCode, got)

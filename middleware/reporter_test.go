@@ -359,7 +359,7 @@ func TestNoSecretLeaks(t *testing.T) {
 		})
 		api := testAPI(store, middleware.Options{Hooks: hooks,
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()}, Failures: ratelimit.MustParse("1000-S"),
-			RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000-S"))})
+			RateLimit: middleware.PerOrganization("1000-S")})
 		for name, value := range panics {
 			api.HandleFunc("GET /api/v1/panic/"+name, middleware.AnyCaller(),
 				func(w http.ResponseWriter, r *http.Request) { panic(value(r)) })

@@ -36,7 +36,7 @@ func newSallyportOnRedis(s *Setup, addr string, ahead time.Duration) Server {
 	replies := idemredis.New(client, idemredis.Options{})
 	a := application{s}
 	api := middleware.NewAPI(cached(s), middleware.Options{
-		RateLimit: middleware.PerOrganization(limits, ratelimit.Limit{Count: int64(s.Limit), Period: s.Period}),
+		RateLimit: perOrganization(limits, s),
 		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(replies,
 			idem.Options{Timeout: time.Minute, Logger: quiet})},
 		Hooks: &middleware.Hooks{Logger: quiet},

@@ -18,11 +18,15 @@ func options(s *Setup) middleware.Options {
 	quiet := slog.New(slog.DiscardHandler)
 	replies := idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30, Logger: quiet})
 	return middleware.Options{
-		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(),
-			ratelimit.Limit{Count: int64(s.Limit), Period: s.Period}),
+		RateLimit:   perOrganization(ratelimit.NewMemory(), s),
 		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(replies, idem.Options{Logger: quiet})},
 		Hooks:       &middleware.Hooks{Logger: quiet},
 	}
+}
+
+func perOrganization(store ratelimit.Store, s *Setup) middleware.RateLimitOptions {
+	limit := ratelimit.Limit{Count: int64(s.Limit), Period: s.Period}
+	return middleware.RateLimitOptions{Store: store, Organization: &ratelimit.Policy{Name: "organization", Limit: limit}}
 }
 
 func cached(s *Setup) *keystore.Cached {

@@ -13,7 +13,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/contracttest"
-	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -23,7 +22,7 @@ func TestSallyport(t *testing.T) {
 	t.Parallel()
 	keys := issuing.NewMemory()
 	options := middleware.Options{
-		RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100-S")),
+		RateLimit: middleware.PerOrganization("100-S"),
 		Idempotency: middleware.IdempotencyOptions{
 			Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{}),
 		},

@@ -14,7 +14,6 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/middlewareotel"
 	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
-	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -49,7 +48,7 @@ func BenchmarkGet(b *testing.B) {
 				b.Fatal(err)
 			}
 			api := middleware.NewAPI(keys, middleware.Options{
-				RateLimit: middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("1000000-S")),
+				RateLimit: middleware.PerOrganization("1000000-S"),
 				Hooks:     &middleware.Hooks{Observe: bb.observe},
 			})
 			api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),

@@ -39,7 +39,8 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	api := middleware.NewAPI(keys, middleware.Options{
-		RateLimit:   middleware.PerOrganization(counters, ratelimit.MustParse("100-S")),
+		RateLimit: middleware.RateLimitOptions{Store: counters,
+			Organization: &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("100-S")}},
 		Idempotency: middleware.IdempotencyOptions{Runner: replies},
 		Hooks:       &middleware.Hooks{Observe: metrics.Observe},
 	})

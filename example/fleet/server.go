@@ -30,8 +30,11 @@ const storeTimeout = 4 * time.Second
 // of requests in progress.
 func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.LastUsed,
 	logger *slog.Logger) (_ *http.Server, _ *middleware.API, busy *atomic.Int64) {
-	limits := middleware.PerOrganization(s.limits, c.rate)
-	limits.Sandbox = &ratelimit.Policy{Name: "sandbox", Limit: c.sandboxRate}
+	limits := middleware.RateLimitOptions{
+		Store:        s.limits,
+		Organization: &ratelimit.Policy{Name: "organization", Limit: c.rate},
+		Sandbox:      &ratelimit.Policy{Name: "sandbox", Limit: c.sandboxRate},
+	}
 	draining := make(chan struct{})
 	replies := idem.NewRunner(s.replies, idem.Options{Join: s.inDatabase, Wait: c.patience, Timeout: c.patience,
 		Draining: draining, Logger: logger})

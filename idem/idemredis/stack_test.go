@@ -19,7 +19,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
-	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -46,7 +45,7 @@ func newStack(client redis.UniversalClient, o idem.Options, create http.HandlerF
 	o.Logger = quiet
 	s := &stack{token: secret.Reveal(), runner: idem.NewRunner(idemredis.New(client, idemredis.Options{}), o)}
 	s.API = middleware.NewAPI(keys, middleware.Options{
-		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("100000-S")),
+		RateLimit:   middleware.PerOrganization("100000-S"),
 		Idempotency: middleware.IdempotencyOptions{Runner: s.runner},
 		Hooks:       &middleware.Hooks{Logger: quiet},
 	})

@@ -82,7 +82,8 @@ func newServer(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	s.api = middleware.NewAPI(keys, middleware.Options{
-		RateLimit:   middleware.PerOrganization(counters, ratelimit.MustParse("4-H")),
+		RateLimit: middleware.RateLimitOptions{Store: counters,
+			Organization: &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("4-H")}},
 		Idempotency: middleware.IdempotencyOptions{Runner: replies},
 		Hooks:       &middleware.Hooks{Observe: metrics.Observe},
 	})

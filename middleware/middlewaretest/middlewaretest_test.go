@@ -14,7 +14,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/middlewaretest"
-	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -50,7 +49,7 @@ func TestAs(t *testing.T) {
 // TestAsThroughStages: which stages take the caller for authenticated.
 func TestAsThroughStages(t *testing.T) {
 	g := middleware.New(issuing.NewMemory(), middleware.Options{
-		RateLimit:   middleware.PerOrganization(ratelimit.NewMemory(), ratelimit.MustParse("9-S")),
+		RateLimit:   middleware.PerOrganization("9-S"),
 		Idempotency: replies(),
 	})
 	inside := middleware.Chain(g.RateLimit, g.Require(scope.TasksWrite), g.Idempotent)

@@ -20,8 +20,8 @@ func Example() {
 		Addrs:                 []string{"redis:6379"},
 		ContextTimeoutEnabled: true,
 	})
-	limits := middleware.PerOrganization(ratelimitredis.New(client, ratelimitredis.Options{}),
-		ratelimit.MustParse("100-S"))
+	limits := middleware.PerOrganization("100-S")
+	limits.Store = ratelimitredis.New(client, ratelimitredis.Options{})
 	_ = middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: limits})
 }
 

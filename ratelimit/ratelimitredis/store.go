@@ -5,8 +5,8 @@
 //		Addrs:                 []string{"redis:6379"},
 //		ContextTimeoutEnabled: true,
 //	})
-//	store := ratelimitredis.New(client, ratelimitredis.Options{})
-//	limits := middleware.PerOrganization(store, ratelimit.MustParse("100-S"))
+//	limits := middleware.PerOrganization("100-S")
+//	limits.Store = ratelimitredis.New(client, ratelimitredis.Options{})
 //
 // A request costs one EVALSHA, whatever the number of its limits, and no
 // command while this process knows that it is denied. Redis must be version 5
