@@ -58,6 +58,7 @@ type wire struct {
 	fault fault
 	end   context.CancelFunc
 	step  int // how many requests are passed over; a pipeline is many
+	pgx   bool
 }
 
 func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -124,8 +125,9 @@ func (c *wireConn) Write(p []byte) (int, error) {
 		c.Close()
 		return 0, io.ErrClosedPipe
 	case contextEnds:
-		// The driver of MySQL has no other end for its own ROLLBACK.
-		time.AfterFunc(time.Second, func() { c.Close() })
+		if c.wire.pgx { // which itself takes 15 s to close it
+			time.AfterFunc(time.Second, func() { c.Close() })
+		}
 		return len(p), nil
 	case breaksAfter, breaksOff, breaksSoon:
 		c.lost.Store(&f)
@@ -262,7 +264,7 @@ func (w *wire) postgres(conf *pgx.ConnConfig) *pgx.ConnConfig {
 		conf.RuntimeParams["lock_timeout"] = "50ms"
 		return conf
 	}
-	conf.DialFunc, conf.Fallbacks = w.dial, nil
+	conf.DialFunc, conf.Fallbacks, w.pgx = w.dial, nil, true
 	return conf
 }
 

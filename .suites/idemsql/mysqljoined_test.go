@@ -1,13 +1,16 @@
 package idemsql_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -191,4 +194,121 @@ func TestLostAnswer(t *testing.T) {
 	if err := j.Settle(t.Context(), notStarted); err != nil {
 		t.Error(err)
 	}
+}
+
+// deafConn is a connection that loses a request with a COMMIT or a ROLLBACK and
+// all that come after it, and then calls lost.
+type deafConn struct {
+	net.Conn
+	after *atomic.Int64 // at which of them; 0 is never
+	lost  func()
+	deaf  bool
+}
+
+func (c *deafConn) Write(p []byte) (int, error) {
+	ends := bytes.Contains(p, []byte("COMMIT")) || bytes.Contains(p, []byte("ROLLBACK"))
+	if !c.deaf && ends && c.after.Add(-1) == 0 {
+		c.deaf = true
+		c.lost()
+	}
+	if c.deaf {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// The server does not answer the end of a transaction: Settle gives up, its
+// connection is closed, and its turn and its key are free.
+func TestLostRollback(t *testing.T) {
+	d := mariadb(t)
+	for name, test := range map[string]struct {
+		settlement idem.Settlement
+		at         int64 // which COMMIT or ROLLBACK is lost; the last is that of the driver
+		dead       bool  // the context has ended before
+		want       idem.State
+	}{
+		"rolled back":             {notStarted, 1, false, idem.Claimed},
+		"rolled back, the driver": {notStarted, 2, false, idem.Claimed},
+		"undone":                  {refusal, 1, false, idem.Claimed},
+		"undone, the driver":      {refusal, 3, false, idem.Done},
+		"committed":               {finished("answer"), 1, false, idem.Claimed},
+		"committed, the driver":   {finished("answer"), 2, false, idem.Done},
+		"too late":                {finished("answer"), 1, true, idem.Claimed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var after atomic.Int64
+			conf := d.my.Clone()
+			conf.Net = t.Name()
+			mysql.RegisterDialContext(conf.Net, func(ctx context.Context, address string) (net.Conn, error) {
+				c, err := new(net.Dialer).DialContext(ctx, d.my.Net, address)
+				return &deafConn{Conn: c, after: &after, lost: cancel}, err
+			})
+			db := inMariaDB(conf).of(1).open(t)
+			store, c := d.on(db, idemsql.Options{}), claim(name)
+			_, j := join(t, store, c, idem.Claimed)
+			after.Store(test.at)
+			if test.dead {
+				cancel()
+			}
+			within(t, "Settle", func() {
+				err := j.Settle(ctx, test.settlement)
+				saved, unknown := test.want == idem.Done, name == "committed"
+				if saved != (err == nil) || unknown != errors.Is(err, idem.ErrCommitUnknown) {
+					t.Errorf("Settle: got error %v; saved: %t, unknown: %t", err, saved, unknown)
+				}
+			})
+			if after.Load() > 0 {
+				t.Error("no request was lost")
+			}
+			mustBeIdle(t, db)
+			within(t, "a repeat", func() { // the server hears of it by the end of the connection
+				for r := (idem.Record{State: idem.InFlight}); r.State == idem.InFlight; {
+					var err error
+					if r, j, err = store.Join(t.Context(), again(c), 0); err != nil {
+						t.Error(err)
+						return
+					}
+					if r.State != idem.InFlight && r.State != test.want {
+						t.Errorf("a repeat: got %v, want %v", r.State, test.want)
+					}
+				}
+			})
+			if j != nil {
+				if err := j.Settle(t.Context(), notStarted); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// plainConnector makes connections that prepare each statement.
+type plainConnector struct{ driver.Connector }
+
+func (c plainConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	return struct{ driver.Conn }{conn}, err
+}
+
+// A driver may have no method for queries.
+func TestPlainDriver(t *testing.T) {
+	d := mariadb(t)
+	connector, err := mysql.NewConnector(d.my)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(plainConnector{connector})
+	defer db.Close()
+	store := d.on(db, idemsql.Options{})
+	c := claim("key")
+	for _, settlement := range []idem.Settlement{notStarted, finished("answer")} {
+		_, j := join(t, store, again(c), idem.Claimed)
+		if err := j.Settle(t.Context(), settlement); err != nil {
+			t.Error(err)
+		}
+	}
+	join(t, store, again(c), idem.Done)
 }

@@ -62,8 +62,9 @@ func (j *joined) Context(parent context.Context) context.Context {
 // Settle implements [idem.Transaction].
 func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	defer j.end()
-	// A driver has no other context for the end of a transaction.
-	defer context.AfterFunc(ctx, j.cancel)()
+	if j.store.mysql == nil { // a driver has no other context for the end of a transaction
+		defer context.AfterFunc(ctx, j.cancel)()
+	}
 	if t.Outcome != idem.Finished {
 		return j.notSaved(ctx, j.rollBack())
 	}

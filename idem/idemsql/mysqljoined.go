@@ -1,8 +1,10 @@
 package idemsql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -45,36 +47,53 @@ func (j *joined) undoMySQL(ctx context.Context) error {
 	return err
 }
 
-// commitMySQL ends with ctx, which the Commit of the driver does not. After it
-// there is nothing left for the Rollback.
+// commitMySQL ends with ctx. After a COMMIT that succeeded there is nothing left
+// for the Rollback.
 func (j *joined) commitMySQL(ctx context.Context) error {
-	_, err := j.tx.ExecContext(ctx, "COMMIT")
-	if err != nil {
-		j.rollBackMySQL()
-		return err
+	err, ended := j.endMySQL(ctx, "COMMIT")
+	if ended != nil {
+		j.discard()
 	}
-	j.tx.Rollback()
-	return nil
+	return err
 }
 
 // rollBackMySQL ends with a context too. When the handler has ended the sql.Tx,
-// something may still be open on the connection. The connection itself is used
-// only after the sql.Tx: it would wait for that to end if it were broken.
+// something may still be open on the connection.
 func (j *joined) rollBackMySQL() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), finishing)
 	defer cancel()
-	_, err := j.tx.ExecContext(ctx, "ROLLBACK")
-	ended := j.tx.Rollback()
-	if ended == sql.ErrTxDone {
-		_, err = j.conn.ExecContext(ctx, "ROLLBACK")
-	}
+	err, ended := j.endMySQL(ctx, "ROLLBACK")
 	if err != nil || ended != nil && ended != sql.ErrTxDone {
 		j.discard()
 	}
-	if ended != nil {
-		return ended
+	return cmp.Or(ended, err)
+}
+
+// endMySQL ends the transaction with a statement, then the sql.Tx, and returns
+// the error of each. The second is a round trip for which the driver takes no
+// context. But the driver closes the connection when the context of a query ends
+// before its rows are closed. So the rows of the statement, which are empty, stay
+// open until the sql.Tx has ended.
+func (j *joined) endMySQL(ctx context.Context, statement string) (err, ended error) {
+	var rows driver.Rows
+	skipped := j.conn.Raw(func(conn any) error {
+		q, ok := conn.(driver.QueryerContext)
+		if !ok {
+			return driver.ErrSkip
+		}
+		if rows, err = q.QueryContext(ctx, statement, nil); err == driver.ErrSkip {
+			return err
+		}
+		return nil // with ErrBadConn, Raw would wait for the sql.Tx to end
+	})
+	if skipped != nil {
+		_, err = j.tx.ExecContext(ctx, statement)
 	}
-	return err
+	ended = j.tx.Rollback()
+	if rows != nil {
+		j.conn.Raw(func(any) error { return rows.Close() })
+	}
+	return err, ended
 }
 
 // unlockMySQL gives the lock of the key back. The server does so too when the
