@@ -84,10 +84,12 @@ func TestPostgresHangs(t *testing.T) {
 	for _, h := range []*hung{
 		{name: "sql, free turns", size: 10},
 		{name: "sql, a small pool", size: 4},
+		{name: "sql, one connection", size: 1},
 		{name: "sql, handlers have the turns", size: 10, held: 5},
 		{name: "sql, one more turn", size: 10, held: 4},
 		{name: "pgx, free turns", pgx: true, size: 10},
 		{name: "pgx, a small pool", pgx: true, size: 4},
+		{name: "pgx, one connection", pgx: true, size: 1},
 		{name: "pgx, handlers have the turns", pgx: true, size: 10, held: 5},
 		{name: "pgx, one more turn", pgx: true, size: 10, held: 4},
 	} {

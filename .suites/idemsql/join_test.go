@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -252,6 +253,36 @@ func TestHungDatabaseAtJoin(t *testing.T) {
 				t.Errorf("got error %v, want that of the deadline", err)
 			}
 		})
+	})
+}
+
+// A Settle without an answer holds the only connection: a Join that waits for
+// its turn gives up, though it cannot ask the database itself.
+func TestHungDatabaseAtSettle(t *testing.T) {
+	inServers(t, func(t *testing.T, d database) {
+		p := newProxy(t, d)
+		db := d.at(p.port).of(1).open(t)
+		store := d.on(db, idemsql.Options{})
+		_, j := join(t, store, claim("first"), idem.Claimed)
+		p.atNextCommit(hang)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		settled := make(chan error)
+		go func() { settled <- j.Settle(ctx, finished("answer")) }()
+		for p.willFail() {
+			runtime.Gosched()
+		}
+		within(t, "the second Join", func() {
+			_, _, err := store.Join(t.Context(), claim("second"), 100*time.Millisecond)
+			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, idem.ErrNoTurn) {
+				t.Errorf("got error %v, want that the database does not answer", err)
+			}
+		})
+		cancel()
+		if err := <-settled; !errors.Is(err, idem.ErrCommitUnknown) {
+			t.Errorf("Settle: got error %v, want ErrCommitUnknown", err)
+		}
+		mustBeIdle(t, db)
 	})
 }
 

@@ -32,6 +32,7 @@ func (j *joined) Context(parent context.Context) context.Context { return WithTx
 // Settle implements [idem.Transaction].
 func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	defer j.end(ctx)
+	j.store.queue.Asks()
 	switch conn := j.conn.Conn().PgConn(); {
 	case ctx.Err() != nil: // the pool closes the connection
 		return claims.CallError(ctx, "idempgx: settle", ctx.Err())
@@ -74,6 +75,7 @@ func (j *joined) commit(ctx context.Context, t idem.Settlement) error {
 	results.Close()
 	switch {
 	case err == nil && tag.String() == "COMMIT":
+		j.store.queue.Answered()
 		return nil
 	case err == nil:
 		return fmt.Errorf("idempgx: commit: the server answered %s", tag)
@@ -116,6 +118,7 @@ func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 		kept, err := j.conn.Exec(ctx, j.store.keep, args...)
 		switch {
 		case err == nil && kept.RowsAffected() == 1:
+			j.store.queue.Answered()
 			return nil
 		case err == nil:
 			return errors.New("idempgx: settle: the key was taken before the reply was stored")

@@ -56,6 +56,9 @@ func (s *Store) Join(
 	}
 	a, err := await(ctx, "join", func() (answer, error) {
 		record, j, err := s.join(ctx, c)
+		if err == nil {
+			s.queue.Answered()
+		}
 		if j == nil {
 			s.queue.Leave(c.Key)
 		}
@@ -65,9 +68,6 @@ func (s *Store) Join(
 			a.joined.Settle(context.WithoutCancel(ctx), idem.Settlement{Outcome: idem.NotStarted})
 		}
 	})
-	if err == nil {
-		s.queue.Answered()
-	}
 	if err != nil || a.joined == nil {
 		return a.record, nil, err
 	}

@@ -62,6 +62,7 @@ func (j *joined) Context(parent context.Context) context.Context {
 // Settle implements [idem.Transaction].
 func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	defer j.end()
+	j.store.queue.Asks()
 	if j.store.mysql == nil { // a driver has no other context for the end of a transaction
 		defer context.AfterFunc(ctx, j.cancel)()
 	}
@@ -128,6 +129,7 @@ func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 	}
 	switch {
 	case err == nil:
+		j.store.queue.Answered()
 		return nil
 	case err == idem.ErrLost:
 		return errors.New("idemsql: settle: the key was taken before the reply was stored")
@@ -146,6 +148,7 @@ func (j *joined) commit(ctx context.Context) error {
 	}
 	switch {
 	case err == nil:
+		j.store.queue.Answered()
 		return nil
 	case refused(err):
 		return fmt.Errorf("idemsql: commit: %w", err)

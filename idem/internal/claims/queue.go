@@ -32,6 +32,7 @@ type Queue struct {
 	mu       sync.Mutex
 	joining  map[idem.Key]bool // keys of Joins under way and of their transactions
 	answered time.Time         // when the database last answered a Join or a look
+	asked    time.Time         // since when Joins and Settles have no answer, where only one runs at once
 }
 
 type turns struct {
@@ -61,7 +62,10 @@ func NewQueue(pool func() int) *Queue {
 // The look for the record comes only after a while, and without giving the place
 // up: where turns are short, a look would be one round trip more for each
 // request. A look also finds out that the database hangs. A request is held no
-// longer than the timeout while it has looked and nobody is answered.
+// longer than the timeout while it has looked and nobody is answered. Where a
+// transaction leaves no connection for a look, that holds only while the Join or
+// the Settle of the transaction waits for its own answer: a handler may take
+// longer.
 func (q *Queue) Enter(
 	ctx context.Context, key idem.Key, timeout time.Duration, look func(context.Context) (idem.Record, error),
 ) (known idem.Record, deadline time.Time, err error) {
@@ -72,14 +76,18 @@ func (q *Queue) Enter(
 		return idem.Record{State: idem.InFlight}, deadline, nil
 	}
 	if q.turns().TryAcquire(1) {
+		q.Asks()
 		return known, time.Now().Add(timeout), nil
 	}
 	w := wait{queue: q, timeout: timeout}
 	known, err = w.turn(ctx, look)
 	if err != nil || known.State != 0 {
 		q.unreserve(key)
+		return known, deadline, err
 	}
-	return known, time.Now().Add(max(w.left(), timeout/4)), err
+	deadline = time.Now().Add(max(w.left(), timeout/4))
+	q.Asks()
+	return known, deadline, nil
 }
 
 // Leave gives the turn back, and the key.
@@ -88,11 +96,22 @@ func (q *Queue) Leave(key idem.Key) {
 	q.turns().Release(1)
 }
 
-// Answered notes that the database answers.
+// Asks notes that a Settle begins. Enter does so for a Join. One that gives up
+// is followed at once by that of the next request, so it still counts as asking.
+func (q *Queue) Asks() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.asked.IsZero() {
+		q.asked = time.Now()
+	}
+}
+
+// Answered notes that the database has answered a Join or a Settle. It is called
+// before Leave.
 func (q *Queue) Answered() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.answered = time.Now()
+	q.answered, q.asked = time.Now(), time.Time{}
 }
 
 // wait is the wait of a request for its turn.
@@ -104,16 +123,18 @@ type wait struct {
 
 // left returns for how long the database may still not answer.
 func (w *wait) left() time.Duration {
-	w.queue.mu.Lock()
-	defer w.queue.mu.Unlock()
-	if w.asked.IsZero() || w.queue.turns().alone {
+	q := w.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	alone := q.turns().alone
+	if w.asked.IsZero() || alone && q.asked.IsZero() {
 		return w.timeout
 	}
-	since := w.asked
-	if w.queue.answered.After(since) {
-		since = w.queue.answered
+	silent := min(time.Since(w.asked), time.Since(q.answered))
+	if alone {
+		silent = min(silent, time.Since(q.asked))
 	}
-	return w.timeout - time.Since(since)
+	return w.timeout - silent
 }
 
 func (w *wait) turn(
@@ -181,9 +202,8 @@ func (w *wait) look(
 		return known, false, fmt.Errorf("the database does not answer: %w", err)
 	}
 	w.queue.mu.Lock()
-	w.asked = time.Time{}
+	w.asked, w.queue.answered = time.Time{}, time.Now()
 	w.queue.mu.Unlock()
-	w.queue.Answered()
 	return known, true, err
 }
 
