@@ -64,51 +64,92 @@ tidy() {
 	GOWORK=off go mod tidy -diff -modfile="$work/tidy.mod"
 }
 
+# results prints a line for each test in the log and how it ended, one for each
+# test and server it met, and one for a package without a test: however often
+# they are there. A test that ran tests of its own may have printed theirs:
+# only those that go test has announced count.
+results() {
+	awk '
+		/^([^ \t].*)?=== RUN +[^ ]+$/ { running[$NF]++; next }
+		/^([^ \t].*)?=== ATTR +[^ ]+ server [^ ]+$/ { found[$(NF - 2) " met " $NF]; next }
+		match($0, /--- (PASS|FAIL|SKIP): [^ ]+ \([0-9.]+s\)$/) {
+			split(substr($0, RSTART + 4), word, /:? /)
+			if (running[word[2]] > 0) { running[word[2]]--; found[word[2] " " word[1]] }
+			next
+		}
+		/^(ok|FAIL|\?) *\t/ {
+			for (test in running) if (running[test] > 0) found[test " LOST"]
+			none = 1
+			for (line in found) { print $2, line; none = 0 }
+			if (none) print $2, "- NONE"
+			delete running; delete found
+		}' "$log" | LC_ALL=C sort -u
+}
+
 # totals says how many tests ran, and how many of them on which server.
 totals() {
+	results >"$work/results" || return 1
 	awk '
-		/^ *--- PASS/ { passed++; here++ }
-		/^ *--- FAIL/ { failed++; here++ }
-		/^ *--- SKIP/ { skipped++ }
-		/^=== ATTR +[^ ]+ server / { on[$5, $3] = $5 }
-		/^(ok|FAIL|\?) *\t/ {
-			if (here) { packages["all"]++; tests["all"] += here }
-			for (key in on) { tests[on[key]]++; met[on[key]] }
-			for (server in met) packages[server]++
-			here = 0; delete on; delete met
-		}
+		function count(what) { tests[what]++; if (last[what] != $1) { packages[what]++; last[what] = $1 } }
+		$3 == "met" { count($4) }
+		$3 == "PASS" || $3 == "FAIL" { if (test != $1 $2) count("all"); test = $1 $2 }
+		{ ended[$3]++ }
 		END {
-			for (server in packages) printf "%-8s %2d packages %5d tests\n", server, packages[server], tests[server] | "sort"
+			for (what in packages) printf "%-8s %2d packages %5d tests\n", what, packages[what], tests[what] | "sort"
 			close("sort")
-			printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped
-		}' "$log"
+			printf "%d passed, %d failed, %d skipped\n", ended["PASS"], ended["FAIL"], ended["SKIP"]
+		}' "$work/results"
 }
 
-# left_out prints the reason of each test that was skipped. It fails if there is none.
-left_out() {
-	awk '/^ *--- SKIP/ { skipped = 1; print; next } /left out: / { print }
-		END { exit !skipped }' "$log"
-}
+# ended prints the tests that totals saw end so.
+ended() { awk -v how="$1" '$3 == how { print $1, $2 }' "$work/results"; } # SKIP, LOST or NONE
 
-# none_left_out fails if a test was skipped, if a package ran none, or if fewer
-# ran than these lines of .ci/floors say: what the caller is for was then not tested.
+# none_left_out fails if a test was skipped or has no end, if a package ran none
+# and is not in .ci/untested, or if fewer ran than these lines of .ci/floors say:
+# what the caller is for was then not tested.
 none_left_out() { # lines
-	totals | tee "$work/totals"
-	if left_out; then
-		echo 'the tests above were skipped'
+	local missing
+	totals | tee "$work/totals" || return 1
+	missing=$(ended SKIP)
+	if [ -n "$missing" ]; then
+		printf '%s\n' "$missing" 'the tests above were skipped'
+		grep 'left out: ' "$log" || :
 		return 1
 	fi
-	if grep -F '[no tests to run]' "$log"; then
-		echo 'the packages above ran no test'
+	missing=$(ended LOST)
+	if [ -n "$missing" ]; then
+		printf '%s\n' "$missing" 'the tests above neither passed nor failed'
 		return 1
 	fi
-	awk -v lines=" $* " '
-		FNR == NR { packages[$1] = $2; tests[$1] = $4; next }
-		index(lines, " " $1 " ") && (packages[$1] < $2 || tests[$1] < $3) {
-			printf "%s: %d packages and %d tests; .ci/floors asks for %d and %d\n", $1, packages[$1], tests[$1], $2, $3
-			fewer = 1
-		}
-		END { exit fewer }' "$work/totals" .ci/floors
+	missing=$(grep -F '[no tests to run]' "$log" || :)
+	if [ -n "$missing" ]; then
+		printf '%s\n' "$missing" 'the packages above ran no test'
+		return 1
+	fi
+	missing=$(awk '
+		FILENAME == ARGV[1] { if (!/^#/) known["github.com/sallyport-go/sallyport/" $1]; next }
+		$3 == "NONE" { none[$1]; next }
+		{ tested[$1] }
+		END { for (p in none) if (!(p in tested) && !(p in known)) print p }' .ci/untested "$work/results") || return 1
+	if [ -n "$missing" ]; then
+		printf '%s\n' "$missing" 'the packages above have no test, and .ci/untested does not have them'
+		return 1
+	fi
+	awk -v lines="$*" '
+		FILENAME == ARGV[1] { packages[$1] = $2; tests[$1] = $4; next }
+		!/^#/ { floor[$1] = $2 > 0 && $3 > 0; least[$1] = $2; fewest[$1] = $3 }
+		END {
+			for (n = split(lines, line); n > 0; n--) {
+				what = line[n]
+				if (!floor[what]) print ".ci/floors has no figures for " what
+				else if (packages[what] < least[what] || tests[what] < fewest[what])
+					printf "%s: %d packages and %d tests; .ci/floors asks for %d and %d\n",
+						what, packages[what], tests[what], least[what], fewest[what]
+				else continue
+				fewer = 1
+			}
+			exit fewer
+		}' "$work/totals" .ci/floors
 }
 
 # on_servers prints the packages of the module here that meet a server: those
