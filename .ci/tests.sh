@@ -34,6 +34,7 @@ tested() { # arguments of go test
 # each_module runs a command in each module, and fails if it fails in any.
 each_module() { # command argument…
 	local module status=0
+	[ "${#modules[@]}" -gt 0 ] || return 1
 	for module in "${modules[@]}"; do
 		(cd "$module" && "$@") || status=1
 	done
@@ -43,8 +44,10 @@ each_module() { # command argument…
 # packages prints those of the module here. The dots of go leave out hidden
 # folders: the packages of .ci go with the suites, which have all drivers.
 packages() {
+	local module
+	module=$(go list -m) || return 1
 	echo ./...
-	if [ "$(go list -m)" = github.com/sallyport-go/sallyport/suites ]; then
+	if [ "$module" = github.com/sallyport-go/sallyport/suites ]; then
 		(cd .. && find .ci -name '*.go' -printf 'github.com/sallyport-go/sallyport/%h\n' | sort -u)
 	fi
 }
@@ -155,19 +158,30 @@ none_left_out() { # lines
 # on_servers prints the packages of the module here that meet a server: those
 # whose tests import .ci/servers.
 on_servers() {
-	go list -test -f '{{.ImportPath}}{{range .Deps}} {{.}}{{end}}' $(packages) |
+	local all
+	all=$(packages) || return 1
+	go list -test -f '{{.ImportPath}}{{range .Deps}} {{.}}{{end}}' $all |
 		awk '$1 ~ /\.test$/ && / [^ ]*\/\.ci\/servers( |$)/ { sub(/\.test$/, "", $1); print $1 }'
+}
+
+# test_files prints the files with tests of the module here.
+test_files() { # flags of go list
+	local all
+	all=$(packages) || return 1
+	go list "$@" -f '{{$dir := .Dir}}{{range .TestGoFiles}}{{$dir}}/{{.}}
+{{end}}{{range .XTestGoFiles}}{{$dir}}/{{.}}
+{{end}}' $all | sort -u
 }
 
 # without_race runs the tests of the module here that the race detector leaves
 # out by a build tag.
 without_race() { # flags of go test
-	local format='{{$dir := .Dir}}{{range .TestGoFiles}}{{$dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$dir}}/{{.}} {{end}}' files
-	mapfile -t files < <(comm -23 <(go list -f "$format" ./... | xargs -n1 | sort) <(go list -race -f "$format" ./... | xargs -n1 | sort))
-	mapfile -t files < <(grep -sl '^func Test' "${files[@]}" /dev/null)
+	local files tests
+	test_files >"$work/files" && test_files -race >"$work/files.race" || return 1
+	mapfile -t files < <(comm -23 "$work/files" "$work/files.race" | xargs -r grep -l '^func Test')
 	[ "${#files[@]}" -gt 0 ] || return 0
-	tested "$@" -run "$(grep -hoE '^func Test\w+' "${files[@]}" | sed 's/^func //' | sort -u | paste -sd '|' | sed 's/.*/^(&)$/')" \
-		$(dirname "${files[@]}" | sort -u)
+	tests=$(grep -hoE '^func Test\w+' "${files[@]}" | sed 's/^func //' | sort -u | paste -sd '|')
+	tested "$@" -run "^($tests)\$" $(dirname "${files[@]}" | sort -u)
 }
 
 staticcheck_version=v0.8.2
