@@ -55,7 +55,7 @@ start_postgres() {
 		cat "$work/postgres.log"
 		return 1
 	}
-	launch postgres
+	launch postgres || return 1
 	export SALLYPORT_POSTGRES="postgres://postgres@127.0.0.1:$port/postgres?sslmode=disable"
 }
 
@@ -68,7 +68,7 @@ redis_answers() { [ "$(redis-cli -s "$work/redis/socket" ping)" = PONG ]; }
 
 start_redis() {
 	mkdir "$work/redis"
-	launch redis
+	launch redis || return 1
 	export SALLYPORT_REDIS="redis://127.0.0.1:$port/0"
 }
 
@@ -85,19 +85,31 @@ start_mariadb() {
 		cat "$work/mariadb.log"
 		return 1
 	}
-	launch mariadb
+	launch mariadb || return 1
 	export SALLYPORT_MARIADB="root@tcp(127.0.0.1:$port)/test"
 }
 
-# start_servers starts what the environment does not name, and installs the
-# programs of all, which tests start too.
+# programs installs what tests start.
+programs() {
+	[ -n "$(postgres_programs)" ] || installed initdb postgresql || return 1
+	installed redis-server redis-server &&
+		installed mariadbd mariadb-server &&
+		installed pgbouncer pgbouncer &&
+		installed promtool prometheus &&
+		installed gcc gcc libc6-dev &&
+		installed python3 python3 &&
+		installed curl curl &&
+		installed node nodejs &&
+		installed npm npm &&
+		npm ci --prefix .side/kitservers/express --no-audit --no-fund --loglevel error
+}
+
+# start_servers starts what the environment does not name, and installs what
+# tests start.
 start_servers() {
-	[ -n "$(postgres_programs)" ] || installed initdb postgresql
-	installed redis-server redis-server
-	installed mariadbd mariadb-server
-	installed pgbouncer pgbouncer
-	[ -n "${SALLYPORT_POSTGRES:-}" ] || start_postgres
-	[ -n "${SALLYPORT_REDIS:-}" ] || start_redis
+	programs || return 1
+	[ -n "${SALLYPORT_POSTGRES:-}" ] || start_postgres || return 1
+	[ -n "${SALLYPORT_REDIS:-}" ] || start_redis || return 1
 	[ -n "${SALLYPORT_MARIADB:-}" ] || start_mariadb
 }
 
