@@ -115,6 +115,9 @@ func mutate(ctx context.Context) (low bool, err error) {
 		if len(mutants) == 0 {
 			continue
 		}
+		if len(p.tests) == 0 {
+			return low, fmt.Errorf("%s has no test that judges it", p.ImportPath)
+		}
 		if err := tests.baseline(ctx, p.tests); err != nil {
 			return low, err
 		}

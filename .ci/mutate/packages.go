@@ -19,6 +19,7 @@ type pkg struct {
 	GoFiles                   []string
 	TestGoFiles, XTestGoFiles []string
 	Imports                   []string
+	TestImports, XTestImports []string
 	Module                    struct{ Dir string }
 
 	tests []*pkg          // the packages whose tests judge this one
@@ -57,6 +58,9 @@ func load(ctx context.Context, patterns []string) (chosen []*pkg, err error) {
 			chosen = append(chosen, p)
 		}
 	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no package matches %q", patterns)
+	}
 	return chosen, nil
 }
 
@@ -88,12 +92,24 @@ func matches(folder string, patterns []string) bool {
 }
 
 // judges returns the packages whose tests judge p: it, its suite, and the same
-// of those that import it if it is internal.
+// of those that import it if it is internal, or else of those whose tests do.
 func judges(p *pkg, all []*pkg) (tests []*pkg) {
 	internal := strings.Contains(p.ImportPath, "/internal/")
+	tests = testsOf(all, func(q *pkg) bool {
+		return q == p || internal && slices.Contains(q.Imports, p.ImportPath)
+	})
+	if len(tests) == 0 && internal {
+		tests = testsOf(all, func(q *pkg) bool {
+			return slices.Contains(slices.Concat(q.TestImports, q.XTestImports), p.ImportPath)
+		})
+	}
+	return tests
+}
+
+// testsOf returns the packages with tests among the wanted, and their suites.
+func testsOf(all []*pkg, wanted func(*pkg) bool) (tests []*pkg) {
 	for _, q := range all {
-		self := q == p || internal && slices.Contains(q.Imports, p.ImportPath)
-		if !self {
+		if !wanted(q) {
 			continue
 		}
 		for _, t := range all {
@@ -108,7 +124,7 @@ func judges(p *pkg, all []*pkg) (tests []*pkg) {
 }
 
 func goList(ctx context.Context, folder string) ([]*pkg, error) {
-	const fields = "Dir,ImportPath,GoFiles,TestGoFiles,XTestGoFiles,Imports,Module"
+	const fields = "Dir,ImportPath,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports,Module"
 	cmd := exec.CommandContext(ctx, "go", "list", "-json="+fields, "./...")
 	cmd.Dir, cmd.Stderr = folder, os.Stderr
 	out, err := cmd.Output()
