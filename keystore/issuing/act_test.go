@@ -295,13 +295,16 @@ func TestInTransaction(t *testing.T) {
 	_, revokeErr := issuer.Revoke(ctx, "acme", k.ID)
 	_, editErr := issuer.Edit(ctx, k)
 	_, importErr := issuer.Import(ctx, record(grant(), keystore.Key{}), sandboxToken())
-	_, _, eraseErr := issuer.Erase(ctx, "acme")
+	erased, entries, eraseErr := issuer.Erase(ctx, "acme")
 	_, sweepErr := issuer.SweepAudit(ctx, -time.Hour)
 	for method, err := range map[string]error{"Issue": issueErr, "Rotate": rotateErr, "Revoke": revokeErr,
 		"Edit": editErr, "Import": importErr, "Erase": eraseErr, "SweepAudit": sweepErr} {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%s returned %v, want an error that wraps errors.ErrUnsupported", method, err)
 		}
+	}
+	if erased != 0 || entries != 0 {
+		t.Errorf("Erase counts %d keys and %d entries, want none", erased, entries)
 	}
 	keys, err := issuer.Keys(ctx, "acme", issuing.Page{})
 	if err != nil || len(keys) != 1 || keys[0].Version != 1 {

@@ -82,6 +82,18 @@ func TestMemoryLookupAfterTheContext(t *testing.T) {
 	}
 }
 
+// An erasure of a context that has ended removes nothing.
+func TestMemoryEraseAfterTheContext(t *testing.T) {
+	store := issuing.NewMemory()
+	d := add(t, store)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if keys, entries, err := store.Erase(ctx, "acme"); !errors.Is(err, context.Canceled) || keys != 0 || entries != 0 {
+		t.Errorf("Erase returned %d, %d, %v, want context.Canceled", keys, entries, err)
+	}
+	want(t, store, d, nil, "a key that was not erased")
+}
+
 // The feed keeps one entry a key, however often it changes, and leaves none
 // out.
 func TestMemoryChanges(t *testing.T) {
