@@ -82,8 +82,8 @@ func TestMemoryLookupAfterTheContext(t *testing.T) {
 	}
 }
 
-// An erasure of a context that has ended removes nothing.
-func TestMemoryEraseAfterTheContext(t *testing.T) {
+// Where the context has ended, nothing is erased, and no use is told.
+func TestMemoryAfterTheContext(t *testing.T) {
 	store := issuing.NewMemory()
 	d := add(t, store)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -92,6 +92,9 @@ func TestMemoryEraseAfterTheContext(t *testing.T) {
 		t.Errorf("Erase returned %d, %d, %v, want context.Canceled", keys, entries, err)
 	}
 	want(t, store, d, nil, "a key that was not erased")
+	if usage, err := store.Usage(ctx, "acme", "key_1"); !errors.Is(err, context.Canceled) || usage != nil {
+		t.Errorf("Usage returned %v, %v, want context.Canceled", usage, err)
+	}
 }
 
 // The feed keeps one entry a key, however often it changes, and leaves none

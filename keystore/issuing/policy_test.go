@@ -32,6 +32,7 @@ func TestPolicyOfExpiry(t *testing.T) {
 			{issuing.Policy{MaxLife: 90 * day}, nil, 0, within},
 			{issuing.Policy{MaxLife: 90 * day}, nil, 90*day + 1, within},
 			{issuing.Policy{MaxLife: 90 * day}, nil, 90 * day, ""},
+			{issuing.Policy{MaxLife: day}, nil, 0, "The key must expire within 24h0m0s."},
 			{issuing.Policy{MaxLife: 90 * time.Minute}, nil, 0, "The key must expire within 1h30m0s."},
 			{issuing.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:read"}, 0, needed},
 			{issuing.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 0, needed},
