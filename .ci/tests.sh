@@ -197,6 +197,14 @@ versions() { # version
 	sed -i -E "s#^(\s*|require )(github.com/sallyport-go/sallyport\S*) v\S+#\1\2 $1#" "${modules[@]/%//go.mod}"
 }
 
+# surface prints the exported surface of all published packages.
+surface() {
+	local module
+	for module in "${published[@]}"; do
+		(cd "$module" && go list -f '{{if ne .Name "main"}}{{.Dir}}{{end}}' ./...) || return 1
+	done | grep -v '/internal\(/\|$\)' | sed "s#^$PWD/##" | LC_ALL=C sort | xargs go run ./.ci/surface
+}
+
 # tool prints the path of the program that a module installs, at exactly that version.
 tool() { # package version
 	local name=${1##*/} installed
