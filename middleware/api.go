@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -28,13 +29,14 @@ import (
 // is charged to the organization and key like any request. The code of this
 // path is in path.go.
 //
-// A CORS middleware stands around it, and [Guard.RequestID] around both:
-// api.RequestID(cors(api)).
+// A CORS middleware stands around it, and RequestID around both:
+// api.RequestID(cors(api)). Routes beside it that ask for less, such as webhooks
+// without a key, have the stages of a [Guard] with the same Options.
 //
 // Register all routes, then serve: Handle must not be called concurrently with
 // ServeHTTP.
 type API struct {
-	*Guard // the stages, for what stands beside or outside the routes
+	guard *Guard
 
 	base   string
 	path   gate
@@ -50,10 +52,8 @@ func NewAPI(keys keystore.Store, o Options) *API {
 	if g.auth == nil {
 		panic("middleware: NewAPI: there is neither a key store nor Options.Authenticate")
 	}
-	g.noRateLimit.Store(false) // the routes have both stages
-	g.noIdempotent.Store(false)
 	a := &API{
-		Guard:  g,
+		guard:  g,
 		base:   strings.TrimRight(g.options.Base, "/"),
 		mux:    http.NewServeMux(),
 		limits: make(map[string]ratelimit.Limit),
@@ -70,6 +70,18 @@ func NewAPI(keys keystore.Store, o Options) *API {
 // inside [Guard.Idempotent] a clone is otherwise taken for the request itself,
 // which an API refuses with 500.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.path.ServeHTTP(w, r) }
+
+// RequestID is [Guard.RequestID], for what stands around or beside the API.
+func (a *API) RequestID(next http.Handler) http.Handler { return a.guard.RequestID(next) }
+
+// Recover is [Guard.Recover], for what stands beside the API.
+func (a *API) Recover(next http.Handler) http.Handler { return a.guard.Recover(next) }
+
+// Options is [Guard.Options].
+func (a *API) Options() Options { return a.guard.Options() }
+
+// WaitSettled is [Guard.WaitSettled].
+func (a *API) WaitSettled(ctx context.Context) error { return a.guard.WaitSettled(ctx) }
 
 // A Route is what was registered with [API.Handle].
 type Route struct {
@@ -143,12 +155,12 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 	if absent(h) {
 		mistake(pattern, "the handler is nil")
 	}
-	check, err := newScopeCheck(need, a.Guard.options.Service.Scopes)
+	check, err := newScopeCheck(need, a.guard.options.Service.Scopes)
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
 	limit := routeLimit{o.Limit, o.Cost}
-	if err := a.Guard.limits.validRoute(limit); err != "" {
+	if err := a.guard.limits.validRoute(limit); err != "" {
 		mistake(pattern, err)
 	}
 	repeats, err := a.routeIdempotency(method, o)
@@ -165,11 +177,11 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 		}
 		a.limits[p.Name] = p.Limit
 	}
-	rt := &route{guard: a.Guard, limit: limit, scope: check, deprecation: ends, next: h}
+	rt := &route{guard: a.guard, limit: limit, scope: check, deprecation: ends, next: h}
 	described := Route{Method: method, Path: path, Scopes: need.names, AnyOf: need.any,
 		Deprecated: o.Deprecated, Sunset: o.Sunset}
 	if repeats != nil {
-		rt.idempotent = &idempotentStage{repeats, a.Guard.report, h}
+		rt.idempotent = &idempotentStage{repeats, a.guard.report, h}
 		described.Idempotent, described.KeyRequired = true, repeats.Required
 	}
 	a.mux.Handle(pattern, rt)
@@ -203,7 +215,7 @@ func mistake(pattern, what string) {
 
 // routeIdempotency returns that of a route, or nil if the route has none.
 func (a *API) routeIdempotency(method string, o RouteOptions) (*idempotency, error) {
-	g := a.Guard
+	g := a.guard
 	switch own := o.Idempotency; {
 	case o.NotIdempotent && own != nil:
 		return nil, errors.New("RouteOptions has both Idempotency and NotIdempotent")

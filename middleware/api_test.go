@@ -228,20 +228,3 @@ func TestRoutes(t *testing.T) {
 		t.Errorf("a caller has changed the routes: %q", got)
 	}
 }
-
-// TestStagesOfAnAPIAreUsed: a Require within a route does not say that nothing
-// counts requests or that an Idempotency-Key is ignored by mistake.
-func TestStagesOfAnAPIAreUsed(t *testing.T) {
-	ring, log := newKeyring(), newLogged()
-	token := ring.issue(t, scope.TasksRead)
-	api := middleware.NewAPI(ring.keys, middleware.Options{
-		Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
-		RateLimit: middleware.PerOrganization("9-S"),
-	})
-	handler := api.Require(scope.TasksRead)(http.HandlerFunc(sayOK))
-	api.Handle("POST /api/v1/x", middleware.AnyCaller(), handler, middleware.RouteOptions{NotIdempotent: true})
-	a := serve(api, request("POST", "/api/v1/x", token, "", "Idempotency-Key: a"))
-	if got := log.String(); a.StatusCode != 200 || got != "" {
-		t.Errorf("got %d and the log %q, want 200 and no line", a.StatusCode, got)
-	}
-}
