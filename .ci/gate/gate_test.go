@@ -1,4 +1,4 @@
-// Package gate tests the functions of .ci/tests.sh that say what was tested.
+// Package gate tests what makes .ci/run and .ci/nightly fail.
 package gate
 
 import (
@@ -96,6 +96,30 @@ func TestEachModule(t *testing.T) {
 		}
 		if out, err := bash(t, dir, "set -uo pipefail; "+script); (err == nil) != want {
 			t.Errorf("%s: got %v, want success %t\n%s", script, err, want, out)
+		}
+	}
+}
+
+// A server that ends at once keeps the tests from being started, also where no
+// set -e does.
+func TestServerThatDoesNotStart(t *testing.T) {
+	servers, err := filepath.Abs("../servers.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for server, variable := range map[string]string{
+		"postgres": "SALLYPORT_POSTGRES", "redis": "SALLYPORT_REDIS", "mariadb": "SALLYPORT_MARIADB",
+	} {
+		out, err := bash(t, t.TempDir(), "set -uo pipefail; . "+servers+`
+			SALLYPORT_POSTGRES=x SALLYPORT_REDIS=x SALLYPORT_MARIADB=x
+			programs() { :; }
+			as() { :; }
+			shuf() { echo 1; } # one port
+			directory() { mkdir "$work/$1"; }
+			`+server+"_server() { echo the words of "+server+"; exit 1; }\n"+
+			variable+"=; start_servers")
+		if err == nil || !strings.Contains(out, "the words of "+server) {
+			t.Errorf("%s: got %v, and it said:\n%s", server, err, out)
 		}
 	}
 }
