@@ -25,11 +25,14 @@ func Example() {
 			Fingerprint: sha256.Sum256([]byte(body)),
 		})
 		switch {
-		case err != nil: // ErrMismatch: the key was used for another request
+		case err != nil: // ErrMismatch is the client's mistake; after any other it may try again
 			return "", err
-		case execution == nil: // a repeat; record.State says whether there is an answer
+		case execution == nil && record.State == idem.Done: // a repeat
 			return string(record.Payload), nil
+		case execution == nil: // a repeat of what has not ended, or whose outcome is lost
+			return "", fmt.Errorf("the first request is %v", record.State)
 		}
+		defer execution.Settle(ctx, idem.Settlement{}) // after a panic; it does nothing once it is settled
 		answer := "created: " + body
 		return answer, execution.Settle(ctx, idem.Settlement{Outcome: idem.Finished, Payload: []byte(answer)})
 	}

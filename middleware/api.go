@@ -45,8 +45,9 @@ type API struct {
 	limits map[string]ratelimit.Limit // of routes, by the policy's name
 }
 
-// NewAPI returns an API without routes, for the keys in a store. It panics on
-// options that [Options.Validate] refuses.
+// NewAPI returns an API without routes, for the keys in a store, which may be nil
+// if Options.Authenticate finds all callers. It panics on options that
+// [Options.Validate] refuses.
 func NewAPI(keys keystore.Store, o Options) *API {
 	g := New(keys, o)
 	if g.auth == nil {

@@ -17,9 +17,21 @@
 // it does itself is joined mode ([idem.Options.Join]), where the claim, the rows
 // that the handler writes with [Tx], and the reply are one transaction:
 //
-//	func create(w http.ResponseWriter, r *http.Request) {
-//		tx, ok := idempgx.Tx(r.Context()) // ok is false for a request without an idempotency key
-//		_, err := tx.Exec(r.Context(), "INSERT INTO tasks …")
+//	runner := idem.NewRunner(store, idem.Options{Join: true})
+//
+//	func create(ctx context.Context, title string) error {
+//		tx, ok := idempgx.Tx(ctx)
+//		if !ok {
+//			return errors.New("a create needs an Idempotency-Key")
+//		}
+//		_, err := tx.Exec(ctx, "INSERT INTO tasks (title) VALUES ($1)", title)
+//		return err
+//	}
+//
+// Behind package middleware the runner is IdempotencyOptions.Runner, ctx is that
+// of the request, and the status of the response says what is kept. With idem
+// alone ctx is that of idem's Execution.Context, and its Settle says it: Finished
+// commits, with Undo the answer alone, and all else rolls back.
 //
 // # What it costs
 //
@@ -29,9 +41,10 @@
 //	…               what the handler does
 //	UPDATE, COMMIT  turns the claim into the reply
 //
-// An UPDATE that finds no claim fails, and COMMIT is then skipped. After a 4xx
-// the second trip is ROLLBACK, and a third one the INSERT of the reply. After a
-// 5xx the second trip is ROLLBACK, and there is no third. A repeat takes three.
+// An UPDATE that finds no claim fails, and COMMIT is then skipped. With Undo, as
+// after a 4xx, the second trip is ROLLBACK, and a third one the INSERT of the
+// reply. Where nothing is kept, as after a 5xx, there is no third. A repeat takes
+// three.
 //
 // Joined requests take at most half of the pool's connections; the others wait,
 // as in idemsql. Give the pool a size (MaxConns, pool_max_conns in its address):

@@ -10,7 +10,8 @@ import (
 )
 
 // Tx returns the transaction of a joined request, and whether there is one: a
-// request without an idempotency key has none. The ctx is the request's.
+// request without an idempotency key has none. The ctx is the handler's: that of
+// the request behind package middleware, else that of Execution.Context.
 //
 // What is written in the transaction takes effect together with the reply. Its
 // Commit and Rollback do nothing and return an error, because the reply ends it;

@@ -16,22 +16,28 @@
 // Joined ([idem.Options.Join]): the claim, the rows that the handler writes
 // with [Tx], and the reply are one transaction.
 //
-//	func create(w http.ResponseWriter, r *http.Request) {
-//		tx, ok := idemsql.Tx(r.Context()) // ok is false for a request without an idempotency key
-//		_, err := tx.ExecContext(r.Context(), "INSERT INTO tasks …")
+//	func create(ctx context.Context, title string) error {
+//		tx, ok := idemsql.Tx(ctx)
+//		if !ok {
+//			return errors.New("a create needs an Idempotency-Key")
+//		}
+//		_, err := tx.ExecContext(ctx, "INSERT INTO tasks (title) VALUES (?)", title)
+//		return err
+//	}
 //
 // # What joined mode promises
 //
 // Of all requests with one key exactly one takes effect, and a crash at any
-// moment leaves all of it or nothing. A reply of 2xx or 3xx is committed
-// together with the rows; after a 4xx the rows are taken back and the reply
-// alone is kept, also when the database had refused a statement; after a 401,
-// 403, 425, 429, 5xx, a panic or a deadline nothing is kept and the key is
-// free. When the connection
-// breaks during COMMIT nobody knows ([idem.ErrCommitUnknown]); a repeat finds
-// out. A serialization failure, a deadlock or SQLITE_BUSY leaves nothing, and a
-// handler is never run again within one request. What the handler does outside
-// the transaction, such as sending a message, is not covered.
+// moment leaves all of it or nothing. Behind package middleware a reply of 2xx or
+// 3xx is committed together with the rows; after a 4xx the rows are taken back
+// and the reply alone is kept, also when the database had refused a statement;
+// after a 401, 403, 425, 429, 5xx, a panic or a deadline nothing is kept and the
+// key is free. With idem alone its Execution.Settle says so: Finished, Finished
+// with Undo, NotStarted. When the connection breaks during COMMIT nobody knows
+// ([idem.ErrCommitUnknown]); a repeat finds out. A serialization failure, a
+// deadlock or SQLITE_BUSY leaves nothing, and a handler is never run again within
+// one request. What the handler does outside the transaction, such as sending a
+// message, is not covered.
 //
 // A response that streams (text/event-stream and the like, from its first flush
 // on) is committed before its first byte leaves. After that flush the
@@ -56,7 +62,7 @@
 //
 // Joined requests take at most half of the pool, or 32 connections if it has no
 // limit; the others wait in the order in which they came, for as long as
-// [idem.Options].Wait, and then get 503 too_many_in_flight. That leaves
+// [idem.Options].Wait, and then fail ([idem.ErrNoTurn]). That leaves
 // connections for handlers that use the *sql.DB beside their transaction. Such a
 // handler can still wait for itself, for a row that its transaction has locked
 // or in SQLite for the file; a warning is logged when that uses up the pool.

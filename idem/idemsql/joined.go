@@ -16,7 +16,8 @@ import (
 const savepoint = "sallyport_handler"
 
 // Tx returns the transaction of a joined request, and whether there is one: a
-// request without an idempotency key has none. The ctx is the request's.
+// request without an idempotency key has none. The ctx is the handler's: that of
+// the request behind package middleware, else that of Execution.Context.
 //
 // What is written in the transaction takes effect together with the reply. The
 // handler must not commit or roll back. A commit makes the claim visible without
