@@ -62,7 +62,10 @@ func run(ctx context.Context, addr string, rate ratelimit.Limit, out io.Writer) 
 
 	keys, issuer := issuing.InMemory(keystore.Service{})
 	used := keystore.NewLastUsed(keys, keystore.LastUsedOptions{Interval: time.Second}) // for the console
-	go used.Run(ctx)
+	upkeep, stopUpkeep := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopUpkeep()
+	written := make(chan error, 1)
+	go func() { written <- used.Run(upkeep) }()
 	api, console := newAPI(keys, used, rate), newConsole(issuer, base)
 	srv := &http.Server{
 		Handler:           handler(api, console),
@@ -85,5 +88,7 @@ func run(ctx context.Context, addr string, rate ratelimit.Limit, out io.Writer) 
 
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second) // a create may run for 30 s
 	defer cancel()
-	return errors.Join(srv.Shutdown(drain), api.WaitSettled(drain))
+	err = errors.Join(srv.Shutdown(drain), api.WaitSettled(drain))
+	stopUpkeep()
+	return errors.Join(err, <-written) // the uses since the last second
 }

@@ -67,7 +67,7 @@ func (t *tasks) one(w http.ResponseWriter, r *http.Request, change func(*task)) 
 	var found task
 	t.mu.Lock()
 	all := t.byTenant[tenant(r)]
-	i := slices.IndexFunc(all, func(t task) bool { return t.ID == r.PathValue("id") })
+	i := slices.IndexFunc(all, func(one task) bool { return one.ID == r.PathValue("id") })
 	if i >= 0 {
 		change(&all[i])
 		found = all[i]
