@@ -1,0 +1,140 @@
+// Api sends parcels: an API with a prefix and scopes of its own. Postgres keeps
+// the keys, the replies and the parcels, Redis counts the limits.
+//
+//	export DATABASE_URL=postgres://127.0.0.1/parcels
+//	export REDIS_URL=redis://127.0.0.1:6379
+//	export KEY=$(go run . -issue org_1)
+//	go run . &
+//	curl -i -H "Authorization: Bearer $KEY" -H 'Idempotency-Key: 1' \
+//	  -d '{"to": "Lisbon"}' http://127.0.0.1:8080/v2/parcels
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
+	issue := flag.String("issue", "", "print a new key of this `organization`, and end")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if err := run(ctx, *addr, *issue); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, addr, issueTo string) error {
+	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(16) // creates hold one each while they run, and together at most half of them
+	start, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	keyTable, replyTable := keysql.Postgres(db, keysql.Options{}), idemsql.Postgres(db, idemsql.Options{})
+	if _, err := db.ExecContext(start, parcelTable); err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{
+		keyTable.Migrate, replyTable.Migrate, keyTable.Check, replyTable.Check,
+	} {
+		if err := step(start); err != nil {
+			return err
+		}
+	}
+	keys := keystore.NewCached(keyTable, keystore.CacheOptions{Service: keystore.Service{
+		Prefix: "acme",
+		Scopes: scope.New(
+			scope.Definition{Name: "parcels:read", Meaning: "See parcels."},
+			scope.Definition{Name: "parcels:write", Meaning: "Send parcels."},
+		),
+	}})
+	if issueTo != "" {
+		secret, _, err := issuing.New(keys, issuing.Options{}).Issue(start, issuing.Grant{
+			Organization: issueTo, Name: "first", Environment: keystore.Production,
+			Scopes: []scope.Name{"parcels:read", "parcels:write"},
+		})
+		if err == nil {
+			fmt.Println(secret.Reveal()) // the only copy: the table has no secret
+		}
+		return err
+	}
+
+	o, err := redis.ParseURL(os.Getenv("REDIS_URL"))
+	if err != nil {
+		return errors.New("REDIS_URL is not like redis://127.0.0.1:6379") // err may show a password
+	}
+	o.ContextTimeoutEnabled = true
+	client := redis.NewClient(o)
+	defer client.Close()
+	counters := ratelimitredis.New(client, ratelimitredis.Options{})
+	if err := counters.Ready(start); err != nil {
+		return err
+	}
+	limits := middleware.PerOrganization("100-S") // a hundred a second
+	limits.Store, limits.Fields = counters, middleware.FieldsDraft11
+	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
+	api := middleware.NewAPI(keys, middleware.Options{
+		Base:      "/v2",
+		Keys:      middleware.KeyOptions{LastUsed: uses},
+		RateLimit: limits,
+		Idempotency: middleware.IdempotencyOptions{
+			Runner:   idem.NewRunner(replyTable, idem.Options{Join: true, Draining: ctx.Done()}),
+			Required: true, // so that each create has a transaction
+		},
+	})
+	api.HandleFunc("POST /v2/parcels", middleware.Require("parcels:write"), create)
+	api.HandleFunc("GET /v2/parcels", middleware.Require("parcels:read"), count(db))
+
+	upkeep, stopUpkeep := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the last request
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stopUpkeep()
+	running.Go(func() { _ = keys.Run(upkeep) })       // hears of keys that others revoke
+	running.Go(func() { _ = uses.Run(upkeep) })       // writes when keys were used
+	running.Go(func() { _ = replyTable.Run(upkeep) }) // removes replies that have expired
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
+	ended := make(chan error, 1)
+	withIDs := middleware.RequestIDListener(srv, ln, api.Options()) // on net/http's own 400 and 431 too
+	go func() { ended <- srv.Serve(withIDs) }()
+	log.Print("listening on http://", ln.Addr())
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second) // a create may run for 30 s
+	defer cancel()
+	return errors.Join(srv.Shutdown(drain), api.WaitSettled(drain))
+}

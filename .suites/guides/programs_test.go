@@ -1,0 +1,291 @@
+package guides_test
+
+import (
+	"bufio"
+	"database/sql"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/redistest"
+	"github.com/sallyport-go/sallyport/.ci/servers"
+)
+
+// The programs do what their comments say, and end in good order.
+func TestPrograms(t *testing.T) {
+	dir := t.TempDir()
+	// With -o DIR the programs have the names of their folders.
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", dir+"/", "./api", "./stream",
+		"./payment").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	for name, test := range map[string]func(*testing.T, *program){
+		"api": testAPI, "stream": testStream, "payment": testPayment,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := pgtest.Schema(t)
+			address, err := url.Parse(servers.Postgres.Address(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			query := address.Query()
+			for parameter, value := range config.RuntimeParams {
+				query.Set(parameter, value)
+			}
+			address.RawQuery = query.Encode()
+			p := &program{t: t, path: filepath.Join(dir, name), db: stdlib.OpenDB(*config)}
+			t.Cleanup(func() { p.db.Close() })
+			p.env = append(os.Environ(), "DATABASE_URL="+address.String())
+			test(t, p)
+		})
+	}
+}
+
+func testAPI(t *testing.T, p *program) {
+	cache := redistest.Start(t)
+	p.env = append(p.env, "REDIS_URL=unix://"+cache.Addr)
+	issued := exec.CommandContext(t.Context(), p.path, "-issue", "org_1")
+	issued.Env = p.env
+	out, err := issued.Output()
+	if p.key = strings.TrimSpace(string(out)); err != nil || !strings.HasPrefix(p.key, "acme_live_") {
+		t.Fatalf("-issue printed %q: %v", out, err)
+	}
+	p.start()
+	first := p.creates("/v2/parcels", `{"to": "Lisbon"}`, `{"to": "Oslo"}`, http.StatusCreated)
+	if want := `{"id":1,"to":"Lisbon"}` + "\n"; first.text != want {
+		t.Errorf("got %q, want %q", first.text, want)
+	}
+	if got := p.send("GET", "/v2/parcels", p.key, "", ""); got.text != `{"parcels":1}`+"\n" {
+		t.Errorf("after the creates: got %d %s", got.StatusCode, got.text)
+	}
+	if n := p.count("SELECT count(*) FROM parcels"); n != 1 {
+		t.Errorf("got %d rows, want 1", n)
+	}
+	client := cache.Client()
+	counters := client.DBSize(t.Context()).Val() // each expires when its bucket is full
+	if stats := client.Info(t.Context(), "stats").Val(); counters == 0 && strings.Contains(stats, "expired_keys:0\r") ||
+		first.Header.Get("RateLimit") == "" {
+		t.Errorf("RateLimit is %q, and Redis had no counter if it says so:\n%s", first.Header.Get("RateLimit"), stats)
+	}
+	p.end()
+	if n := p.count("SELECT coalesce(sum(requests), 0) FROM sallyport_keys_days"); n == 0 {
+		t.Error("the program has ended, and not written how the key was used")
+	}
+}
+
+func testStream(t *testing.T, p *program) {
+	p.start()
+	first := p.creates("/v2/imports", `["Lisbon", "Oslo"]`, `["Lisbon"]`, http.StatusOK)
+	if want := `{"id":1,"to":"Lisbon"}` + "\n" + `{"id":2,"to":"Oslo"}` + "\n"; first.text != want ||
+		first.ContentLength >= 0 {
+		t.Errorf("got %q of length %d, want a stream of %q", first.text, first.ContentLength, want)
+	}
+
+	// A client that leaves after the first line gets all by its repeat.
+	body := `["Rome"` + strings.Repeat(`, "Rome"`, 99) + `]`
+	cut, err := http.DefaultClient.Do(p.request("POST", "/v2/imports", p.key, "cut", body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(cut.Body).ReadString('\n'); err != nil || !strings.Contains(line, "Rome") {
+		t.Errorf("the first line is %q: %v", line, err)
+	}
+	cut.Body.Close()
+	got := p.send("POST", "/v2/imports", p.key, "cut", body)
+	for n := 0; got.StatusCode == http.StatusConflict && n < 20; n++ { // it still runs
+		got = p.send("POST", "/v2/imports", p.key, "cut", body)
+	}
+	if lines := strings.Count(got.text, "\n"); lines != 100 || got.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("the repeat got %d with %d lines, want all 100", got.StatusCode, lines)
+	}
+	if n := p.count("SELECT count(*) FROM parcels"); n != 102 {
+		t.Errorf("got %d rows, want 102", n)
+	}
+	p.end()
+}
+
+func testPayment(t *testing.T, p *program) {
+	charges := make(chan string, 10)
+	var away atomic.Bool
+	away.Store(true)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if away.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		charges <- r.Header.Get("Idempotency-Key") + " " + string(body)
+	}))
+	t.Cleanup(service.Close)
+	p.start("-service", service.URL)
+	first := p.creates("/v2/payments", `{"cents": 250}`, `{"cents": 300}`, http.StatusCreated)
+	if want := `{"cents":250,"id":1}` + "\n"; first.text != want {
+		t.Errorf("got %q, want %q", first.text, want)
+	}
+	if got := p.send("POST", "/v2/payments", p.key, "none", `{"cents": 0}`); got.StatusCode != http.StatusBadRequest {
+		t.Errorf("nothing to pay: got %d %s", got.StatusCode, got.text)
+	}
+	if n := p.count("SELECT count(*) FROM payments"); n != 1 {
+		t.Errorf("got %d rows, want 1", n)
+	}
+	redistest.Eventually(t, "the message is put off while the service is away", func() bool {
+		return p.count("SELECT count(*) FROM outbox WHERE due > now()") == 1
+	})
+	away.Store(false)
+	if _, err := p.db.ExecContext(t.Context(), "UPDATE outbox SET due = now()"); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "the payment service is asked", func() bool { return len(charges) > 0 })
+	if got, want := <-charges, `payment-1 {"cents":250}`; got != want {
+		t.Errorf("the payment service got %s, want %s", got, want)
+	}
+	redistest.Eventually(t, "the outbox is empty", func() bool { return p.count("SELECT count(*) FROM outbox") == 0 })
+	p.end()
+	if n := len(charges); n > 0 {
+		t.Errorf("the payment service was asked %d times more", n)
+	}
+}
+
+// A program is one of the guides', with a schema of its own.
+type program struct {
+	t    *testing.T
+	path string
+	env  []string
+	db   *sql.DB
+
+	cmd       *exec.Cmd
+	out       io.Reader // what it prints and logs
+	base, key string
+}
+
+// start returns once the program serves.
+func (p *program) start(args ...string) {
+	p.t.Helper()
+	p.cmd = exec.CommandContext(p.t.Context(), p.path, append(args, "-addr", "127.0.0.1:0")...)
+	p.cmd.Env = p.env
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.cmd.Stderr = p.cmd.Stdout
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+	})
+	lines := bufio.NewReader(out)
+	p.out = lines
+	var log strings.Builder
+	for {
+		line, err := lines.ReadString('\n')
+		log.WriteString(line)
+		if key, ok := strings.CutPrefix(line, "export KEY="); ok {
+			p.key = strings.TrimSpace(key)
+		}
+		if _, base, ok := strings.Cut(line, "listening on "); ok {
+			p.base = strings.TrimSpace(base)
+			return
+		}
+		if err != nil {
+			p.t.Fatalf("the program does not listen: %v\n%s", err, &log)
+		}
+	}
+}
+
+// end asks the program to end, and waits until it has.
+func (p *program) end() {
+	p.t.Helper()
+	err := p.cmd.Process.Signal(syscall.SIGTERM)
+	log, _ := io.ReadAll(p.out)
+	if err := errors.Join(err, p.cmd.Wait()); err != nil {
+		p.t.Errorf("told to end: %v\n%s", err, log)
+	}
+}
+
+// creates sends a create, what a client sends after it, and what is refused. It
+// returns the first response.
+func (p *program) creates(path, body, other string, status int) response {
+	p.t.Helper()
+	first := p.send("POST", path, p.key, "one", body)
+	for _, row := range []struct {
+		name, key, idempotencyKey, body string
+		status                          int
+	}{
+		{"the same again", p.key, "one", body, status},
+		{"another body", p.key, "one", other, 422},
+		{"no Idempotency-Key", p.key, "", body, 400},
+		{"no key", "", "two", body, 401},
+		{"another key", p.key + "x", "two", body, 401},
+		{"no JSON", p.key, "three", "Lisbon", 400},
+	} {
+		got := p.send("POST", path, row.key, row.idempotencyKey, row.body)
+		if got.StatusCode != row.status {
+			p.t.Errorf("%s: got %d %s, want %d", row.name, got.StatusCode, got.text, row.status)
+		}
+		again := got.StatusCode == status
+		if again && (got.text != first.text || got.Header.Get("Idempotent-Replayed") != "true") {
+			p.t.Errorf("%s: got %q, want %q, replayed", row.name, got.text, first.text)
+		}
+	}
+	if first.StatusCode != status || first.Header.Get("Idempotent-Replayed") != "" {
+		p.t.Errorf("the create: got %d %s, want %d", first.StatusCode, first.text, status)
+	}
+	return first
+}
+
+type response struct {
+	*http.Response
+	text string
+}
+
+func (p *program) send(method, path, key, idempotencyKey, body string) response {
+	p.t.Helper()
+	resp, err := http.DefaultClient.Do(p.request(method, path, key, idempotencyKey, body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return response{resp, string(text)}
+}
+
+func (p *program) request(method, path, key, idempotencyKey, body string) *http.Request {
+	p.t.Helper()
+	r, err := http.NewRequestWithContext(p.t.Context(), method, p.base+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	if idempotencyKey != "" {
+		r.Header.Set("Idempotency-Key", idempotencyKey)
+	}
+	return r
+}
+
+func (p *program) count(query string) (n int) {
+	p.t.Helper()
+	if err := p.db.QueryRowContext(p.t.Context(), query).Scan(&n); err != nil {
+		p.t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}

@@ -1,0 +1,144 @@
+// Stream takes many parcels in one request, and says line by line which it has
+// sent. A client that was cut off sends the request again, and gets all lines.
+// The keys are in memory; ../api keeps them in the database.
+//
+//	export DATABASE_URL=postgres://127.0.0.1/parcels
+//	go run . # prints export KEY=…
+//	curl -N -H "Authorization: Bearer $KEY" -H 'Idempotency-Key: 1' \
+//	  -d '["Lisbon", "Oslo"]' http://127.0.0.1:8080/v2/imports
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+func main() {
+	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if err := run(ctx, *addr); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, addr string) error {
+	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(16)
+	replies := idemsql.Postgres(db, idemsql.Options{})
+	start, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	_, err = db.ExecContext(start, `CREATE TABLE IF NOT EXISTS parcels (
+		id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant text NOT NULL, target text NOT NULL)`)
+	if err != nil {
+		return err
+	}
+	if err := replies.Migrate(start); err != nil {
+		return err
+	}
+	if err := replies.Check(start); err != nil {
+		return err
+	}
+
+	keys, issuer := issuing.InMemory(keystore.Service{
+		Prefix: "acme", Scopes: scope.New(scope.Definition{Name: "parcels:write", Meaning: "Send parcels."}),
+	})
+	api := middleware.NewAPI(keys, middleware.Options{
+		Base: "/v2",
+		Idempotency: middleware.IdempotencyOptions{
+			// With leases: a joined transaction ends with the first line.
+			Runner:   idem.NewRunner(replies, idem.Options{Draining: ctx.Done()}),
+			Required: true,
+		},
+	})
+	api.HandleFunc("POST /v2/imports", middleware.Require("parcels:write"), importParcels(db))
+	secret, _, err := issuer.Issue(start, issuing.Grant{
+		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{"parcels:write"},
+	})
+	if err != nil {
+		return err
+	}
+
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	upkeep, stopUpkeep := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stopUpkeep()
+	running.Go(func() { _ = replies.Run(upkeep) })
+	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute} // a stream has a minute anew from each write
+	ended := make(chan error, 1)
+	withIDs := middleware.RequestIDListener(srv, ln, api.Options()) // on net/http's own 400 and 431 too
+	go func() { ended <- srv.Serve(withIDs) }()
+	fmt.Println("export KEY=" + secret.Reveal())
+	log.Print("listening on http://", ln.Addr())
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return errors.Join(srv.Shutdown(drain), api.WaitSettled(drain))
+}
+
+// most is how many parcels a request may have: the lines of so many fit
+// MaxResponse. A longer response is not kept for repeats.
+const most = 1000
+
+// importParcels sends parcels one by one. If the process dies in between, the
+// first ones are sent and a repeat gets 409.
+func importParcels(db *sql.DB) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var targets []string
+		if err := json.NewDecoder(r.Body).Decode(&targets); err != nil || len(targets) == 0 || len(targets) > most {
+			middleware.WriteProblem(w, r, middleware.Problem{Status: http.StatusBadRequest, Code: "bad_request",
+				Detail: `Send a JSON list of at most 1000 targets, such as ["Lisbon", "Oslo"].`})
+			return
+		}
+		caller, _ := middleware.PrincipalFrom(r.Context())
+		w.Header().Set("Content-Type", "application/x-ndjson") // streams from its first flush on
+		lines, client := json.NewEncoder(w), http.NewResponseController(w)
+		for _, to := range targets {
+			var id int64
+			err := db.QueryRowContext(r.Context(), "INSERT INTO parcels (tenant, target) VALUES ($1, $2) RETURNING id",
+				caller.Tenant(), to).Scan(&id)
+			if err != nil {
+				log.Printf("request %s: %v", middleware.RequestIDFrom(r.Context()), err)
+				panic(http.ErrAbortHandler) // a stream that just ends would pass for a whole one
+			}
+			// An error means that the client has left: its repeat gets all lines.
+			_ = lines.Encode(map[string]any{"id": id, "to": to})
+			_ = client.Flush()
+		}
+	}
+}
