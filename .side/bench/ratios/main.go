@@ -2,7 +2,9 @@
 // Markdown, each peer's median and Sallyport's ratio to the best peer of each
 // row.
 //
-//	ratios [-metric cpu-ns/op] [-quantile 0.5] < rounds.txt
+//	ratios [-metric cpu-ns/op] [-quantile 0.5] [-svg FILE] < rounds.txt
+//
+// It also draws them into FILE.
 package main
 
 import (
@@ -27,6 +29,7 @@ type figures map[string][]float64 // by unit
 
 func main() {
 	metric := flag.String("metric", "cpu-ns/op", "the unit that is compared")
+	svg := flag.String("svg", "", "the `file` to draw the ratios into")
 	flag.Float64Var(&middle, "quantile", 0.5,
 		"which of each peer's figures is compared: 0.5 is the median, 0 the smallest")
 	flag.Parse()
@@ -117,6 +120,12 @@ func main() {
 			fmt.Printf(" %s | %.2f | %.2f–%.2f |", best, median(mine)/median(theirs), quantile(each, 0.25), quantile(each, 0.75))
 		}
 		fmt.Println()
+	}
+	if *svg != "" {
+		if err := plot(*svg, *metric, table, rows, peers); err != nil {
+			fmt.Fprintln(os.Stderr, "ratios:", err)
+			os.Exit(1)
+		}
 	}
 }
 
