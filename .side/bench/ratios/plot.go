@@ -46,7 +46,7 @@ func plot(file, metric string, table map[string]map[string]figures, rows, peers 
 	}
 	for _, row := range rows {
 		all := bars(table[row], peers, metric)
-		if len(all) == 0 || !strings.HasPrefix(row, "get") && !strings.HasPrefix(row, "post") && !isStatus(row) {
+		if len(all) == 0 || strings.HasPrefix(row, "take-") { // a part of a request
 			continue
 		}
 		fmt.Fprintf(&s, `<text class="row" x="8" y="%d">%s</text>`+"\n", y+thick-3, row)
@@ -62,11 +62,12 @@ func plot(file, metric string, table map[string]map[string]figures, rows, peers 
 		y += 10
 	}
 	line(left+scale, 22, left+scale, float64(y))
+	what := metric
+	if metric == "cpu-ns/op" {
+		what = "Processor time"
+	}
 	text := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 %d">`+"\n%s\n"+
 		`<text x="%d" y="16">%s, of the best composition on net/http (1)</text>`+"\n%s</svg>\n",
-		y+8, plotStyle, left, map[bool]string{true: "Processor time", false: metric}[metric == "cpu-ns/op"], s.String())
+		y+8, plotStyle, left, what, s.String())
 	return os.WriteFile(file, []byte(text), 0o644)
 }
-
-// isStatus reports whether a row is named after the status of its response.
-func isStatus(row string) bool { return len(row) >= 3 && '4' <= row[0] && row[0] <= '5' }
