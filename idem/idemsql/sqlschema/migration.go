@@ -29,7 +29,8 @@ const versionTable = `
 	CREATE TABLE IF NOT EXISTS {table}_schema (version integer NOT NULL);
 	INSERT INTO {table}_schema SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM {table}_schema);`
 
-// Postgres is PostgreSQL.
+// Postgres takes all steps in one transaction. Another server that migrates
+// waits for it.
 func Postgres() Engine {
 	return Engine{
 		name: "Postgres", alone: "SELECT pg_backend_pid()",
@@ -41,7 +42,7 @@ func Postgres() Engine {
 	}
 }
 
-// SQLite is SQLite.
+// SQLite does as Postgres. Another process waits for the file.
 func SQLite() Engine {
 	return Engine{
 		name: "SQLite", alone: "SELECT sqlite_version()",
@@ -50,7 +51,8 @@ func SQLite() Engine {
 	}
 }
 
-// MySQL is MySQL and MariaDB.
+// MySQL is MariaDB too. Each statement that changes the schema commits, so that
+// the next Migrate finishes one that was interrupted.
 func MySQL() Engine {
 	return Engine{
 		name: "MySQL", alone: "SELECT CONNECTION_ID()",
