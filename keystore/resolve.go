@@ -43,7 +43,8 @@ func (s Service) sameAs(other Service) error {
 	scopes := func(s Service) string { return "scopes " + s.Scopes.String() }
 	for _, of := range []func(Service) string{tokens, legacy, scopes} {
 		if of(s) != of(other) {
-			return fmt.Errorf("keystore: two services meet: one has %s; the Cached below it has %s", of(s), of(other))
+			return fmt.Errorf("keystore: two services meet: one has %s; the Cached below it has %s: give both the same one",
+				of(s), of(other))
 		}
 	}
 	if s.Scopes != other.Scopes {
