@@ -60,7 +60,8 @@
 //
 // The files: path.go is the path of a request through an API, and has the stages
 // RequestID, Recover and Authenticate of a Guard too. pieces.go has the methods
-// of a Guard. refusal.go writes refusals, reporter.go the log, event.go the Event.
+// of a Guard. serve.go runs and stops a server. refusal.go writes refusals,
+// reporter.go the log, event.go the Event.
 // What each stage decides has a file of its own:
 //
 //	requestid.go    RequestID     every response carries one id

@@ -1,0 +1,73 @@
+package middleware
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Serve serves srv on ln, through [RequestIDListener], until ctx ends. Then it
+// accepts no more requests, and returns once those that it has begun are
+// answered and saved ([http.Server.Shutdown], [Guard.WaitSettled]). After
+// Idempotency.Timeout and 10 seconds more it closes what is left, and the error
+// says so.
+//
+// The functions in upkeep run beside the server. Their contexts end after the
+// last request: the Run of a keystore.Cached, a keystore.LastUsed or a store of
+// replies belongs here. One that returns early does not end the server. Serve
+// waits for all of them and returns their errors, but for that of the context.
+//
+// srv must have a Handler. Where it sets no timeout, Serve does: 5 seconds for
+// the header of a request, 30 for all of it, a minute for a response, two for
+// an idle connection. A negative one is none. Serve is for one call of a srv.
+func (g *Guard) Serve(
+	ctx context.Context, srv *http.Server, ln net.Listener, upkeep ...func(context.Context) error,
+) error {
+	if srv.Handler == nil {
+		panic("middleware: Serve: the server has no Handler")
+	}
+	srv.ReadHeaderTimeout = cmp.Or(srv.ReadHeaderTimeout, 5*time.Second)
+	srv.ReadTimeout = cmp.Or(srv.ReadTimeout, 30*time.Second)
+	srv.WriteTimeout = cmp.Or(srv.WriteTimeout, time.Minute)
+	srv.IdleTimeout = cmp.Or(srv.IdleTimeout, 2*time.Minute)
+
+	values := context.WithoutCancel(ctx)
+	tending, stop := context.WithCancel(values)
+	failed := make([]error, len(upkeep))
+	var running sync.WaitGroup
+	for i, run := range upkeep {
+		running.Go(func() {
+			if err := run(tending); !errors.Is(err, context.Canceled) {
+				failed[i] = err
+			}
+		})
+	}
+	ended := make(chan error, 1)
+	withIDs := RequestIDListener(srv, ln, g.options)
+	go func() { ended <- srv.Serve(withIDs) }()
+	var err error
+	select {
+	case err = <-ended: // the listener broke
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(values, g.options.Idempotency.Timeout+10*time.Second)
+	defer cancel()
+	err = errors.Join(err, srv.Shutdown(drain), g.WaitSettled(drain), srv.Close())
+	stop()
+	running.Wait()
+	return errors.Join(err, errors.Join(failed...))
+}
+
+// Serve is [Guard.Serve]. A srv without a Handler serves the API.
+func (a *API) Serve(
+	ctx context.Context, srv *http.Server, ln net.Listener, upkeep ...func(context.Context) error,
+) error {
+	if srv.Handler == nil {
+		srv.Handler = a
+	}
+	return a.guard.Serve(ctx, srv, ln, upkeep...)
+}

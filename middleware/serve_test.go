@@ -1,0 +1,191 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/middleware"
+)
+
+// served is a Serve of a handler that takes as long as the query says.
+type served struct {
+	pipes
+	stop  context.CancelFunc
+	srv   *http.Server
+	ended chan error
+}
+
+func serveInBubble(t *testing.T, upkeep ...func(context.Context) error) served {
+	ctx, stop := context.WithCancel(t.Context())
+	s := served{
+		pipes{make(chan net.Conn), make(chan struct{})}, stop,
+		&http.Server{IdleTimeout: time.Hour, ReadTimeout: -1}, make(chan error, 1),
+	}
+	guard := middleware.New(issuing.NewMemory(), middleware.Options{})
+	s.srv.Handler = guard.RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d, _ := time.ParseDuration(r.URL.RawQuery)
+		time.Sleep(d)
+		io.WriteString(w, "whole")
+	}))
+	go func() { s.ended <- guard.Serve(ctx, s.srv, s.pipes, upkeep...) }()
+	synctest.Wait()
+	return s
+}
+
+// get sends a request and returns a channel with the response as text.
+func (s served) get(path string) <-chan string {
+	got := make(chan string, 1)
+	client := &http.Client{Transport: &http.Transport{DialContext: s.dial, DisableKeepAlives: true}}
+	go func() {
+		res, err := client.Get("http://api.test" + path)
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		body, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		got <- res.Status + " " + res.Header.Get("Svc-Request-Id") + " " + string(body)
+	}()
+	synctest.Wait()
+	return got
+}
+
+func TestServeEndsAfterTheLastRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var tended time.Duration
+		s := serveInBubble(t, func(ctx context.Context) error {
+			<-ctx.Done()
+			tended = time.Since(began)
+			return fmt.Errorf("it ended: %w", ctx.Err())
+		})
+		answer := s.get("/?20s")
+		s.stop()
+		if err := <-s.ended; err != nil {
+			t.Error(err)
+		}
+		if got := <-answer; !strings.HasPrefix(got, "200 OK ") || !strings.HasSuffix(got, " whole") || len(got) < 30 {
+			t.Errorf("the request in progress got %q", got)
+		}
+		if tended < 20*time.Second || tended > 30*time.Second {
+			t.Errorf("upkeep ended after %v, want after the request", tended)
+		}
+	})
+}
+
+func TestServeGivesUpOnAHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serveInBubble(t)
+		answer := s.get("/?1h")
+		began := time.Now()
+		s.stop()
+		if err := <-s.ended; !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 40*time.Second {
+			t.Errorf("got %v after %v, want a deadline after the 30 s of a create and 10 s", err, time.Since(began))
+		}
+		if got := <-answer; strings.HasPrefix(got, "200") || time.Since(began) != 40*time.Second {
+			t.Errorf("a request that never ends got %q after %v, want a closed connection then", got, time.Since(began))
+		}
+		time.Sleep(time.Hour) // the handler ends
+	})
+}
+
+type unsaved struct{ idem.Store }
+
+func (unsaved) Settle(context.Context, idem.Key, idem.ClaimToken, idem.Settlement) error {
+	return errDown
+}
+
+func TestServeWaitsUntilRepliesAreSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		api := middleware.NewAPI(ring.memory, middleware.Options{Idempotency: middleware.IdempotencyOptions{
+			Runner: idem.NewRunner(unsaved{idem.NewMemory(idem.MemoryOptions{})}, idem.Options{}),
+		}})
+		api.HandleFunc("POST /api/v1/tasks", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
+		r := httptest.NewRequest("POST", "/api/v1/tasks", nil)
+		r.Header.Set("Authorization", "Bearer "+ring.issue(t))
+		r.Header.Set("Idempotency-Key", "k")
+		if res := serve(api, r); res.StatusCode != http.StatusOK {
+			t.Fatalf("got %d %s", res.StatusCode, res.body)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		err := api.Serve(ctx, new(http.Server), pipes{make(chan net.Conn), make(chan struct{})})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("with a reply that cannot be saved: got %v, want a deadline", err)
+		}
+	})
+}
+
+type noListener struct{ pipes }
+
+func (noListener) Accept() (net.Conn, error) { return nil, errDown }
+func (noListener) Close() error              { return nil }
+
+func TestServeErrors(t *testing.T) {
+	early := errors.New("cannot write")
+	synctest.Test(t, func(t *testing.T) {
+		s := serveInBubble(t, func(context.Context) error { return early })
+		if got := <-s.get("/"); !strings.HasPrefix(got, "200") {
+			t.Errorf("after an upkeep that failed got %q", got)
+		}
+		malformed, err := s.dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go io.WriteString(malformed, "GET\r\n\r\n")
+		if got, _ := io.ReadAll(malformed); !strings.Contains(string(got), "Svc-Request-Id: ") {
+			t.Errorf("net/http's own answer: got %q, want a request id", got)
+		}
+		s.stop()
+		if err := <-s.ended; !errors.Is(err, early) {
+			t.Errorf("got %v, want that of upkeep", err)
+		}
+		guard := middleware.New(issuing.NewMemory(), middleware.Options{})
+		srv := &http.Server{Handler: http.NotFoundHandler()}
+		err = guard.Serve(t.Context(), srv, noListener{}, func(ctx context.Context) error {
+			<-ctx.Done()
+			return early
+		})
+		if !errors.Is(err, errDown) || !errors.Is(err, early) {
+			t.Errorf("a listener that broke: got %v, want its error and that of upkeep", err)
+		}
+	})
+	defer func() {
+		if got := fmt.Sprint(recover()); !strings.Contains(got, "no Handler") {
+			t.Errorf("without a Handler: got %q", got)
+		}
+	}()
+	middleware.New(issuing.NewMemory(), middleware.Options{}).Serve(t.Context(), new(http.Server), pipes{})
+}
+
+func TestServeSetsTimeouts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serveInBubble(t)
+		s.stop()
+		<-s.ended
+		got := [...]time.Duration{s.srv.ReadHeaderTimeout, s.srv.ReadTimeout, s.srv.WriteTimeout, s.srv.IdleTimeout}
+		want := [...]time.Duration{5 * time.Second, -1, time.Minute, time.Hour}
+		if got != want {
+			t.Errorf("got timeouts %v, want %v", got, want)
+		}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	api, srv := middleware.NewAPI(issuing.NewMemory(), middleware.Options{}), new(http.Server)
+	err := api.Serve(ctx, srv, pipes{make(chan net.Conn), make(chan struct{})})
+	if err != nil || srv.Handler != http.Handler(api) {
+		t.Errorf("an API without a Handler: got %v, handler %v", err, srv.Handler)
+	}
+}
