@@ -27,7 +27,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
-	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
@@ -62,33 +61,9 @@ func run(ctx context.Context, addr string, rate ratelimit.Limit, out io.Writer) 
 
 	keys, issuer := issuing.InMemory(keystore.Service{})
 	used := keystore.NewLastUsed(keys, keystore.LastUsedOptions{Interval: time.Second}) // for the console
-	upkeep, stopUpkeep := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopUpkeep()
-	written := make(chan error, 1)
-	go func() { written <- used.Run(upkeep) }()
 	api, console := newAPI(keys, used, rate), newConsole(issuer, base)
-	srv := &http.Server{
-		Handler:           handler(api, console),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      time.Minute,
-		IdleTimeout:       2 * time.Minute,
-	}
-	ended := make(chan error, 1)
-	withIDs := middleware.RequestIDListener(srv, ln, api.Options()) // on net/http's own 400 and 431 too
-	go func() { ended <- srv.Serve(withIDs) }()
 	if err := announce(ctx, out, issuer, base, console.password); err != nil {
-		return errors.Join(err, srv.Close())
+		return errors.Join(err, ln.Close())
 	}
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second) // a create may run for 30 s
-	defer cancel()
-	err = errors.Join(srv.Shutdown(drain), api.WaitSettled(drain))
-	stopUpkeep()
-	return errors.Join(err, <-written) // the uses since the last second
+	return api.Serve(ctx, &http.Server{Handler: handler(api, console)}, ln, used.Run)
 }

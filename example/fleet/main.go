@@ -24,13 +24,11 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
-	"github.com/sallyport-go/sallyport/middleware"
 )
 
 func main() {
@@ -62,9 +60,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return errors.Join(serve(ctx, c, s, stdout, logger), s.close())
 }
 
-// drainTimeout is longer than a handler can run.
-const drainTimeout = 40 * time.Second
-
 // serve answers requests until ctx ends, and then until everything that was
 // begun is answered and stored.
 func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *slog.Logger) error {
@@ -79,13 +74,6 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	cached := keystore.NewCached(s.keys, keystore.CacheOptions{Service: c.service, Timeout: c.patience, Logger: logger})
 	lastUsed := keystore.NewLastUsed(cached, keystore.LastUsedOptions{Interval: 2 * time.Second, Logger: logger})
 	s.keys, s.upkeep = cached, append(s.upkeep, cached.Run, lastUsed.Run)
-	upkeep, stopUpkeep := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stopUpkeep()
-	for _, f := range s.upkeep {
-		running.Go(func() { _ = f(upkeep) }) // cached.Run ends at once where no other server can change the keys
-	}
 
 	issuer := issuing.New(cached, issuing.Options{Audit: issuing.LogAudit(logger)})
 	// They are printed: the log has what people do afterwards.
@@ -115,23 +103,13 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 		}
 		defer metrics.Close()
 	}
-	ended := make(chan error, 1)
-	withIDs := middleware.RequestIDListener(srv, ln, api.Options())
-	go func() { ended <- srv.Serve(withIDs) }()
 	if err := demo.announce(stdout, c.keysOut); err != nil {
-		return errors.Join(err, srv.Close())
-	}
-	select {
-	case err := <-ended:
 		return err
-	case <-ctx.Done():
 	}
-
-	logger.Info("shutting down; a second signal ends the process at once", "requests_in_progress", busy.Load())
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
-	defer cancel()
-	err = srv.Shutdown(drain)
-	return errors.Join(err, api.WaitSettled(drain), srv.Close())
+	context.AfterFunc(ctx, func() {
+		logger.Info("shutting down; a second signal ends the process at once", "requests_in_progress", busy.Load())
+	})
+	return api.Serve(ctx, srv, ln, s.upkeep...) // cached.Run ends at once where no other server can change the keys
 }
 
 // baseURL is where a client on this machine reaches a listener.

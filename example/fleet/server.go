@@ -84,13 +84,9 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 		}
 	})
 	srv := &http.Server{
-		Handler:           middleware.New(nil, api.Options()).RequestID(root),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      time.Minute,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		Handler:        middleware.New(nil, api.Options()).RequestID(root),
+		MaxHeaderBytes: 32 << 10,
+		ErrorLog:       slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
 	srv.RegisterOnShutdown(sync.OnceFunc(func() { close(draining) })) // so that duplicates stop waiting for each other
 	return srv, api, busy

@@ -20,7 +20,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -112,29 +111,13 @@ func run(ctx context.Context, addr, issueTo string) error {
 	api.HandleFunc("POST /v2/parcels", middleware.Require("parcels:write"), create)
 	api.HandleFunc("GET /v2/parcels", middleware.Require("parcels:read"), count(db))
 
-	upkeep, stopUpkeep := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the last request
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stopUpkeep()
-	running.Go(func() { _ = keys.Run(upkeep) })       // hears of keys that others revoke
-	running.Go(func() { _ = uses.Run(upkeep) })       // writes when keys were used
-	running.Go(func() { _ = replyTable.Run(upkeep) }) // removes replies that have expired
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
-	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
-		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
-	ended := make(chan error, 1)
-	withIDs := middleware.RequestIDListener(srv, ln, api.Options()) // on net/http's own 400 and 431 too
-	go func() { ended <- srv.Serve(withIDs) }()
 	log.Print("listening on http://", ln.Addr())
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second) // a create may run for 30 s
-	defer cancel()
-	return errors.Join(srv.Shutdown(drain), api.WaitSettled(drain))
+	return api.Serve(ctx, new(http.Server), ln,
+		keys.Run,       // hears of keys that others revoke
+		uses.Run,       // writes when keys were used
+		replyTable.Run) // removes replies that have expired
 }

@@ -11,7 +11,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -19,7 +18,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -95,27 +93,11 @@ func run(ctx context.Context, addr, service string) error {
 	if err != nil {
 		return err
 	}
-	upkeep, stopUpkeep := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stopUpkeep()
-	running.Go(func() { _ = replies.Run(upkeep) })
-	running.Go(func() { deliver(upkeep, pool, service) })
-	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
-		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
-	ended := make(chan error, 1)
-	withIDs := middleware.RequestIDListener(srv, ln, api.Options()) // on net/http's own 400 and 431 too
-	go func() { ended <- srv.Serve(withIDs) }()
 	fmt.Println("export KEY=" + secret.Reveal())
 	log.Print("listening on http://", ln.Addr())
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second) // a create may run for 30 s
-	defer cancel()
-	return errors.Join(srv.Shutdown(drain), api.WaitSettled(drain))
+	return api.Serve(ctx, new(http.Server), ln, replies.Run, func(ctx context.Context) error {
+		return deliver(ctx, pool, service)
+	})
 }
 
 // create makes a payment, and leaves a message for the payment service.

@@ -15,11 +15,11 @@ import (
 
 // deliver tells the payment service what is in the outbox, until ctx ends. Any
 // number of processes may do so at once.
-func deliver(ctx context.Context, pool *pgxpool.Pool, service string) {
+func deliver(ctx context.Context, pool *pgxpool.Pool, service string) error {
 	for {
 		found, err := deliverOne(ctx, pool, service)
 		if ctx.Err() != nil {
-			return
+			return ctx.Err()
 		}
 		if err != nil {
 			log.Print("outbox: ", err)
@@ -29,7 +29,7 @@ func deliver(ctx context.Context, pool *pgxpool.Pool, service string) {
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		case <-time.After(time.Second):
 		}
 	}

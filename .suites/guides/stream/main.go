@@ -12,7 +12,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -20,7 +19,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -89,26 +87,9 @@ func run(ctx context.Context, addr string) error {
 	if err != nil {
 		return err
 	}
-	upkeep, stopUpkeep := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stopUpkeep()
-	running.Go(func() { _ = replies.Run(upkeep) })
-	srv := &http.Server{Handler: api, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
-		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute} // a stream has a minute anew from each write
-	ended := make(chan error, 1)
-	withIDs := middleware.RequestIDListener(srv, ln, api.Options()) // on net/http's own 400 and 431 too
-	go func() { ended <- srv.Serve(withIDs) }()
 	fmt.Println("export KEY=" + secret.Reveal())
 	log.Print("listening on http://", ln.Addr())
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-	defer cancel()
-	return errors.Join(srv.Shutdown(drain), api.WaitSettled(drain))
+	return api.Serve(ctx, new(http.Server), ln, replies.Run)
 }
 
 // most is how many parcels a request may have: the lines of so many fit
