@@ -184,7 +184,7 @@ func TestPeek(t *testing.T) {
 		store.wantCalls(t, 0, "Peek")
 		want(t, cached, d, nil, "a key")
 		want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token")
-		if k, ok := cached.Peek(d); !ok || !k.Stored() {
+		if k, ok := cached.Peek(d); !ok || k.KeyID() == "" {
 			t.Errorf("Peek returned %v, %v, want the key", k, ok)
 		}
 		if k, ok := cached.Peek(unknown(1)); ok {

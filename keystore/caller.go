@@ -1,6 +1,7 @@
 package keystore
 
 import (
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -10,18 +11,18 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A Caller is the part of a [Key] that requests need: who it belongs to, the
-// scopes that it grants, its attributes and networks, and when it ends. It has
-// not the Name, Hint, CreatedAt, CreatedBy, LastUsedAt, IssueToken, RotatedFrom
-// and Version. The requests of a key share it. Nothing can change it, and it is
-// safe for concurrent use. The zero Caller is nobody.
+// A Caller is who calls: whoever has an API key, of whose [Key] it is the part
+// that requests need, or somebody whom [NewCaller] made of an [Identity]. The
+// requests of a key share it: nothing can change what its methods return, and
+// it is safe for concurrent use. It holds no secret. Nil, and the zero Caller,
+// are nobody: each method returns what is zero.
 type Caller struct {
 	// A Cached holds many, and each cycle of the garbage collector follows
 	// their pointers. So what most keys have is one string, and what few have
 	// is behind one pointer.
-	text                          string // tenant and id
+	text                          string // tenant, and id of the key or subject
 	environment, organization, id uint32 // where they begin in text
-	stored                        bool   // it has a Digest
+	byKey                         bool
 	granted                       scope.Set
 	rare                          *rare                 // nil for a key that has nothing of it
 	tally                         atomic.Pointer[tally] // the latest of LastUsed
@@ -36,11 +37,32 @@ type rare struct {
 	suspended          bool
 }
 
+var (
+	nobody Caller
+	none   rare
+)
+
+// who returns c, or nobody for nil.
+func (c *Caller) who() *Caller {
+	if c == nil {
+		return &nobody
+	}
+	return c
+}
+
+// more returns what few have.
+func (c *Caller) more() *rare {
+	if c == nil || c.rare == nil {
+		return &none
+	}
+	return c.rare
+}
+
 // Bind returns what requests need of k, with what it grants in r. Later changes
 // of k change nothing in it.
 func (k *Key) Bind(r *scope.Registry) *Caller {
 	tenant := strconv.Itoa(len(k.Environment)) + ":" + string(k.Environment) + "/" + k.Organization
-	c := &Caller{text: tenant + k.ID, id: uint32(len(tenant)), stored: k.Digest != Digest{}}
+	c := &Caller{text: tenant + k.ID, id: uint32(len(tenant)), byKey: k.Digest != Digest{}}
 	c.organization = c.id - uint32(len(k.Organization))
 	c.environment = c.organization - uint32(len(k.Environment)) - 1
 	c.granted, _ = r.Parse(k.Scopes)
@@ -54,89 +76,111 @@ func (k *Key) Bind(r *scope.Registry) *Caller {
 	return c
 }
 
-// Bind returns c with what its key grants in r, or c itself if that is its
+// Bind returns c with what it is granted in r, or c itself if that is its
 // registry.
 func (c *Caller) Bind(r *scope.Registry) *Caller {
-	if c.granted.Registry() == r {
+	if c.Tenant() == "" || c.granted.Registry() == r {
 		return c
 	}
 	bound := c.key().Bind(r)
-	bound.stored = c.stored
+	bound.byKey = c.byKey
 	return bound
 }
 
 // key returns the key as far as c knows it.
 func (c *Caller) key() *Key {
-	k := &Key{ID: c.ID(), Organization: c.Organization(), Environment: c.Environment(), Scopes: c.Scopes()}
-	if r := c.rare; r != nil {
-		k.Attributes, k.Networks, k.Legacy = r.attributes, r.networks, r.legacy
-		k.ExpiresAt, k.RevokedAt, k.Suspended = r.expiresAt, r.revoked, r.suspended
+	more := c.more()
+	return &Key{
+		ID: c.text[c.id:], Organization: c.Organization(), Environment: c.Environment(), Scopes: c.Scopes(),
+		Attributes: more.attributes, Networks: more.networks, Legacy: more.legacy,
+		ExpiresAt: more.expiresAt, RevokedAt: more.revoked, Suspended: more.suspended,
 	}
-	return k
 }
 
-// ID returns the public id of the key.
-func (c *Caller) ID() string { return c.text[c.id:] }
+// KeyID returns the public id of the API key, "" for a caller without one.
+func (c *Caller) KeyID() string {
+	if c == nil || !c.byKey {
+		return ""
+	}
+	return c.text[c.id:]
+}
 
-// Organization returns the organization that the key belongs to.
-func (c *Caller) Organization() string { return c.text[c.organization:c.id] }
+// Subject returns [Identity].Subject, "" for a caller with an API key.
+func (c *Caller) Subject() string {
+	if c == nil || c.byKey {
+		return ""
+	}
+	return c.text[c.id:]
+}
 
-// Environment returns the environment of the key.
+// Organization returns the organization that the caller acts for.
+func (c *Caller) Organization() string {
+	c = c.who()
+	return c.text[c.organization:c.id]
+}
+
+// Environment returns the environment: production or sandbox.
 func (c *Caller) Environment() Environment {
+	c = c.who()
 	return Environment(c.text[c.environment : max(c.organization, 1)-1])
 }
 
 // Tenant returns organization and environment as one string that no other pair
-// yields, whatever characters they hold. It is what data, limits and replies
-// of a key are kept under. It does not allocate.
-func (c *Caller) Tenant() string { return c.text[:c.id] }
-
-// Stored reports whether a store has the key: one without a Digest was made up.
-func (c *Caller) Stored() bool { return c.stored }
-
-func (c *Caller) legacy() string {
-	if c.rare == nil {
-		return ""
-	}
-	return c.rare.legacy
+// yields, whatever characters they hold; "" for nobody. It is what data, limits
+// and replies of a caller are kept under. It does not allocate.
+func (c *Caller) Tenant() string {
+	c = c.who()
+	return c.text[:c.id]
 }
 
+// Has reports whether the caller is granted a scope. A handler that decides by
+// it says so with [Caller.Needed].
+func (c *Caller) Has(name scope.Name) bool { return c.Granted().Has(name) }
+
 // Granted returns what the caller may do.
-func (c *Caller) Granted() scope.Set { return c.granted }
+func (c *Caller) Granted() scope.Set { return c.who().granted }
 
 // Scopes returns a copy of the scopes as they were granted, unknown ones
 // included.
 func (c *Caller) Scopes() []scope.Name {
-	if c.rare != nil && c.rare.scopes != nil {
-		return slices.Clone(c.rare.scopes)
+	if given := c.more().scopes; given != nil {
+		return slices.Clone(given)
 	}
-	return c.granted.Names()
+	return c.Granted().Names()
 }
 
 // Attribute returns an attribute, "" if there is none of this name.
-func (c *Caller) Attribute(name string) string {
-	if c.rare == nil {
-		return ""
-	}
-	return c.rare.attributes[name]
-}
+func (c *Caller) Attribute(name string) string { return c.more().attributes[name] }
 
-// Restricted reports whether the key may be used from some addresses only.
-func (c *Caller) Restricted() bool { return c.rare != nil && len(c.rare.networks) > 0 }
+// Restricted reports whether the caller may call from some addresses only.
+func (c *Caller) Restricted() bool { return len(c.more().networks) > 0 }
 
-// Ends returns when the key expires and when it is revoked. Zero means never.
-func (c *Caller) Ends() (expires, revoked time.Time) {
-	if c.rare != nil {
-		expires, revoked = c.rare.expiresAt, c.rare.revoked
-	}
-	return expires, revoked
-}
+// Ends returns when the key or identity expires and when it is revoked. Zero
+// means never.
+func (c *Caller) Ends() (expires, revoked time.Time) { return c.more().expiresAt, c.more().revoked }
 
 // Refused is [Key.Refused]. Call it for every request, since a key can expire
 // while it is cached.
 func (c *Caller) Refused() error {
-	if c.rare == nil {
+	if c == nil || c.rare == nil {
 		return nil
 	}
 	return (&Key{ExpiresAt: c.rare.expiresAt, RevokedAt: c.rare.revoked, Suspended: c.rare.suspended}).Refused()
 }
+
+// LogValue logs who the caller is, without what it may do; for nobody an empty
+// group, which handlers leave out.
+func (c *Caller) LogValue() slog.Value {
+	if c.Tenant() == "" {
+		return slog.GroupValue()
+	}
+	who := slog.String("subject", c.Subject())
+	if c.byKey {
+		who = slog.String("key", c.KeyID())
+	}
+	return slog.GroupValue(who,
+		slog.String("organization", c.Organization()), slog.String("environment", string(c.Environment())))
+}
+
+// String returns the same as text.
+func (c *Caller) String() string { return c.LogValue().String() }

@@ -1,10 +1,12 @@
 package keystore_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,9 +58,9 @@ func TestCallerIsItsKey(t *testing.T) {
 	for _, k := range tests {
 		for _, c := range []*keystore.Caller{k.Bind(scope.Contract()), k.Bind(scope.New()).Bind(scope.Contract())} {
 			expires, revoked := c.Ends()
-			if c.ID() != k.ID || c.Organization() != k.Organization || c.Environment() != k.Environment ||
+			if c.KeyID()+c.Subject() != k.ID || c.Organization() != k.Organization || c.Environment() != k.Environment ||
 				c.Tenant() != fmt.Sprintf("%d:%s/%s", len(k.Environment), k.Environment, k.Organization) ||
-				c.Stored() != (k.Digest != keystore.Digest{}) ||
+				(c.KeyID() != "") != (k.ID != "" && k.Digest != keystore.Digest{}) ||
 				!slices.Equal(c.Scopes(), k.Scopes) || c.Attribute("plan") != k.Attributes["plan"] ||
 				c.Restricted() != (k.Networks != nil) || !c.AllowsAddress(inside) ||
 				c.AllowsAddress(netip.Addr{}) != (k.Networks == nil) ||
@@ -67,9 +69,79 @@ func TestCallerIsItsKey(t *testing.T) {
 			}
 		}
 	}
-	var nobody keystore.Caller
-	if nobody.ID() != "" || nobody.Organization() != "" || nobody.Environment() != "" || nobody.Tenant() != "" ||
-		nobody.Attribute("plan") != "" || len(nobody.Scopes()) > 0 || nobody.Stored() {
-		t.Errorf("the zero Caller is %+v, want nobody", &nobody)
+}
+
+// Nobody may be asked anything, and is never anybody.
+func TestNobody(t *testing.T) {
+	fresh := keystore.NewLastUsed(newBook(nil), keystore.LastUsedOptions{})
+	for name, c := range map[string]*keystore.Caller{"nil": nil, "zero": {}} {
+		fresh.Record(c, anywhere)
+		c.Needed(required(scope.TasksRead))
+		expires, revoked := c.Ends()
+		if c.KeyID() != "" || c.Subject() != "" || c.Organization() != "" || c.Environment() != "" || c.Tenant() != "" ||
+			c.Attribute("plan") != "" || len(c.Scopes()) > 0 || c.Granted() != (scope.Set{}) || c.Has(scope.TasksRead) ||
+			c.Restricted() || !c.AllowsAddress(netip.Addr{}) || c.Refused() != nil || !expires.IsZero() ||
+			!revoked.IsZero() || c.Bind(scope.Contract()) != c || c.String() != "[]" {
+			t.Errorf("%s: got %v, want nobody", name, c)
+		}
+		if uses := fresh.Flush(t.Context()); uses != nil || len(c.LogValue().Group()) > 0 {
+			t.Errorf("%s: got %v in the log, %v", name, c.LogValue(), uses)
+		}
+	}
+}
+
+func TestNewCaller(t *testing.T) {
+	i := keystore.Identity{
+		Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
+		Subject: "user_1", Attributes: map[string]string{"plan": "paid"}, Networks: prefixes("192.0.2.0/24"),
+		ExpiresAt: time.Now().Add(-time.Second),
+	}
+	c, err := keystore.NewCaller(nil, i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.Scopes[0], i.Attributes["plan"], i.Networks[0] = scope.AccountRead, "free", netip.Prefix{} // it has copies
+	if c.Organization() != "org_1" || c.Environment() != keystore.Sandbox || c.Subject() != "user_1" ||
+		c.KeyID() != "" || c.Attribute("plan") != "paid" || c.Attribute("none") != "" || !c.Has(scope.TasksRead) ||
+		!c.Has(scope.TasksWrite) || c.Has(scope.AccountRead) || c.AllowsAddress(netip.Addr{}) ||
+		!c.AllowsAddress(netip.MustParseAddr("192.0.2.1")) || c.Refused() != keystore.ErrExpired ||
+		c.String() != "[subject=user_1 organization=org_1 environment=sandbox]" {
+		t.Errorf("got %v with the scopes %v, %v", c, c.Scopes(), c.Refused())
+	}
+	minimal, err := keystore.NewCaller(nil, keystore.Identity{Organization: "org_1"})
+	if err != nil || minimal.Environment() != keystore.Production || minimal.Subject() != "" || minimal.KeyID() != "" ||
+		minimal.Has(scope.TasksRead) || minimal.Refused() != nil || minimal.Tenant() == c.Tenant() {
+		t.Errorf("the smallest Identity: got %v, %v", minimal, err)
+	}
+}
+
+// All mistakes are named at once, by the fields of Identity.
+func TestNewCallerMistakes(t *testing.T) {
+	own := scope.New(scope.Definition{Name: "parcels:read", Meaning: "See parcels."})
+	wrong := keystore.Identity{Environment: "staging", Scopes: []scope.Name{"tasks:raed"},
+		Subject: strings.Repeat("x", 256), Attributes: map[string]string{"a b": "1"}, Networks: make([]netip.Prefix, 1)}
+	for _, c := range []struct {
+		registry *scope.Registry
+		of       keystore.Identity
+		want     map[string]string
+	}{
+		{nil, wrong, map[string]string{"organization": "is missing", "environment": `"production"`,
+			"scopes":  `The contract, which a nil registry stands for, has no scope "tasks:raed"; did you mean "tasks:read"`,
+			"subject": "The subject is longer than 255 bytes", "attributes": "other characters", "networks": "is no network"}},
+		{own, keystore.Identity{Organization: "a", Scopes: []scope.Name{scope.TasksRead}},
+			map[string]string{"scopes": `There is no scope "tasks:read"`}},
+		{own, keystore.Identity{Organization: "a", Scopes: []scope.Name{"parcels:read"}}, nil},
+	} {
+		got, err := keystore.NewCaller(c.registry, c.of)
+		fields, ok := errors.AsType[*keystore.FieldsError](err)
+		if ok != (c.want != nil) || ok == (got != nil) || ok && len(fields.Fields) != len(c.want) {
+			t.Errorf("of %+v: got %v, %v, want errors about %v", c.of, got, err, c.want)
+			continue
+		}
+		for i := 0; ok && i < len(fields.Fields); i++ {
+			if f := fields.Fields[i]; c.want[f.Field] == "" || !strings.Contains(f.Message, c.want[f.Field]) {
+				t.Errorf("%s: got %q, want it about %q", f.Field, f.Message, c.want[f.Field])
+			}
+		}
 	}
 }

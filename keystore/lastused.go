@@ -69,14 +69,17 @@ func NewLastUsed(keys Store, o LastUsedOptions) *LastUsed {
 // client's address, which may be zero; it is asked once a second at most.
 // Record never waits for the store, and does not allocate for a key that is
 // waiting to be written already. When 100,000 keys are waiting, the use of
-// another one is dropped.
+// another one is dropped. A caller without an API key has no use to record.
 func (l *LastUsed) Record(c *Caller, from func() netip.Addr) {
+	if c.KeyID() == "" {
+		return
+	}
 	now := time.Now()
 	if due := l.due.Load(); due != nil && now.After(*due) && l.due.CompareAndSwap(due, nil) {
 		l.options.Logger.Warn("keystore: LastUsed.Run was not started, no use of a key is written")
 	}
 	second := now.Unix()
-	id := tallyID{c.Organization(), c.ID(), second / secondsOfDay, c.granted.Registry()}
+	id := tallyID{c.Organization(), c.KeyID(), second / secondsOfDay, c.granted.Registry()}
 	u := used{at: now, requests: 1}
 	if t := c.tally.Load(); t.isOf(&l.tallies, &id) && t.second.Load() == second && t.add(&u) {
 		return
@@ -90,7 +93,7 @@ func (l *LastUsed) Record(c *Caller, from func() netip.Addr) {
 // does not hold those that imply it. It does nothing for a caller that was not
 // recorded.
 func (c *Caller) Needed(required scope.Set) {
-	if t := c.tally.Load(); t != nil && c.granted.HasAny(required) {
+	if t := c.who().tally.Load(); t != nil && c.granted.HasAny(required) {
 		t.all.note(&c.tally, &t.tallyID, &used{scopes: c.granted.Granting(required)})
 	}
 }

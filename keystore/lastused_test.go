@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,7 +74,7 @@ func (b *book) take() [][]keystore.Use {
 }
 
 func key(n int, scopes ...scope.Name) *keystore.Caller {
-	k := &keystore.Key{ID: fmt.Sprintf("key_%d", n), Organization: "acme", Scopes: scopes}
+	k := &keystore.Key{ID: fmt.Sprintf("key_%d", n), Digest: keystore.DigestOf("a"), Organization: "acme", Scopes: scopes}
 	return k.Bind(scope.Contract())
 }
 
@@ -306,7 +305,7 @@ func TestLastUsedEndsItsContext(t *testing.T) {
 		given = ctx
 		return ctx.Err()
 	}), keystore.LastUsedOptions{})
-	uses.Record((&keystore.Key{ID: "key_1", Organization: "acme"}).Bind(scope.Contract()), anywhere)
+	uses.Record(key(1), anywhere)
 	if err := uses.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +386,7 @@ func TestLastUsedDefaultSize(t *testing.T) {
 	l := keystore.NewLastUsed(issuing.NewMemory(),
 		keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for i := range 100_001 {
-		l.Record((&keystore.Key{Organization: "acme", ID: strconv.Itoa(i)}).Bind(scope.Contract()), anywhere)
+		l.Record(key(i), anywhere)
 	}
 	if err := l.Flush(t.Context()); err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller
 	if err != nil {
 		return nil, err
 	}
-	if err := t.owns(c.ID(), c.Environment(), c.legacy()); err != nil {
+	if err := t.owns(c.KeyID(), c.Environment(), c.more().legacy); err != nil {
 		return nil, err
 	}
 	return c.Bind(r), nil

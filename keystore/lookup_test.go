@@ -125,7 +125,7 @@ func TestRemembered(t *testing.T) {
 	want := func(ok bool, rule string) {
 		t.Helper()
 		store.wantCalls(t, 0, "before")
-		if k, _ := cached.Remembered(c); (k != nil) != ok || ok && k.ID() != imported.ID || !ok && k != nil {
+		if k, _ := cached.Remembered(c); (k != nil) != ok || ok && k.KeyID() != imported.ID || !ok && k != nil {
 			t.Errorf("%s: Remembered returned %v, want one: %t", rule, k, ok)
 		}
 		store.wantCalls(t, 0, rule)
@@ -309,7 +309,7 @@ func TestTokenCaller(t *testing.T) {
 			t.Fatal(err)
 		}
 		caller, err := token.Caller(t.Context(), c.s, nil)
-		if !errors.Is(err, c.want) || (err == nil) != (caller != nil) || err == nil && caller.ID() != k.ID {
+		if !errors.Is(err, c.want) || (err == nil) != (caller != nil) || err == nil && caller.KeyID() != k.ID {
 			t.Errorf("%s: got %v, %v, want %v", c.name, caller, err, c.want)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 // address with all of them.
 const maxNetworks = 20
 
-// AllowsAddress reports whether the key may be used from this address. A key
-// without [Key.Networks] may be used from any. IPv4 addresses that are mapped
+// AllowsAddress reports whether the caller may call from this address. One
+// without networks may call from any. IPv4 addresses that are mapped
 // into IPv6 are the IPv4 address, and zones are ignored. The zero Addr is in no
 // network. It does not allocate.
 func (c *Caller) AllowsAddress(a netip.Addr) bool {
@@ -22,7 +22,7 @@ func (c *Caller) AllowsAddress(a netip.Addr) bool {
 	}
 	a = a.Unmap().WithZone("")
 	// A store may hold networks that nobody has checked.
-	return slices.ContainsFunc(c.rare.networks, func(n netip.Prefix) bool { return field.Network(n).Contains(a) })
+	return slices.ContainsFunc(c.more().networks, func(n netip.Prefix) bool { return field.Network(n).Contains(a) })
 }
 
 func networkProblems(networks []netip.Prefix) (problems []FieldError) {

@@ -26,6 +26,13 @@ const maxName = 100 // characters
 // It does not look at other fields. A key that a store has can be outside these
 // limits, and is used nevertheless.
 func (k *Key) Validate(r *scope.Registry) error {
+	if problems := k.problems(r); problems != nil {
+		return &FieldsError{problems}
+	}
+	return nil
+}
+
+func (k *Key) problems(r *scope.Registry) []FieldError {
 	problems := k.textProblems()
 	if !k.Environment.Known() {
 		message := fmt.Sprintf("The environment must be %q or %q.", Production, Sandbox)
@@ -47,10 +54,7 @@ func (k *Key) Validate(r *scope.Registry) error {
 	if k.ExpiresAt.UTC().Year() > 9999 { // JSON cannot write it
 		problems = append(problems, FieldError{"expires_at", "The expiry must lie before the year 10000."})
 	}
-	if problems != nil {
-		return &FieldsError{problems}
-	}
-	return nil
+	return problems
 }
 
 func (k *Key) textProblems() (problems []FieldError) {

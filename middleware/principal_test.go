@@ -3,7 +3,6 @@ package middleware_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -16,77 +15,6 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
-
-func TestNewPrincipal(t *testing.T) {
-	i := middleware.Identity{
-		Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead,
-			scope.TasksWrite}, Subject: "user_1",
-		Attributes: map[string]string{"plan": "paid"},
-	}
-	p, err := middleware.NewPrincipal(nil, i)
-	if err != nil {
-		t.Fatal(err)
-	}
-	i.Scopes[0], i.Attributes["plan"] = scope.AccountRead, "free" // it has copies
-	if p.Organization() != "org_1" || p.Environment() != keystore.Sandbox || p.Subject() != "user_1" ||
-		p.KeyID() != "" || p.Attribute("plan") != "paid" ||
-		p.Attribute("none") != "" || !p.Has(scope.TasksRead) || !p.Has(scope.TasksWrite) || p.Has(scope.AccountRead) {
-		t.Errorf("got %v with the scopes %v", p.LogValue(), p.Scopes())
-	}
-	if p.Scopes()[0] = scope.AccountRead; p.Scopes()[0] != scope.TasksRead {
-		t.Error("Scopes returned the principal's own slice")
-	}
-	minimal, err := middleware.NewPrincipal(nil, middleware.Identity{Organization: "org_1"})
-	if err != nil || minimal.Environment() != keystore.Production || minimal.Subject() != "" || minimal.KeyID() != "" ||
-		minimal.Has(scope.TasksRead) {
-		t.Errorf("the smallest Identity: got %v, %v", minimal.LogValue(), err)
-	}
-	if minimal.Tenant() == p.Tenant() {
-		t.Errorf("production and sandbox have the tenant %q", p.Tenant())
-	}
-	var nobody middleware.Principal
-	if nobody.Tenant() != "" || nobody.Organization() != "" || nobody.Environment() != "" || nobody.KeyID() != "" ||
-		nobody.Subject() != "" || nobody.Has(scope.TasksRead) || len(nobody.Scopes()) != 0 || nobody.Attribute("plan") != "" {
-		t.Errorf("the zero Principal is %v", nobody.LogValue())
-	}
-}
-
-// TestNewPrincipalMistakes: all at once, by the names of Identity's fields.
-func TestNewPrincipalMistakes(t *testing.T) {
-	_, err := middleware.NewPrincipal(nil, middleware.Identity{
-		Environment: "staging", Scopes: []scope.Name{"tasks:raed"}, Subject: strings.Repeat("x",
-			256), Attributes: map[string]string{"a b": "1"},
-	})
-	var wrong *keystore.FieldsError
-	if !errors.As(err, &wrong) {
-		t.Fatalf("got %v", err)
-	}
-	got := map[string]string{}
-	for _, f := range wrong.Fields {
-		got[f.Field] = f.Message
-	}
-	for field, text := range map[string]string{
-		"organization": "is missing", "environment": `"production"`, "scopes": `did you mean "tasks:read"`,
-		"subject": "The subject is longer than 255 bytes", "attributes": "other characters",
-	} {
-		if !strings.Contains(got[field], text) {
-			t.Errorf("%s: got %q, want it about %q", field, got[field], text)
-		}
-	}
-	if len(wrong.Fields) != 5 {
-		t.Errorf("got %v", err)
-	}
-	own := scope.New(scope.Definition{Name: "parcels:read", Meaning: "See parcels."})
-	if _, err := middleware.NewPrincipal(own,
-		middleware.Identity{Organization: "org_1", Scopes: []scope.Name{scope.TasksRead}}); err == nil {
-		t.Error("a scope of another registry was taken")
-	}
-	if p, err := middleware.NewPrincipal(own,
-		middleware.Identity{Organization: "org_1", Scopes: []scope.Name{"parcels:read"}}); err != nil ||
-		!p.Has("parcels:read") {
-		t.Errorf("a registry of one's own: got %v", err)
-	}
-}
 
 func TestPrincipalInLogs(t *testing.T) {
 	ring := newKeyring()

@@ -56,7 +56,7 @@ func refusal(code string) *Problem {
 }
 
 func (p *Problem) of(c *keystore.Caller) *Problem {
-	p.key = c.ID()
+	p.key = c.KeyID()
 	return p
 }
 

@@ -86,15 +86,15 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 // check returns the refusal for a caller that lacks a scope, or nil. Where the
 // requirement is report-only, it notes the refusal for the Event of x.
 func (c *scopeCheck) check(p Principal, x *exchange) *Problem {
-	granted := p.caller.Bind(c.registry).Granted()
+	granted := p.Caller.Bind(c.registry).Granted()
 	switch {
 	case c.need.none:
 		return nil
 	case !c.need.any && granted.HasAll(c.set), c.need.any && granted.HasAny(c.set):
-		p.caller.Needed(c.set)
+		p.Caller.Needed(c.set)
 		return nil
 	case c.need.reportOnly:
-		p.caller.Needed(c.set)
+		p.Caller.Needed(c.set)
 		x.observed().noteReported(codes.InsufficientScope, "")
 		return nil
 	case !granted.HasAny(c.set):

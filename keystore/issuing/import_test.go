@@ -49,7 +49,7 @@ func TestImport(t *testing.T) {
 			t.Errorf("Parse of %s returned %v", c.name, err)
 		}
 		if found, err := candidates.Caller(t.Context(), memory, nil); err != nil || found.Refused() != nil ||
-			found.ID() != k.ID {
+			found.KeyID() != k.ID {
 			t.Errorf("%s is refused after Import: %v, %v", c.name, found, err)
 		}
 		if legacy := k.Legacy != ""; legacy != (c.token == old) {

@@ -56,7 +56,7 @@ func (i *Issuer) KeyOf(ctx context.Context, token string) (*keystore.Key, error)
 	if c.Organization() == "" { // Auditor.Erase has left it
 		return nil, keystore.ErrNotFound
 	}
-	return i.Key(ctx, c.Organization(), c.ID())
+	return i.Key(ctx, c.Organization(), c.KeyID())
 }
 
 // owned returns what the store gave, or an error that wraps

@@ -1,0 +1,61 @@
+package keystore
+
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore/internal/field"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// An Identity is what [NewCaller] makes a [Caller] of: somebody who came by
+// other means than an API key, such as a session or a JWT. Its limits are those
+// of [Key.Validate].
+type Identity struct {
+	Organization string       // required; at most 255 bytes
+	Environment  Environment  // "" means production
+	Scopes       []scope.Name // each must be registered
+
+	// Subject is who acts for the organization, such as the id of a user: at
+	// most 255 bytes. An Idempotency-Key belongs to the subject, so that no
+	// user gets the response of another. "" is nobody in particular: all such
+	// callers share their Idempotency-Keys with each other and with the
+	// organization's API keys.
+	Subject string
+
+	Attributes map[string]string // further facts, such as the organization's plan
+	Networks   []netip.Prefix    // none: from anywhere
+	ExpiresAt  time.Time         // zero: never. It may be over: see [Caller.Refused]
+}
+
+// NewCaller returns the caller of an identity. The registry gives the scopes
+// their meaning; nil means [scope.Contract]. It must be that of the service. The
+// error is a [*FieldsError] that names all wrong fields of the Identity.
+func NewCaller(r *scope.Registry, i Identity) (*Caller, error) {
+	k := &Key{
+		ID:           i.Subject,
+		Organization: i.Organization,
+		Environment:  cmp.Or(i.Environment, Production),
+		Scopes:       i.Scopes,
+		Attributes:   i.Attributes,
+		Networks:     i.Networks,
+	}
+	known := cmp.Or(r, scope.Contract())
+	problems := k.problems(known)
+	for n, p := range problems {
+		if p.Field == "scopes" && r == nil {
+			problems[n].Message = strings.Replace(p.Message, "There is no",
+				"The contract, which a nil registry stands for, has no", 1)
+		}
+	}
+	if message := field.Text("subject", i.Subject); message != "" {
+		problems = append(problems, FieldError{"subject", message})
+	}
+	if problems != nil {
+		return nil, &FieldsError{problems}
+	}
+	k.ExpiresAt = i.ExpiresAt
+	return k.Bind(known), nil
+}
