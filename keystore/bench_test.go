@@ -241,6 +241,7 @@ func TestAllocations(t *testing.T) {
 		"Bind again":               func() { caller.Bind(contract) },
 		"Granted":                  func() { caller.Granted().Has(scope.TasksRead) },
 		"Record":                   func() { uses.Record(caller, anywhere) },
+		"Needed":                   func() { caller.Needed(scope.TasksRead, scope.ChatRead) },
 	} {
 		if got := testing.AllocsPerRun(100, f); got != 0 {
 			t.Errorf("%s allocates %v times, want 0", name, got)

@@ -133,8 +133,8 @@ func (c *Caller) Tenant() string {
 	return c.text[:c.id]
 }
 
-// Has reports whether the caller is granted a scope. A handler that decides by
-// it says so with [Caller.Needed].
+// Has reports whether the caller is granted a scope. It records no use: a
+// handler that decides by it calls [Caller.Needed] too.
 func (c *Caller) Has(name scope.Name) bool { return c.Granted().Has(name) }
 
 // Granted returns what the caller may do.

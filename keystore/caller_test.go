@@ -76,7 +76,7 @@ func TestNobody(t *testing.T) {
 	fresh := keystore.NewLastUsed(newBook(nil), keystore.LastUsedOptions{})
 	for name, c := range map[string]*keystore.Caller{"nil": nil, "zero": {}} {
 		fresh.Record(c, anywhere)
-		c.Needed(required(scope.TasksRead))
+		c.Needed(scope.TasksRead)
 		expires, revoked := c.Ends()
 		if c.KeyID() != "" || c.Subject() != "" || c.Organization() != "" || c.Environment() != "" || c.Tenant() != "" ||
 			c.Attribute("plan") != "" || len(c.Scopes()) > 0 || c.Granted() != (scope.Set{}) || c.Has(scope.TasksRead) ||

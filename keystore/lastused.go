@@ -89,11 +89,19 @@ func (l *LastUsed) Record(c *Caller, from func() netip.Addr) {
 }
 
 // Needed notes, for the [LastUsed] that has recorded c last, that a request
-// needed those of the required scopes that c holds, or in place of one that c
-// does not hold those that imply it. It does nothing for a caller that was not
-// recorded.
-func (c *Caller) Needed(required scope.Set) {
-	if t := c.who().tally.Load(); t != nil && c.granted.HasAny(required) {
+// needed those of the names that c holds, or in place of one that c does not
+// hold those that imply it. It does nothing for a caller that was not recorded.
+//
+// Whatever checks scopes calls it: package middleware for a requirement, and a
+// handler for each scope that it asks about itself with [Caller.Has]. Otherwise
+// the console says that no request has needed the scope, and offers to take it
+// away.
+func (c *Caller) Needed(names ...scope.Name) {
+	t := c.who().tally.Load()
+	if t == nil {
+		return
+	}
+	if required, _ := c.granted.Registry().Parse(names); c.granted.HasAny(required) {
 		t.all.note(&c.tally, &t.tallyID, &used{scopes: c.granted.Granting(required)})
 	}
 }

@@ -447,18 +447,13 @@ func wantUses(t *testing.T, when string, got []keystore.Use, want ...string) {
 	}
 }
 
-func required(names ...scope.Name) scope.Set {
-	set, _ := scope.Contract().Parse(names)
-	return set
-}
-
 // In a bubble it is midnight of 2000-01-01 in UTC.
 func TestLastUsedCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		written := newBook(nil)
 		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
 		k := key(1, scope.TasksRead, scope.TasksWrite, scope.ChatRead)
-		k.Needed(required(scope.ChatRead)) // not recorded yet
+		k.Needed(scope.ChatRead) // not recorded yet
 		from := func(text string) func() netip.Addr {
 			return func() netip.Addr { return netip.MustParseAddr(text) }
 		}
@@ -470,22 +465,22 @@ func TestLastUsedCounts(t *testing.T) {
 		uses.Record(k, from("192.0.2.1"))
 		time.Sleep(time.Millisecond)
 		uses.Record(k, never)
-		k.Needed(required(scope.TasksRead, scope.WebhooksWrite))
+		k.Needed(scope.TasksRead, scope.WebhooksWrite)
 		wantUses(t, "of one second", flushed(t, uses, written),
 			"key_1 of acme at 2000-01-01T23:59:58Z from 192.0.2.1: 3, [tasks:read]")
-		k.Needed(required(scope.TasksRead))
+		k.Needed(scope.TasksRead)
 		time.Sleep(time.Second)
 		uses.Record(k, from("192.0.2.2"))
 		time.Sleep(time.Second)
 		uses.Record(k, from("192.0.2.3"))
-		k.Needed(required(scope.TasksRead))
-		k.Needed(required(scope.TasksWrite))
+		k.Needed(scope.TasksRead)
+		k.Needed(scope.TasksWrite)
 		wantUses(t, "over midnight", flushed(t, uses, written),
 			"key_1 of acme at 2000-01-01T23:59:59Z from 192.0.2.2: 1, [tasks:read]",
 			"key_1 of acme at 2000-01-02T00:00:00Z from 192.0.2.3: 1, [tasks:read tasks:write]")
 
 		time.Sleep(time.Hour)
-		k.Needed(required(scope.TasksWrite))
+		k.Needed(scope.TasksWrite)
 		wantUses(t, "after a flush between Record and Needed", flushed(t, uses, written),
 			"key_1 of acme at 2000-01-02T00:00:00Z from invalid IP: 0, [tasks:write]")
 		uses.Record(k, from("192.0.2.4"))
@@ -498,7 +493,7 @@ func TestLastUsedCounts(t *testing.T) {
 		others := keystore.NewLastUsed(other, keystore.LastUsedOptions{})
 		uses.Record(k, anywhere)
 		others.Record(k, anywhere)
-		k.Needed(required(scope.ChatRead))
+		k.Needed(scope.ChatRead)
 		for _, got := range [][]keystore.Use{flushed(t, uses, written), flushed(t, others, other)} {
 			if len(got) != 1 || got[0].Requests != 1 {
 				t.Errorf("of two LastUsed that have recorded a key one has %+v, want one request", got)
@@ -515,7 +510,7 @@ func TestLastUsedAddsWhatFailed(t *testing.T) {
 		k := key(1, scope.TasksRead, scope.TasksWrite)
 		record := func(k *keystore.Caller, n scope.Name) {
 			uses.Record(k, anywhere)
-			k.Needed(required(n))
+			k.Needed(n)
 		}
 		record(k, scope.TasksRead)
 		written.fail.set(func(context.Context, []keystore.Use) error {
@@ -565,7 +560,7 @@ func TestLastUsedCountsConcurrently(t *testing.T) {
 		recording.Go(func() {
 			for range each {
 				uses.Record(c, anywhere)
-				c.Needed(c.Granted())
+				c.Needed(k.Scopes...)
 			}
 		})
 	}

@@ -32,9 +32,9 @@ type KeyOptions struct {
 	RejectBrowsers bool
 
 	// LastUsed, when set, records each accepted key, the client's address, and
-	// the scopes that the request needs: of a requirement that lets it pass
-	// those that the key holds, and each that [Principal.Has] finds. Its Run
-	// writes them down.
+	// the scopes that the request needs, as far as the key holds them: of a
+	// requirement that lets it pass, and those that a handler tells
+	// [keystore.Caller.Needed]. Its Run writes them down.
 	LastUsed *keystore.LastUsed
 }
 

@@ -244,6 +244,7 @@ func TestUsage(t *testing.T) {
 		"lacks":  middleware.Require(scope.TasksRead, scope.ChatRead),
 		"none":   middleware.AnyCaller(),
 		"asks":   middleware.AnyCaller(),
+		"needs":  middleware.AnyCaller(),
 		"report": middleware.Require(scope.TasksRead, scope.ChatRead).ReportOnly(),
 		"spent":  middleware.Require(scope.TasksRead),
 	}
@@ -261,7 +262,8 @@ func TestUsage(t *testing.T) {
 		{"any", []scope.Name{scope.WorkersRead}, 403, nil},
 		{"lacks", both, 403, nil},
 		{"none", both, 200, nil},
-		{"asks", both, 200, both[1:]},
+		{"asks", both, 200, nil},
+		{"needs", both, 200, both[1:]},
 		{"report", both, 200, both[:1]},
 		{"spent", both, 429, nil},
 		{"unknown", both, 404, nil},
@@ -274,8 +276,10 @@ func TestUsage(t *testing.T) {
 			o := middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last},
 				TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if p, _ := middleware.PrincipalFrom(r.Context()); tt.path == "asks" {
-					fmt.Fprint(w, p.Has(scope.ChatRead), p.Has(scope.TasksWrite))
+				p, _ := middleware.PrincipalFrom(r.Context())
+				fmt.Fprint(w, p.Has(scope.ChatRead), p.Has(scope.TasksWrite)) // asks, and records nothing
+				if tt.path == "needs" {
+					p.Needed(scope.ChatRead, scope.TasksWrite)
 				}
 			})
 			o.RateLimit.Store = ratelimit.NewMemory()

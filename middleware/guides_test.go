@@ -250,6 +250,7 @@ func ExampleRateLimitOptions() {
 // whom.
 func closeMonth(ctx context.Context) string {
 	caller, ok := middleware.PrincipalFrom(ctx)
+	caller.Needed(scope.TasksWrite)
 	if !ok || !caller.Has(scope.TasksWrite) {
 		return "refused"
 	}

@@ -35,14 +35,3 @@ func (p Principal) client() string {
 	// The length keeps organizations apart whose names have spaces.
 	return "subject " + strconv.Itoa(len(p.Subject())) + ":" + p.Subject() + " " + p.Tenant()
 }
-
-// Has reports whether the key holds a scope. One that it holds counts as needed
-// by the request, see KeyOptions.LastUsed.
-func (p Principal) Has(name scope.Name) bool {
-	if !p.Caller.Has(name) {
-		return false
-	}
-	asked, _ := p.Granted().Registry().Parse([]scope.Name{name})
-	p.Needed(asked)
-	return true
-}

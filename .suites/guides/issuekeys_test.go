@@ -44,6 +44,7 @@ func issueKey(issuer *issuing.Issuer) http.HandlerFunc {
 				return
 			}
 		}
+		caller.Needed(want.Scopes...)
 		own := &keystore.Key{} // the caller's, if it is not a user
 		if id := caller.KeyID(); id != "" {
 			var err error
