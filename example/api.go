@@ -44,7 +44,7 @@ func handler(api *middleware.API, console http.Handler) http.Handler {
 
 // account answers with what the key that called stands for.
 func account(w http.ResponseWriter, r *http.Request) {
-	caller, _ := middleware.PrincipalFrom(r.Context())
+	caller := middleware.CallerFrom(r.Context())
 	writeJSON(w, http.StatusOK, map[string]any{
 		"organization": caller.Organization(),
 		"environment":  caller.Environment(),

@@ -86,6 +86,6 @@ func (t *tasks) one(w http.ResponseWriter, r *http.Request, change func(*task)) 
 
 // tenant is whose data a request may see.
 func tenant(r *http.Request) string {
-	caller, _ := middleware.PrincipalFrom(r.Context())
+	caller := middleware.CallerFrom(r.Context())
 	return caller.Tenant()
 }

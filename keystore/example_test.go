@@ -165,7 +165,7 @@ func (unreachable) Lookup(context.Context, keystore.Digest) (*keystore.Key, erro
 
 // The limit of a key is what its own record says, or that of its plan. A
 // function of this kind chooses the policy of each request: limitOf is called
-// with the key of the principal.
+// with the key of the caller.
 func ExampleKey_attributes() {
 	plans := map[string]string{"free": "60-M", "pro": "100-S"}
 	limitOf := func(k *keystore.Key) (ratelimit.Limit, error) {

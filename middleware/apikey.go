@@ -100,30 +100,30 @@ func newKeyAuthenticator(keys keystore.Store, o Options, p *proxies) *keyAuthent
 // of another shape.
 var errForeignToken = errors.New("middleware: the token is no API key of this service")
 
-// caller returns the principal of the live key that the request carries,
+// caller returns who has the live key that the request carries,
 // ErrNoCredentials, errForeignToken or the reason why there is none.
-func (a *keyAuthenticator) caller(r *http.Request) (Principal, error) {
+func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	token, found, ownHeader := a.token(r)
 	switch found {
 	case bearer.Nothing:
-		return Principal{}, ErrNoCredentials
+		return nil, ErrNoCredentials
 	case bearer.Bad:
-		return Principal{}, a.failed(r, a.refusal(a.badHeader()))
+		return nil, a.failed(r, a.refusal(a.badHeader()))
 	}
 	parsed, err := a.service.Parse(token)
 	malformed, isMalformed := err.(keystore.TokenError)
 	switch {
 	case isMalformed && a.joined && !ownHeader && !a.service.Claims(token):
-		return Principal{}, errForeignToken
+		return nil, errForeignToken
 	case a.RejectBrowsers && fromPage(r.Header):
-		return Principal{}, a.failed(r, a.refusal("A secret API key must not be used in a browser, "+
+		return nil, a.failed(r, a.refusal("A secret API key must not be used in a browser, "+
 			"where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))
 	case isMalformed:
-		return Principal{}, a.failed(r, a.refusal(string(malformed)))
+		return nil, a.failed(r, a.refusal(string(malformed)))
 	case err != nil:
-		return Principal{}, err
+		return nil, err
 	case parsed.Environment != "" && !a.accepts(parsed.Environment):
-		return Principal{}, a.failed(r, a.otherEnvironment(parsed.Environment))
+		return nil, a.failed(r, a.otherEnvironment(parsed.Environment))
 	}
 	var caller *keystore.Caller
 	if a.throttle == nil {
@@ -132,15 +132,15 @@ func (a *keyAuthenticator) caller(r *http.Request) (Principal, error) {
 		caller, err = a.verifyThrottled(r, &parsed)
 	}
 	if err != nil {
-		return Principal{}, err
+		return nil, err
 	}
 	if caller.Restricted() && !caller.AllowsAddress(a.proxies.client(r)) {
-		return Principal{}, refusal(codes.AddressNotAllowed).of(caller)
+		return nil, refusal(codes.AddressNotAllowed).of(caller)
 	}
 	if a.LastUsed != nil {
 		a.LastUsed.Record(caller, func() netip.Addr { return a.proxies.client(r) })
 	}
-	return Principal{caller}, nil
+	return caller, nil
 }
 
 // token returns the token of the request, and whether it came in the header for

@@ -19,8 +19,8 @@ var ErrNoCredentials = errors.New("middleware: the request carries no credential
 
 // authentication finds out who calls.
 type authentication struct {
-	keys     *keyAuthenticator                      // nil without a key store
-	other    func(*http.Request) (Principal, error) // Options.Authenticate; may be nil beside keys
+	keys     *keyAuthenticator                             // nil without a key store
+	other    func(*http.Request) (*keystore.Caller, error) // Options.Authenticate; may be nil beside keys
 	registry *scope.Registry
 	missing  *Problem // for a request without credentials
 	report   *reporter
@@ -39,31 +39,31 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 }
 
 // check returns the caller, or the refusal of a request that is answered by x.
-func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Request) (Principal, *Problem) {
+func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Request) (*keystore.Caller, *Problem) {
 	x.authorization = firstValue(r.Header["Authorization"])
 	if a.keys != nil && a.keys.Header != "" {
 		x.apiKey = firstValue(r.Header[a.keys.Header])
 	}
-	principal, err := a.caller(r)
-	if err == nil && principal.known() && principal.fits(a.registry) {
-		return principal, nil
+	caller, err := a.caller(r)
+	if err == nil && known(caller) && fits(caller, a.registry) {
+		return caller, nil
 	}
 	refused, isProblem := errors.AsType[*Problem](err)
 	broken := ""
 	switch {
 	case isProblem && refused != nil && refused.Status >= 400 && refused.Status <= 599:
-		return Principal{}, refused
+		return nil, refused
 	case errors.Is(err, ErrNoCredentials):
 		if a.keys != nil && bearer.Bare(r.Header["Authorization"]) {
 			bare := *a.missing
 			bare.Detail = "The Authorization header has no scheme. Send the header Authorization: Bearer YOUR_API_KEY."
-			return Principal{}, &bare
+			return nil, &bare
 		}
-		return Principal{}, a.missing
-	case err == nil && principal.known():
-		broken = "a principal of another scope registry"
+		return nil, a.missing
+	case err == nil && known(caller):
+		broken = "a caller of another scope registry"
 	case err == nil:
-		broken = "neither a principal nor an error"
+		broken = "neither a caller nor an error"
 	case isProblem && refused == nil:
 		broken = "a nil *Problem"
 	case isProblem:
@@ -71,40 +71,50 @@ func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Reque
 	}
 	if broken != "" {
 		a.report.fault(w, r, "Options.Authenticate breaks its contract", errors.New("it returned "+broken))
-		return Principal{}, refusal(codes.Internal)
+		return nil, refusal(codes.Internal)
 	}
 	if _, ok := errors.AsType[*keystore.FieldsError](err); ok {
 		// Not a fault: anybody with an account elsewhere may cause it.
 		a.report.sampled(w, r, slog.LevelInfo, "the credentials name a caller that is not accepted", err)
-		return Principal{}, refusal(codes.CallerNotAccepted)
+		return nil, refusal(codes.CallerNotAccepted)
 	}
 	a.report.fault(w, r, "the credentials of a request could not be checked", err)
-	return Principal{}, refusal(codes.KeyStore)
+	return nil, refusal(codes.KeyStore)
 }
 
 // caller asks for an API key first, so that a revoked one is refused even
 // beside a valid session.
-func (a *authentication) caller(r *http.Request) (Principal, error) {
+func (a *authentication) caller(r *http.Request) (*keystore.Caller, error) {
 	if a.keys == nil {
 		return a.other(r)
 	}
-	principal, err := a.keys.caller(r)
+	caller, err := a.keys.caller(r)
 	if a.other == nil || err != nil && err != ErrNoCredentials && err != errForeignToken {
-		return principal, err
+		return caller, err
 	}
 	second, otherErr := a.other(r)
 	switch none := errors.Is(otherErr, ErrNoCredentials); {
 	case err == nil && none:
-		return principal, nil
+		return caller, nil
 	case err == nil && a.keys.reportOnly && unchecked(otherErr):
-		return Principal{}, otherErr
-	case err == nil && (otherErr != nil || second.known()):
-		return Principal{}, refusal(codes.SeveralCredentials)
+		return nil, otherErr
+	case err == nil && (otherErr != nil || known(second)):
+		return nil, refusal(codes.SeveralCredentials)
 	case err == errForeignToken && none:
-		return Principal{}, a.keys.failed(r, a.keys.refusal(
+		return nil, a.keys.failed(r, a.keys.refusal(
 			"The Bearer token is not valid. Check that it is whole, and that it has not expired or been revoked."))
 	}
 	return second, otherErr
+}
+
+// known reports whether c is somebody.
+func known(c *keystore.Caller) bool { return c.Tenant() != "" }
+
+// fits reports whether the registry knows all scopes of a caller that
+// keystore.NewCaller made. Of a key that was stored before, unknown scopes grant
+// nothing.
+func fits(c *keystore.Caller, r *scope.Registry) bool {
+	return c.Granted().Registry() == r || c.KeyID() != ""
 }
 
 // unchecked reports whether an Options.Authenticate with this answer could not

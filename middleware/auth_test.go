@@ -276,7 +276,7 @@ func TestUsage(t *testing.T) {
 			o := middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last},
 				TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				p, _ := middleware.PrincipalFrom(r.Context())
+				p := middleware.CallerFrom(r.Context())
 				fmt.Fprint(w, p.Has(scope.ChatRead), p.Has(scope.TasksWrite)) // asks, and records nothing
 				if tt.path == "needs" {
 					p.Needed(scope.ChatRead, scope.TasksWrite)
@@ -329,10 +329,9 @@ func TestAuthenticateAlone(t *testing.T) {
 	token := ring.issue(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
 	h := anyCaller(g)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, ok := middleware.PrincipalFrom(r.Context())
-		fmt.Fprint(w, p.Organization(), ok)
+		fmt.Fprint(w, middleware.CallerFrom(r.Context()))
 	}))
-	if res := serve(h, request("GET", "/", token, "")); res.body != "org_1true" {
+	if res := serve(h, request("GET", "/", token, "")); !strings.Contains(res.body, "organization=org_1") {
 		t.Errorf("got %d %q", res.StatusCode, res.body)
 	}
 	res := serve(h, request("GET", "/", "", ""))
@@ -345,51 +344,45 @@ func TestAuthenticateAlone(t *testing.T) {
 // TestAuthenticate: each of the answers that Options.Authenticate may give, and
 // those that it may not.
 func TestAuthenticate(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
-	var caller middleware.Principal
-	g := middleware.New(ring.keys, middleware.Options{})
-	serve(anyCaller(g)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller, _ = middleware.PrincipalFrom(r.Context())
-	})), request("GET", "/", token, ""))
-
-	byHand, err := middleware.NewPrincipal(nil, middleware.Identity{Organization: "org_1", Subject: "user_1"})
+	caller := callerOf(t, newKeyring())
+	byHand, err := keystore.NewCaller(nil, keystore.Identity{Organization: "org_1", Subject: "user_1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign, err := middleware.NewPrincipal(scope.New(), middleware.Identity{Organization: "org_1"})
+	foreign, err := keystore.NewCaller(scope.New(), keystore.Identity{Organization: "org_1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	teapot := &middleware.Problem{Status: 418, Code: "teapot", Detail: "No."}
 	for _, tt := range []struct {
-		name      string
-		principal middleware.Principal
-		err       error
-		status    int
-		code      string
-		logged    string
+		name   string
+		caller *keystore.Caller
+		err    error
+		status int
+		code   string
+		logged string
 	}{
 		{"a caller", caller, nil, 200, "", ""},
-		{"no credentials", middleware.Principal{}, middleware.ErrNoCredentials, 401, "api_key_missing", ""},
-		{"no credentials, wrapped", middleware.Principal{}, fmt.Errorf("cookie: %w", middleware.ErrNoCredentials), 401,
+		{"no credentials", nil, middleware.ErrNoCredentials, 401, "api_key_missing", ""},
+		{"no credentials, wrapped", nil, fmt.Errorf("cookie: %w", middleware.ErrNoCredentials), 401,
 			"api_key_missing", ""},
-		{"refused", middleware.Principal{}, teapot, 418, "teapot", ""},
-		{"refused, wrapped", middleware.Principal{}, fmt.Errorf("who is it: %w", teapot), 418, "teapot", ""},
-		{"the least refusal", middleware.Principal{}, &middleware.Problem{Status: 400, Code: "mine"}, 400, "mine", ""},
-		{"the last refusal", middleware.Principal{}, &middleware.Problem{Status: 599, Code: "mine"}, 599, "mine", ""},
-		{"less than one", middleware.Principal{}, &middleware.Problem{Status: 399}, 500, "internal", "status 399"},
-		{"more than one", middleware.Principal{}, &middleware.Problem{Status: 600}, 500, "internal", "status 600"},
-		{"broken", middleware.Principal{}, errors.New("no answer"), 503, "key_store_unavailable", "no answer"},
+		{"refused", nil, teapot, 418, "teapot", ""},
+		{"refused, wrapped", nil, fmt.Errorf("who is it: %w", teapot), 418, "teapot", ""},
+		{"the least refusal", nil, &middleware.Problem{Status: 400, Code: "mine"}, 400, "mine", ""},
+		{"the last refusal", nil, &middleware.Problem{Status: 599, Code: "mine"}, 599, "mine", ""},
+		{"less than one", nil, &middleware.Problem{Status: 399}, 500, "internal", "status 399"},
+		{"more than one", nil, &middleware.Problem{Status: 600}, 500, "internal", "status 600"},
+		{"broken", nil, errors.New("no answer"), 503, "key_store_unavailable", "no answer"},
 		{"broken, and yet a caller", caller, errors.New("no answer"), 503, "key_store_unavailable", "no answer"},
-		{"neither", middleware.Principal{}, nil, 500, "internal", "neither a principal nor an error"},
-		{"a nil problem", middleware.Principal{}, (*middleware.Problem)(nil), 500, "internal", "a nil *Problem"},
-		{"a principal of other scopes", foreign, nil, 500, "internal", "another scope registry"},
-		{"a principal made by hand", byHand, nil, 200, "", ""},
+		{"neither", nil, nil, 500, "internal", "neither a caller nor an error"},
+		{"the zero Caller", new(keystore.Caller), nil, 500, "internal", "neither a caller nor an error"},
+		{"a nil problem", nil, (*middleware.Problem)(nil), 500, "internal", "a nil *Problem"},
+		{"a caller of other scopes", foreign, nil, 500, "internal", "another scope registry"},
+		{"a caller made by hand", byHand, nil, 200, "", ""},
 	} {
 		log := newLogged()
 		o := middleware.Options{Hooks: log.hooks(),
-			Authenticate: func(*http.Request) (middleware.Principal, error) { return tt.principal, tt.err }}
+			Authenticate: func(*http.Request) (*keystore.Caller, error) { return tt.caller, tt.err }}
 		res := serve(testAPI(nil, o), request("GET", "/api/v1/any", "", ""))
 		if res.StatusCode != tt.status || tt.code != "" && res.problem(t).Code != tt.code {
 			t.Errorf("%s: got %d %s, want %d %s", tt.name, res.StatusCode, res.body, tt.status, tt.code)
@@ -496,7 +489,7 @@ func TestKeysBesideOthers(t *testing.T) {
 	} {
 		api := middleware.NewAPI(ring.keys, middleware.Options{
 			Hooks: quiet(), Keys: middleware.KeyOptions{Header: "X-API-Key"},
-			Authenticate: func(r *http.Request) (middleware.Principal, error) {
+			Authenticate: func(r *http.Request) (*keystore.Caller, error) {
 				if p, err := user(r); !errors.Is(err, middleware.ErrNoCredentials) {
 					return p, err
 				}
@@ -504,7 +497,7 @@ func TestKeysBesideOthers(t *testing.T) {
 			},
 		})
 		api.HandleFunc("GET /api/v1/who", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-			p, _ := middleware.PrincipalFrom(r.Context())
+			p := middleware.CallerFrom(r.Context())
 			w.Header().Set("X-Who", cmp.Or(p.Subject(), "key"))
 		})
 		res := serve(api, request("GET", "/api/v1/who", "", "", tt.lines...))
@@ -592,18 +585,18 @@ func TestPreflights(t *testing.T) {
 // keep them back.
 func TestCallerNotAccepted(t *testing.T) {
 	ring := newKeyring()
-	for name, i := range map[string]middleware.Identity{
+	for name, i := range map[string]keystore.Identity{
 		"no organization": {Subject: "user_1"},
 		"unknown scope":   {Organization: "org_1", Scopes: []scope.Name{"profile"}},
 		"long subject":    {Organization: "org_1", Subject: strings.Repeat("a", 256)},
 	} {
 		for _, wrapping := range []string{"%w", "claims: %w"} {
 			log, down := newLogged(), false
-			user := func(r *http.Request) (middleware.Principal, error) {
+			user := func(r *http.Request) (*keystore.Caller, error) {
 				if down {
-					return middleware.Principal{}, errors.New("issuer is down")
+					return nil, errors.New("issuer is down")
 				}
-				p, err := middleware.NewPrincipal(nil, i)
+				p, err := keystore.NewCaller(nil, i)
 				return p, fmt.Errorf(wrapping+" of "+r.Header.Get("Authorization"), err)
 			}
 			for _, keys := range []keystore.Store{nil, ring.keys} {
@@ -616,7 +609,7 @@ func TestCallerNotAccepted(t *testing.T) {
 					e, got := o.ask(api, request("GET", "/api/v1/any", jwt, ""))
 					wantRefusal(t, name, got, 403, "caller_not_accepted", "")
 					if got.Header["Retry-After"] != nil || e.Stage != middleware.StageAuth || e.Outcome != "caller_not_accepted" ||
-						e.Principal != (middleware.Principal{}) {
+						e.Caller != nil {
 						t.Errorf("%s: got %v and the Event %+v", name, got.Header, e)
 					}
 				}
@@ -700,7 +693,7 @@ func TestReportOnlyAuthentication(t *testing.T) {
 				}
 			case refused.StatusCode < 400 || answered.StatusCode != 200 || answered.body != "nobody" ||
 				got.Reported != want.Outcome || got.RefusedKey != want.RefusedKey || got.Outcome != "handled" ||
-				got.Principal != (middleware.Principal{}) || len(answered.Header) > 2:
+				got.Caller != nil || len(answered.Header) > 2:
 				t.Errorf("%s, %s: got %s and the Event %+v, want what %+v has", form, name, answered.body, got, want)
 			}
 		}
@@ -712,7 +705,7 @@ func TestReportOnlyAuthentication(t *testing.T) {
 func reportingForm(form string, keys keystore.Store, o middleware.Options) http.Handler {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		who := "nobody"
-		if p, ok := middleware.PrincipalFrom(r.Context()); ok {
+		if p := middleware.CallerFrom(r.Context()); p != nil {
 			who = "somebody of " + p.Organization()
 		}
 		_, _ = io.WriteString(w, who)
@@ -777,8 +770,8 @@ func TestReportOnlyRetries(t *testing.T) {
 		hooks.Observe = func(_ context.Context, e middleware.Event) { reported = e.Reported }
 		o := middleware.Options{Hooks: hooks, ReportOnly: true, Failures: ratelimit.MustParse("1-H"),
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
-			Authenticate: func(*http.Request) (middleware.Principal, error) {
-				return middleware.Principal{}, cmp.Or(otherAway, middleware.ErrNoCredentials)
+			Authenticate: func(*http.Request) (*keystore.Caller, error) {
+				return nil, cmp.Or(otherAway, middleware.ErrNoCredentials)
 			}}
 		var runs atomic.Int64
 		create := numbered(&runs, nil)
@@ -825,7 +818,7 @@ func TestReportOnlyRetries(t *testing.T) {
 }
 
 // TestReportOnlyStaysOutside: what a report-only Guard let pass is refused by
-// stages of another one, and a principal found later is a caller like any.
+// stages of another one, and one found later is a caller like any.
 func TestReportOnlyStaysOutside(t *testing.T) {
 	ring := newKeyring()
 	idempotency := middleware.IdempotencyOptions{Runner: replies()}
@@ -867,8 +860,7 @@ func TestReportOnlyStaysOutside(t *testing.T) {
 		inner = serve(own, request("GET", "/api/v1/inner", "", "").WithContext(r.Context()))
 	})
 	own.HandleFunc("GET /api/v1/inner", anybody, func(w http.ResponseWriter, r *http.Request) {
-		_, ok := middleware.PrincipalFrom(r.Context())
-		fmt.Fprint(w, ok)
+		fmt.Fprint(w, middleware.CallerFrom(r.Context()) != nil)
 	})
 	for _, token := range []string{ring.issue(t), ""} {
 		if serve(own, request("GET", "/api/v1/outer", token, "")); inner.body != "false" {

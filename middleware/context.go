@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 )
 
@@ -20,14 +21,14 @@ import (
 type facts struct {
 	context.Context
 
-	response   *exchange // the one that the request is answered by; nil before the first stage
-	hooks      *Hooks    // of the stages outside, for a Guard that has none
-	principal  Principal
-	reported   bool          // Options.ReportOnly let the request pass without a principal
-	scoped     atomic.Bool   // a scope decision let the principal pass
-	idempotent any           // the Idempotency stage that the request is inside of, or nil
-	repeatable *http.Request // as that stage was given it
-	claim      *keyed.Claim  // that the handler runs under, or nil
+	response   *exchange        // the one that the request is answered by; nil before the first stage
+	hooks      *Hooks           // of the stages outside, for a Guard that has none
+	caller     *keystore.Caller // nil for nobody
+	reported   bool             // Options.ReportOnly let the request pass without a caller
+	scoped     atomic.Bool      // a scope decision let the caller pass
+	idempotent any              // the Idempotency stage that the request is inside of, or nil
+	repeatable *http.Request    // as that stage was given it
+	claim      *keyed.Claim     // that the handler runs under, or nil
 }
 
 type factsKey struct{}
@@ -84,7 +85,7 @@ func (f *facts) copy(ctx context.Context, outer *facts) {
 	f.Context = ctx
 	if outer != nil {
 		f.response, f.hooks, f.claim = outer.response, outer.hooks, outer.claim
-		f.principal, f.reported = outer.principal, outer.reported
+		f.caller, f.reported = outer.caller, outer.reported
 		f.idempotent, f.repeatable = outer.idempotent, outer.repeatable
 		f.scoped.Store(outer.scoped.Load())
 	}
@@ -117,7 +118,7 @@ func (f *facts) insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
 	if f == nil || f.idempotent == nil {
 		return false
 	}
-	// WithPrincipal hides the claim, and without RequestID there is no response
+	// WithCaller hides the claim, and without RequestID there is no response
 	// to compare.
 	return keyed.Answers(w) || f.claim == nil && f.response == exchangeOf(w) || keyed.SameRequest(f.repeatable, r)
 }
@@ -131,24 +132,27 @@ func RequestIDFrom(ctx context.Context) string {
 	return ""
 }
 
-// WithPrincipal returns a context in which the caller is p: for middleware that
+// WithCaller returns a context in which c is the caller: for middleware that
 // authenticates in place of [Guard.Authenticate], and for tests of handlers.
-// What stages outside decided about another caller does not hold for p: no
+// What stages outside decided about another caller does not hold for c: no
 // scope, and no Idempotency-Key that [Execution.FreeKey] could free. Like
 // Authenticate it MUST NOT stand inside [Guard.Idempotent].
-func WithPrincipal(ctx context.Context, p Principal) context.Context {
+func WithCaller(ctx context.Context, c *keystore.Caller) context.Context {
 	f := extend(ctx)
-	f.principal, f.reported, f.claim = p, false, nil
+	f.caller, f.reported, f.claim = nil, false, nil
+	if known(c) {
+		f.caller = c
+	}
 	f.scoped.Store(false)
 	return f
 }
 
-// PrincipalFrom returns the principal of the request whose context this is;
-// false outside [Guard.Authenticate], and where [Options].ReportOnly let a request
-// pass that has none.
-func PrincipalFrom(ctx context.Context) (Principal, bool) {
-	if f := factsOf(ctx); f != nil && f.principal.known() {
-		return f.principal, true
+// CallerFrom returns who calls by the request whose context this is. It is nil
+// outside [Guard.Authenticate], and where [Options].ReportOnly let a request pass
+// that has no caller. All methods may be called on nil too, and find nothing.
+func CallerFrom(ctx context.Context) *keystore.Caller {
+	if f := factsOf(ctx); f != nil {
+		return f.caller
 	}
-	return Principal{}, false
+	return nil
 }

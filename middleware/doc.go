@@ -12,7 +12,7 @@
 //	var tasks atomic.Int64
 //	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
 //		func(w http.ResponseWriter, r *http.Request) {
-//			caller, _ := middleware.PrincipalFrom(r.Context())
+//			caller := middleware.CallerFrom(r.Context())
 //			w.WriteHeader(http.StatusCreated)
 //			fmt.Fprintf(w, "task %d of %s", tasks.Add(1), caller.Organization())
 //		})
@@ -27,7 +27,7 @@
 //     stages and the routing decided.
 //   - [Guard] has each stage as a func(http.Handler) http.Handler, for any
 //     router.
-//   - [Principal] is the caller, as the handlers inside see it.
+//   - [keystore.Caller] is who calls: [CallerFrom] gives it to the handlers.
 //
 // An API and a Guard take the same [Options]. [Hooks] change the log and the
 // form of refusals, and are told of each response by one [Event]. A handler

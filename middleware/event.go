@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/redact"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -37,9 +38,7 @@ type Event struct {
 	Bytes    int64 // of the body, as the handlers wrote it
 	Duration time.Duration
 
-	// Principal is the caller, zero if none was authenticated. Its methods give
-	// key, organization and environment.
-	Principal Principal
+	Caller *keystore.Caller // nil if none was authenticated
 
 	// RefusedKey is the id of the API key that was refused or reported because
 	// it is revoked, expired or suspended, or may not be used here; "" for none.
@@ -213,7 +212,7 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 			slog.String("request_id", e.RequestID), slog.String("method", e.Method),
 			slog.String("pattern", e.Pattern), slog.String("path", e.Path()),
 			slog.Int("status", e.Status), slog.Int64("bytes", e.Bytes), slog.Duration("duration", e.Duration),
-			slog.Any("caller", e.Principal), slog.String("stage", e.Stage), slog.String("outcome", e.Outcome),
+			slog.Any("caller", e.Caller), slog.String("stage", e.Stage), slog.String("outcome", e.Outcome),
 			slog.Any("client", e.ClientIP()), slog.String("agent", e.Agent()),
 		}
 		if e.Problem != "" {
@@ -279,7 +278,7 @@ func (p *reporter) ended(x *exchange, r *http.Request, aborted bool) {
 	both := x.ID + p.method(r)
 	e.RequestID, e.Method = both[:len(x.ID)], both[len(x.ID):]
 	if x.facts != nil {
-		e.Principal = x.facts.principal
+		e.Caller = x.facts.caller
 	}
 	e.Status, e.Bytes, e.Duration = x.Status, x.Bytes, time.Since(started)-x.record.start
 	e.Aborted = aborted

@@ -149,7 +149,7 @@ func TestEvent(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		ring, o := newKeyring(), &observed{t: t}
-		principals := map[string]*keystore.Key{}
+		issued := map[string]*keystore.Key{}
 		tokens := map[string]string{"wrong": "x"}
 		for name, g := range map[string]issuing.Grant{
 			"live":    {Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}},
@@ -157,7 +157,7 @@ func TestEvent(t *testing.T) {
 			"test":    {Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead}},
 		} {
 			g.Organization = "org_1"
-			tokens[name], principals[name] = ring.grant(t, g)
+			tokens[name], issued[name] = ring.grant(t, g)
 		}
 		for form, h := range eventService(ring.keys, o.hooks()) {
 			for _, tt := range tests {
@@ -174,7 +174,7 @@ func TestEvent(t *testing.T) {
 				if got.RequestID != res.Header.Get(idHeader) && !got.Aborted || got.RequestID == "" {
 					t.Errorf("%s, %s: got the id %q, the response has %q", form, tt.name, got.RequestID, res.Header.Get(idHeader))
 				}
-				key := principals[tt.token]
+				key := issued[tt.token]
 				if key == nil {
 					key = &keystore.Key{}
 				} else {
@@ -183,9 +183,9 @@ func TestEvent(t *testing.T) {
 						want.Policy, want.Limit = "once", 1
 					}
 				}
-				if p := got.Principal; p.KeyID() != key.ID || p.Organization() != key.Organization ||
+				if p := got.Caller; p.KeyID() != key.ID || p.Organization() != key.Organization ||
 					p.Environment() != key.Environment {
-					t.Errorf("%s, %s: got the principal %v, want %q", form, tt.name, p.LogValue(), key.ID)
+					t.Errorf("%s, %s: got the caller %v, want %q", form, tt.name, p.LogValue(), key.ID)
 				}
 				if tt.want.Bytes == 0 && !got.Aborted {
 					want.Bytes = int64(len(res.body)) // of a refusal
@@ -193,7 +193,7 @@ func TestEvent(t *testing.T) {
 				if got.Limit == 1000 && (got.Remaining < 900 || got.Remaining > 999) {
 					t.Errorf("%s, %s: got %d remaining of 1000", form, tt.name, got.Remaining)
 				}
-				want.RequestID, want.Method, want.Principal, want.Remaining = got.RequestID, tt.method, got.Principal, got.Remaining
+				want.RequestID, want.Method, want.Caller, want.Remaining = got.RequestID, tt.method, got.Caller, got.Remaining
 				fields, _ := json.Marshal(got)
 				if wanted, _ := json.Marshal(want); string(fields) != string(wanted) {
 					t.Errorf("%s, %s:\n got %+v\nwant %+v", form, tt.name, got, want)
@@ -307,7 +307,7 @@ func TestEventOfAHijackedConnection(t *testing.T) {
 		c.send(upgrade("x", token))
 		e := <-events
 		if e.Aborted || e.Status != status || e.Pattern != "GET /api/v1/x" || e.Outcome != "handled" ||
-			e.Principal.KeyID() == "" {
+			e.Caller.KeyID() == "" {
 			t.Errorf("got %+v, want a hijacked response with status %d", e, status)
 		}
 	}
@@ -359,9 +359,9 @@ func TestEventOfAMisuse(t *testing.T) {
 	})
 	chain := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.Authenticate)
 	e, res := o.ask(chain(http.HandlerFunc(sayOK)), request("POST", "/", token, "{}"))
-	if e.Status != 500 || e.Stage != middleware.StageAuth || e.Principal.Organization() != "org_1" {
+	if e.Status != 500 || e.Stage != middleware.StageAuth || e.Caller.Organization() != "org_1" {
 		t.Errorf("got %d, %s and the caller %q, want 500, %s and org_1",
-			e.Status, e.Stage, e.Principal.Organization(), middleware.StageAuth)
+			e.Status, e.Stage, e.Caller.Organization(), middleware.StageAuth)
 	}
 	if res.Header.Get("Connection") != "" {
 		t.Error("the connection of a caller with a key was closed")
@@ -392,7 +392,7 @@ func TestEventOfARefusedKey(t *testing.T) {
 		"live":                   {ring.issue(t), ""},
 	} {
 		e, _ := o.ask(api, request("GET", "/api/v1/any", tt.token, ""))
-		if e.RefusedKey != tt.key || name != "live" && e.Principal != (middleware.Principal{}) {
+		if e.RefusedKey != tt.key || name != "live" && e.Caller != nil {
 			t.Errorf("a key that is %s: got %+v, want RefusedKey %q", name, e, tt.key)
 		}
 	}
@@ -473,7 +473,7 @@ func TestAccessLog(t *testing.T) {
 		want  string
 	}{
 		{middleware.Event{RequestID: "r1", Method: "GET", Pattern: "GET /x", Status: 200, Bytes: 2,
-			Duration: time.Millisecond, Principal: user, Stage: "handler", Outcome: "handled"},
+			Duration: time.Millisecond, Caller: user, Stage: "handler", Outcome: "handled"},
 			`level=INFO msg=request request_id=r1 method=GET pattern="GET /x" path="" status=200 bytes=2 duration=1ms ` +
 				`caller.subject=user_1 caller.organization=org_1 caller.environment=production ` +
 				`stage=handler outcome=handled client="" agent=""`},

@@ -62,7 +62,7 @@ func Example() {
 	var tasks atomic.Int64
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
 		func(w http.ResponseWriter, r *http.Request) {
-			caller, _ := middleware.PrincipalFrom(r.Context())
+			caller := middleware.CallerFrom(r.Context())
 			w.WriteHeader(http.StatusCreated)
 			fmt.Fprintf(w, "task %d of %s", tasks.Add(1), caller.Organization())
 		})
@@ -161,7 +161,7 @@ func ExampleHooks_observe() {
 	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{
 		Observe: func(ctx context.Context, e middleware.Event) {
-			fmt.Println(e.Method, e.Pattern, e.Status, e.Stage, e.Outcome, e.Principal.Organization())
+			fmt.Println(e.Method, e.Pattern, e.Status, e.Stage, e.Outcome, e.Caller.Organization())
 		},
 	}})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
@@ -200,7 +200,7 @@ func ExampleNewAPI_ownStore() {
 	api := middleware.NewAPI(keystore.NewCached(keys, keystore.CacheOptions{}), middleware.Options{})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
 		func(w http.ResponseWriter, r *http.Request) {
-			caller, _ := middleware.PrincipalFrom(r.Context())
+			caller := middleware.CallerFrom(r.Context())
 			io.WriteString(w, caller.KeyID())
 		})
 	w := send(api, "GET", "/api/v1/account", secret.Reveal(), "")
@@ -246,7 +246,7 @@ func ExampleNewAPI_ownKeyShape() {
 	})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
 		func(w http.ResponseWriter, r *http.Request) {
-			caller, _ := middleware.PrincipalFrom(r.Context())
+			caller := middleware.CallerFrom(r.Context())
 			_, _ = io.WriteString(w, "key "+caller.KeyID())
 		})
 	r := httptest.NewRequest("GET", "/api/v1/account", nil)
@@ -306,14 +306,14 @@ func verify(token string) (claims struct{ Org, Sub, Scope string }, ok bool) {
 // prefix of the service, and everything else is left to Authenticate.
 func ExampleOptions_authenticate() {
 	service := keystore.Service{Prefix: "acme", Scopes: scope.New(scope.Definition{Name: "parcels:read"})}
-	users := func(r *http.Request) (middleware.Principal, error) {
+	users := func(r *http.Request) (*keystore.Caller, error) {
 		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		if !strings.EqualFold(scheme, "Bearer") || strings.Count(token, ".") != 2 {
-			return middleware.Principal{}, middleware.ErrNoCredentials
+			return nil, middleware.ErrNoCredentials
 		}
 		claims, ok := verify(strings.TrimSpace(token))
 		if !ok {
-			return middleware.Principal{},
+			return nil,
 				&middleware.Problem{Status: 401, Code: "token_invalid", Challenge: `Bearer error="invalid_token"`}
 		}
 		var scopes []scope.Name
@@ -322,7 +322,7 @@ func ExampleOptions_authenticate() {
 				scopes = append(scopes, scope.Name(name))
 			}
 		}
-		return middleware.NewPrincipal(service.Scopes, middleware.Identity{
+		return keystore.NewCaller(service.Scopes, keystore.Identity{
 			Organization: claims.Org, Subject: claims.Sub, Environment: keystore.Production, Scopes: scopes,
 		})
 	}
@@ -330,11 +330,11 @@ func ExampleOptions_authenticate() {
 	api := middleware.NewAPI(keys, middleware.Options{Authenticate: users})
 	api.HandleFunc("GET /api/v1/parcels", middleware.Require("parcels:read"),
 		func(w http.ResponseWriter, r *http.Request) {
-			caller, _ := middleware.PrincipalFrom(r.Context())
+			caller := middleware.CallerFrom(r.Context())
 			_, _ = io.WriteString(w, caller.Organization()+" "+cmp.Or(caller.Subject(), "by key"))
 		})
 	api.HandleFunc("POST /api/v1/members", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-		if caller, _ := middleware.PrincipalFrom(r.Context()); caller.KeyID() != "" {
+		if caller := middleware.CallerFrom(r.Context()); caller.KeyID() != "" {
 			middleware.ExecutionFrom(r.Context()).FreeKey() // nothing was done
 			middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "users_only"})
 			return

@@ -69,7 +69,7 @@ func (x *exchange) use(hooks *Hooks) {
 
 // know makes f what is known about the caller.
 func (x *exchange) know(f *facts) {
-	if x != nil && f.principal.known() {
+	if x != nil && f.caller != nil {
 		x.facts = f
 	}
 }

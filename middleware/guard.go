@@ -83,7 +83,7 @@ func New(keys keystore.Store, o Options) *Guard {
 			panic("middleware: Options.ReportOnly is about authentication, and there is none")
 		}
 		o.Hooks.logger().Warn("middleware: Options.ReportOnly is on: " +
-			"requests that authentication would refuse go on without a principal")
+			"requests that authentication would refuse go on without a caller")
 	}
 	if !o.Idempotency.Off {
 		g.idempotency = g.newIdempotency(o.Idempotency, g.bodies)
@@ -130,7 +130,7 @@ func (g *Guard) useIdempotent() {
 // admits reports whether a stage may go on with the caller of f: a known one, or
 // one whom a Guard let through unknown that is report-only as this one is.
 func (g *Guard) admits(f *facts) bool {
-	return f != nil && (f.principal.known() || f.reported && g.options.ReportOnly)
+	return f != nil && (f.caller != nil || f.reported && g.options.ReportOnly)
 }
 
 // Options returns the options with the defaults filled in.

@@ -24,7 +24,7 @@ import (
 // The page .github/GUIDES.md shows parts of these examples.
 
 func account(w http.ResponseWriter, r *http.Request) {
-	caller, _ := middleware.PrincipalFrom(r.Context())
+	caller := middleware.CallerFrom(r.Context())
 	_, _ = io.WriteString(w, caller.Organization())
 }
 
@@ -113,12 +113,12 @@ func cors(next http.Handler) http.Handler {
 // is, and proves nothing: anybody can read it, so it may do little.
 func ExampleOptions_publishableKey() {
 	pages := map[string]string{"pub_shop": "org_1"}
-	publishable := func(r *http.Request) (middleware.Principal, error) {
+	publishable := func(r *http.Request) (*keystore.Caller, error) {
 		organization, ok := pages[r.Header.Get("X-Publishable-Key")]
 		if !ok {
-			return middleware.Principal{}, middleware.ErrNoCredentials
+			return nil, middleware.ErrNoCredentials
 		}
-		return middleware.NewPrincipal(nil, middleware.Identity{
+		return keystore.NewCaller(nil, keystore.Identity{
 			Organization: organization, Subject: "browser", Scopes: []scope.Name{scope.ChatRead},
 		})
 	}
@@ -211,7 +211,7 @@ func ExampleRateLimitOptions() {
 		Store:        ratelimit.NewMemory(),
 		Organization: small,
 		Key:          policy("key", "4-H"),
-		Plan: func(_ context.Context, caller middleware.Principal) (organization, key *ratelimit.Policy, err error) {
+		Plan: func(_ context.Context, caller *keystore.Caller) (organization, key *ratelimit.Policy, err error) {
 			if caller.Attribute("plan") == "large" {
 				return large, ratelimit.Unlimited, nil
 			}
@@ -249,23 +249,23 @@ func ExampleRateLimitOptions() {
 // closeMonth is called by a handler and by a job. Both say in the context for
 // whom.
 func closeMonth(ctx context.Context) string {
-	caller, ok := middleware.PrincipalFrom(ctx)
+	caller := middleware.CallerFrom(ctx)
 	caller.Needed(scope.TasksWrite)
-	if !ok || !caller.Has(scope.TasksWrite) {
+	if !caller.Has(scope.TasksWrite) {
 		return "refused"
 	}
 	return "closed the month of " + caller.Organization() + " for " + caller.Subject()
 }
 
 // A job acts for an organization through the functions that handlers call.
-func ExampleWithPrincipal() {
-	job, err := middleware.NewPrincipal(nil, middleware.Identity{
+func ExampleWithCaller() {
+	job, err := keystore.NewCaller(nil, keystore.Identity{
 		Organization: "org_1", Subject: "job:month", Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(closeMonth(middleware.WithPrincipal(context.Background(), job)))
+	fmt.Println(closeMonth(middleware.WithCaller(context.Background(), job)))
 	fmt.Println(closeMonth(context.Background()))
 	// Output:
 	// closed the month of org_1 for job:month

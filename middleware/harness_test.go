@@ -124,16 +124,16 @@ func wantRefusal(t testing.TB, what string, res answer, status int, code, challe
 }
 
 // nobody is an Options.Authenticate that knows no caller.
-func nobody(*http.Request) (middleware.Principal, error) {
-	return middleware.Principal{}, middleware.ErrNoCredentials
+func nobody(*http.Request) (*keystore.Caller, error) {
+	return nil, middleware.ErrNoCredentials
 }
 
-type authenticate = func(*http.Request) (middleware.Principal, error)
+type authenticate = func(*http.Request) (*keystore.Caller, error)
 
-// by returns a principal of org_1 that was made by hand.
-func by(t testing.TB, subject string, scopes ...scope.Name) middleware.Principal {
+// by returns a caller of org_1 that was made by hand.
+func by(t testing.TB, subject string, scopes ...scope.Name) *keystore.Caller {
 	t.Helper()
-	p, err := middleware.NewPrincipal(nil, middleware.Identity{Organization: "org_1", Subject: subject, Scopes: scopes})
+	p, err := keystore.NewCaller(nil, keystore.Identity{Organization: "org_1", Subject: subject, Scopes: scopes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,30 +141,30 @@ func by(t testing.TB, subject string, scopes ...scope.Name) middleware.Principal
 }
 
 // session finds callers by a cookie, whose value says how it answers.
-func session(p middleware.Principal) authenticate {
-	return func(r *http.Request) (middleware.Principal, error) {
+func session(p *keystore.Caller) authenticate {
+	return func(r *http.Request) (*keystore.Caller, error) {
 		cookie, err := r.Cookie("session")
 		switch {
 		case err != nil:
-			return middleware.Principal{}, fmt.Errorf("no session: %w", middleware.ErrNoCredentials)
+			return nil, fmt.Errorf("no session: %w", middleware.ErrNoCredentials)
 		case cookie.Value == "ended":
-			return middleware.Principal{}, &middleware.Problem{Status: 401, Code: "session_ended"}
+			return nil, &middleware.Problem{Status: 401, Code: "session_ended"}
 		case cookie.Value == "down":
-			return middleware.Principal{}, errors.New("sessions are down")
+			return nil, errors.New("sessions are down")
 		case cookie.Value == "nobody":
-			return middleware.Principal{}, nil
+			return nil, nil
 		case cookie.Value == "nil":
-			return middleware.Principal{}, (*middleware.Problem)(nil)
+			return nil, (*middleware.Problem)(nil)
 		}
 		return p, nil
 	}
 }
 
 // bearerJWT finds callers by Bearer tokens with two dots.
-func bearerJWT(p middleware.Principal) authenticate {
-	return func(r *http.Request) (middleware.Principal, error) {
+func bearerJWT(p *keystore.Caller) authenticate {
+	return func(r *http.Request) (*keystore.Caller, error) {
 		if strings.Count(r.Header.Get("Authorization"), ".") != 2 {
-			return middleware.Principal{}, middleware.ErrNoCredentials
+			return nil, middleware.ErrNoCredentials
 		}
 		return p, nil
 	}
@@ -847,11 +847,10 @@ func anyCaller(g *middleware.Guard) func(http.Handler) http.Handler {
 	return middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()))
 }
 
-func callerOf(t *testing.T, ring *keyring) (caller middleware.Principal) {
+func callerOf(t *testing.T, ring *keyring) (caller *keystore.Caller) {
 	g := middleware.New(ring.keys, middleware.Options{})
 	serve(anyCaller(g)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		caller,
-			_ = middleware.PrincipalFrom(r.Context())
+		caller = middleware.CallerFrom(r.Context())
 	})), request("GET", "/", ring.issue(t), ""))
 	return caller
 }
@@ -999,11 +998,11 @@ func trust(cidrs ...string) (proxies []netip.Prefix) {
 	return proxies
 }
 
-// as puts a principal into requests, as other people's authentication does.
-func as(p middleware.Principal) func(http.Handler) http.Handler {
+// as puts a caller into requests, as other people's authentication does.
+func as(p *keystore.Caller) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			next.ServeHTTP(w, r.WithContext(middleware.WithPrincipal(r.Context(), p)))
+			next.ServeHTTP(w, r.WithContext(middleware.WithCaller(r.Context(), p)))
 		})
 	}
 }

@@ -94,7 +94,7 @@ func TestDisconnect(t *testing.T) {
 				if deadline, ok := r.Context().Deadline(); !ok || time.Until(deadline) > 30*time.Second {
 					t.Errorf("the handler's deadline is %v", deadline)
 				}
-				if _, ok := middleware.PrincipalFrom(r.Context()); !ok || middleware.RequestIDFrom(r.Context()) == "" {
+				if middleware.CallerFrom(r.Context()) == nil || middleware.RequestIDFrom(r.Context()) == "" {
 					t.Error("the handler's context has lost its values")
 				}
 			}))

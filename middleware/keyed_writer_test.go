@@ -472,7 +472,7 @@ func TestLateGoroutine(t *testing.T) {
 							if err := context.Cause(ctx); err != context.Canceled {
 								t.Errorf("%s: the context ended with %v", name, err)
 							}
-							if who, ok := middleware.PrincipalFrom(ctx); !ok || who.Organization() != "org_1" ||
+							if who := middleware.CallerFrom(ctx); who.Organization() != "org_1" ||
 								middleware.ExecutionFrom(ctx).Attempt() != 1 {
 								t.Errorf("%s: the context has lost its values", name)
 							}

@@ -31,7 +31,7 @@ func (s *idempotentStage) handle(f *facts, w http.ResponseWriter, r *http.Reques
 		if f.reported && len(values) > 0 {
 			s.ignored.Do(func() {
 				s.report.logWith(w, r).Warn("middleware: an Idempotency-Key was ignored: " +
-					"Options.ReportOnly let the request pass without a principal")
+					"Options.ReportOnly let the request pass without a caller")
 			})
 		}
 		f.serve(s.next, w, r)
@@ -54,7 +54,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 	if err != nil {
 		return explained(codes.KeyInvalid, "The Idempotency-Key header cannot be used: "+err.Error()+".")
 	}
-	if err := run.ReadBody(f.principal.Tenant()); err != nil {
+	if err := run.ReadBody(f.caller.Tenant()); err != nil {
 		return bodyProblem(err)
 	}
 	s.extendDeadline(run.W, run.R)
@@ -93,7 +93,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 
 // request describes the request to the runner.
 func (s *idempotentStage) request(f *facts, run *keyed.Run, key string) idem.Request {
-	r, p, extra := run.R, f.principal, ""
+	r, caller, extra := run.R, f.caller, ""
 	if s.Partition != nil {
 		inner := r.WithContext(f)
 		inner.Body = run.Body.Reader()
@@ -111,8 +111,8 @@ func (s *idempotentStage) request(f *facts, run *keyed.Run, key string) idem.Req
 		target += "\x00" + r.URL.RequestURI()
 	}
 	return idem.Request{
-		Key:   idem.NewKey(p.Organization(), string(p.Environment()), p.Subject(), extra, key),
-		Owner: p.Tenant(), Organization: p.Organization(),
+		Key:   idem.NewKey(caller.Organization(), string(caller.Environment()), caller.Subject(), extra, key),
+		Owner: caller.Tenant(), Organization: caller.Organization(),
 		Fingerprint: repeat.Content{
 			Method: r.Method, Host: host, Target: target, Range: firstValue(r.Header["Range"]),
 			ContentType: firstValue(r.Header["Content-Type"]), Body: run.Body.Bytes,

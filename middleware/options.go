@@ -44,12 +44,12 @@ type Options struct {
 	// requests at once.
 	// Its answer is one of four:
 	//
-	//   - a principal and no error: the request is that caller's;
+	//   - a caller and no error: the request is that caller's;
 	//   - [ErrNoCredentials], also wrapped: the request carries no credentials
 	//     of this kind. A Bearer token that nobody takes is then refused as an
 	//     invalid key;
 	//   - a [*Problem], also wrapped: the credentials are refused, with this
-	//     response; or the *keystore.FieldsError of [NewPrincipal], also wrapped:
+	//     response; or the *keystore.FieldsError of [keystore.NewCaller], also wrapped:
 	//     they are refused with 403, and the error goes to the log at level
 	//     info;
 	//   - any other error: the credentials could not be checked. The client
@@ -60,11 +60,11 @@ type Options struct {
 	// the other credentials could not be checked: two parties may believe
 	// different ones. To let the key win, return ErrNoCredentials for a request
 	// that has an Authorization header.
-	Authenticate func(*http.Request) (Principal, error)
+	Authenticate func(*http.Request) (*keystore.Caller, error)
 
 	// ReportOnly is for an API that has callers without keys already. A request
 	// that authentication would refuse, for whatever reason, goes on without a
-	// principal: [PrincipalFrom] returns false, and each handler has to ask it.
+	// caller: [CallerFrom] returns nil, and each handler has to ask it.
 	// One whose credentials could not be checked still gets its 503 or 500, and
 	// a live key is checked however many failures its address has: a retry of it
 	// must not run as nobody's.

@@ -59,7 +59,7 @@ func (c *call) enter() {
 		caller, refused := g.auth.check(c.facts.response, c.w, c.r)
 		switch {
 		case refused == nil:
-			c.facts.principal = caller
+			c.facts.caller = caller
 		case g.options.ReportOnly && refused.Status < http.StatusInternalServerError:
 			c.facts.reported = true
 			c.facts.response.observed().noteReported(refused.Code, refused.key)
@@ -137,10 +137,10 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.report.refuse(c.w, r, StageRateLimit, &refused) // 429, 400, 503
 		return
 	}
-	defer g.limits.end(f.principal)
+	defer g.limits.end(f.caller)
 
 	if !f.reported {
-		if refused := rt.scope.check(f.principal, x); refused != nil {
+		if refused := rt.scope.check(f.caller, x); refused != nil {
 			g.report.refuse(c.w, r, StageScope, refused) // 403
 			return
 		}

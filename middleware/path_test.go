@@ -315,7 +315,7 @@ func TestRequestWithinRequest(t *testing.T) {
 			})
 		}
 		parallel.Wait()
-		who, _ := middleware.PrincipalFrom(r.Context())
+		who := middleware.CallerFrom(r.Context())
 		_, _ = io.WriteString(w, who.Organization())
 	})
 	got := serve(api, request("POST", "/api/v1/batch", outer, "{}", "Idempotency-Key: outer"))
@@ -338,7 +338,7 @@ func TestRequestsWithinRequestIDAlone(t *testing.T) {
 		middleware.Options{Hooks: quiet(),
 			RateLimit: middleware.PerOrganization("1000-S")})
 	api.HandleFunc("POST /api/v1/x", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
-		who, _ := middleware.PrincipalFrom(r.Context())
+		who := middleware.CallerFrom(r.Context())
 		_, _ = io.WriteString(w, who.Organization())
 	})
 	api.HandleFunc("GET /api/v1/nothing", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
@@ -367,7 +367,7 @@ func TestRequestsWithinRequestIDAlone(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if who, ok := middleware.PrincipalFrom(r.Context()); ok {
+		if who := middleware.CallerFrom(r.Context()); who != nil {
 			t.Errorf("the request outside has become %s", who.Organization())
 		}
 		guarded.ServeHTTP(w, r)
@@ -551,10 +551,10 @@ func TestFactsDoNotChange(t *testing.T) {
 	var wg sync.WaitGroup
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(),
-			Plan: func(ctx context.Context, p middleware.Principal) (_, _ *ratelimit.Policy, _ error) {
+			Plan: func(ctx context.Context, p *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
 				wg.Go(func() { // refreshes a cache in the background
 					for range 100 {
-						middleware.WithPrincipal(ctx, p)
+						middleware.WithCaller(ctx, p)
 					}
 				})
 				return ratelimit.Unlimited, nil, nil
@@ -649,7 +649,7 @@ func TestResponsesOfOneConnection(t *testing.T) {
 	hooks.Observe = func(_ context.Context, e middleware.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		got = append(got, fmt.Sprint(e.Principal.Organization(), e.Status))
+		got = append(got, fmt.Sprint(e.Caller.Organization(), e.Status))
 	}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
 	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)

@@ -43,7 +43,7 @@ func (g *Guard) Recover(next http.Handler) http.Handler {
 
 // Authenticate lets a request pass that carries a live API key as a Bearer
 // token (RFC 6750, section 2.1), and tells the stages and handlers inside who
-// the caller is (see [PrincipalFrom]).
+// the caller is (see [CallerFrom]).
 //
 //   - No credentials, or a scheme other than Bearer: 401 with a challenge.
 //   - Anything else that is not a live key: 401 with error="invalid_token".
@@ -97,7 +97,7 @@ func (g *Guard) RateLimit(next http.Handler) http.Handler {
 		if !ok {
 			f = extend(r.Context())
 		}
-		if !g.admits(f) && g.limits.needsPrincipal() {
+		if !g.admits(f) && g.limits.needsCaller() {
 			keyed.FreeKey(w, r)
 			g.report.misuse(w, r, StageRateLimit, "RateLimit counts by organization or key, and has no Authenticate before it")
 			return
@@ -110,7 +110,7 @@ func (g *Guard) RateLimit(next http.Handler) http.Handler {
 			g.report.refuse(w, r, StageRateLimit, &refused)
 			return
 		}
-		defer g.limits.end(f.principal)
+		defer g.limits.end(f.caller)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -139,8 +139,8 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 			switch {
 			case !g.admits(f):
 				what = "Require has no Authenticate before it"
-			case !f.reported && !f.principal.fits(check.registry):
-				what = "the principal was made for another scope registry than Options.Service"
+			case !f.reported && !fits(f.caller, check.registry):
+				what = "the caller was made for another scope registry than Options.Service"
 			case f.idempotent != nil:
 				what = "Require stands inside Idempotent, so a replay would skip it; put it outside"
 			}
@@ -153,7 +153,7 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 			x.know(f)
 			g.report.pattern(x, r)
 			if !f.reported {
-				if refused := check.check(f.principal, x); refused != nil {
+				if refused := check.check(f.caller, x); refused != nil {
 					g.report.refuse(w, r, StageScope, refused)
 					return
 				}
@@ -241,7 +241,7 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 			inner := extend(r.Context())
 			inner.idempotent, inner.repeatable, inner.claim = s.idempotency, r, nil // not those of an outer request
 			if inner.response == nil {
-				inner.response = new(exchange) // the caller came by WithPrincipal, without RequestID
+				inner.response = new(exchange) // the caller came by WithCaller, without RequestID
 			}
 			s.handle(inner, w, r)
 		}

@@ -47,7 +47,7 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 			g.Require(scope.TasksWrite))(http.HandlerFunc(secret)),
 		"RequestID and the same": middleware.Chain(g.RequestID, g.Authenticate,
 			g.Require(scope.TasksWrite))(http.HandlerFunc(secret)),
-		"a principal and the same inside": as(by(t, "other"))(middleware.Chain(g.Authenticate,
+		"a caller and the same inside": as(by(t, "other"))(middleware.Chain(g.Authenticate,
 			g.Require(scope.TasksWrite))(http.HandlerFunc(secret))),
 	}
 	outers := map[string]func(h http.Handler) http.Handler{
@@ -62,7 +62,7 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 			return middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(h)
 		},
 	}
-	outers["WithPrincipal"] = func(h http.Handler) http.Handler {
+	outers["WithCaller"] = func(h http.Handler) http.Handler {
 		g := middleware.New(nil, options())
 		return middleware.Chain(as(by(t, "user")), g.Enforce(middleware.AnyCaller()), g.Idempotent)(h)
 	}
@@ -139,7 +139,7 @@ func TestStagesCalledTwice(t *testing.T) {
 		middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	var runs []string
 	create := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, _ := middleware.PrincipalFrom(r.Context())
+		who := middleware.CallerFrom(r.Context())
 		runs = append(runs, who.Organization())
 	})
 	for name, twice := range map[string]http.Handler{

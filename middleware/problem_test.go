@@ -106,8 +106,8 @@ var provoked = []struct {
 		return serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}), request("GET", "/api/v1/any", token, ""))
 	}},
 	{"caller_not_accepted", nil, func(t *testing.T, w *world) answer {
-		user := func(*http.Request) (middleware.Principal, error) {
-			return middleware.NewPrincipal(nil, middleware.Identity{})
+		user := func(*http.Request) (*keystore.Caller, error) {
+			return keystore.NewCaller(nil, keystore.Identity{})
 		}
 		return serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticate: user}),
 			request("GET", "/api/v1/any", "", ""))

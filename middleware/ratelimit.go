@@ -30,15 +30,14 @@ type RateLimitOptions struct {
 	Organization *ratelimit.Policy
 	// Sandbox, when set, takes the place of Organization for sandbox keys.
 	Sandbox *ratelimit.Policy
-	// Key limits each API key, and each subject of principals that were made by
-	// hand.
+	// Key limits each API key, and each subject of callers without one.
 	Key *ratelimit.Policy
 	// Plan, when set, chooses the policies of a caller: one in place of
 	// Organization and Sandbox, the other in place of Key. A nil policy means
 	// theirs; ratelimit.Unlimited means none. For an error, or a policy that is
 	// not valid, the client gets 503. Plan is called for every request and must
 	// be quick.
-	Plan func(context.Context, Principal) (organization, key *ratelimit.Policy, err error)
+	Plan func(context.Context, *keystore.Caller) (organization, key *ratelimit.Policy, err error)
 	// Client limits each client address, one /64 for IPv6. Alone it needs no
 	// Authenticate before it.
 	Client *ratelimit.Policy
@@ -134,8 +133,8 @@ func newLimiter(o RateLimitOptions, p *proxies, report *reporter) *limiter {
 // limits reports whether there is a limit for every request.
 func (l *limiter) limits() bool { return l.counts() || l.Concurrent > 0 }
 
-// needsPrincipal reports whether a limit can be decided for principals only.
-func (l *limiter) needsPrincipal() bool {
+// needsCaller reports whether a limit needs to know the caller.
+func (l *limiter) needsCaller() bool {
 	return l.Organization != nil || l.Sandbox != nil || l.Key != nil || l.Plan != nil || l.Concurrent > 0
 }
 
@@ -154,15 +153,15 @@ func (l *limiter) check(
 	if refused, ok = l.charge(f, x, w, r, route); !ok {
 		return refused, false
 	}
-	if l.concurrency != nil && f.principal.known() && !l.concurrency.Acquire(f.principal.Tenant()) {
+	if l.concurrency != nil && f.caller != nil && !l.concurrency.Acquire(f.caller.Tenant()) {
 		return *refusal(codes.TooManyConcurrent), false
 	}
 	return refused, true
 }
 
-func (l *limiter) end(p Principal) {
-	if l.concurrency != nil && p.known() {
-		l.concurrency.Release(p.Tenant())
+func (l *limiter) end(c *keystore.Caller) {
+	if l.concurrency != nil && c != nil {
+		l.concurrency.Release(c.Tenant())
 	}
 }
 
@@ -175,7 +174,7 @@ func (l *limiter) charge(
 		room = x.room[:0]
 	}
 	ctx := (*detached)(f)
-	charges, err := l.charges(ctx, room, f.principal, r, route)
+	charges, err := l.charges(ctx, room, f.caller, r, route)
 	if err != nil {
 		l.report.fault(w, r, "RateLimit.Plan gave no usable policy", err)
 		return *refusal(codes.RateStore), false
@@ -260,28 +259,28 @@ func (l *limiter) observe(
 // its limit and a bucket: a prefix keeps a route's policy, and a key's, apart
 // from another of a plan that has the same name.
 func (l *limiter) charges(
-	ctx context.Context, charges []ratelimit.Charge, p Principal, r *http.Request, route routeLimit,
+	ctx context.Context, charges []ratelimit.Charge, c *keystore.Caller, r *http.Request, route routeLimit,
 ) ([]ratelimit.Charge, error) {
 	spend := func(policy *ratelimit.Policy, bucket string) {
 		charges = append(charges, ratelimit.Charge{Policy: policy, Bucket: bucket, Cost: max(route.cost, 1)})
 	}
-	if p.known() {
-		organization, key, err := l.policies(ctx, p)
+	if c != nil {
+		organization, key, err := l.policies(ctx, c)
 		if err != nil {
 			return nil, err
 		}
 		if organization != nil {
-			spend(organization, p.Tenant())
+			spend(organization, c.Tenant())
 		}
 		switch {
 		case key == nil:
 		case l.Plan != nil:
-			spend(key, "key "+p.client())
+			spend(key, "key "+clientOf(c))
 		default:
-			spend(key, p.client())
+			spend(key, clientOf(c))
 		}
 		if route.policy != nil {
-			spend(route.policy, "route "+p.Tenant())
+			spend(route.policy, "route "+c.Tenant())
 		}
 	}
 	if l.Client != nil {
@@ -290,16 +289,25 @@ func (l *limiter) charges(
 	return charges, nil
 }
 
+// clientOf names the key or the subject, for a limit of each.
+func clientOf(c *keystore.Caller) string {
+	if id := c.KeyID(); id != "" {
+		return id
+	}
+	// The length keeps organizations apart whose names have spaces.
+	return "subject " + strconv.Itoa(len(c.Subject())) + ":" + c.Subject() + " " + c.Tenant()
+}
+
 // policies returns those of a caller; nil for none.
-func (l *limiter) policies(ctx context.Context, p Principal) (organization, key *ratelimit.Policy, err error) {
+func (l *limiter) policies(ctx context.Context, c *keystore.Caller) (organization, key *ratelimit.Policy, err error) {
 	organization, key = l.Organization, l.Key
-	if l.Sandbox != nil && p.Environment() == keystore.Sandbox {
+	if l.Sandbox != nil && c.Environment() == keystore.Sandbox {
 		organization = l.Sandbox
 	}
 	if l.Plan == nil {
 		return organization, key, nil
 	}
-	planned, plannedKey, err := l.Plan(ctx, p)
+	planned, plannedKey, err := l.Plan(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -342,7 +342,7 @@ func TestRateLimitThenIdempotency(t *testing.T) {
 // TestPlan: what a plan's answer means.
 func TestPlan(t *testing.T) {
 	says := func(p *ratelimit.Policy, err error) plan {
-		return func(context.Context, middleware.Principal) (_, _ *ratelimit.Policy, _ error) { return p, nil, err }
+		return func(context.Context, *keystore.Caller) (_, _ *ratelimit.Policy, _ error) { return p, nil, err }
 	}
 	for _, tt := range []struct {
 		name string
@@ -399,7 +399,7 @@ func TestPlanOfKeys(t *testing.T) {
 	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
 		Store: ratelimit.NewMemory(),
 		Key:   &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("2-H")},
-		Plan: func(_ context.Context, p middleware.Principal) (_, _ *ratelimit.Policy, _ error) {
+		Plan: func(_ context.Context, p *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
 			switch rate := p.Attribute("rate"); rate {
 			case "usual":
 				return whole, nil, nil
@@ -846,11 +846,11 @@ func TestReportOnlyLimits(t *testing.T) {
 	}
 }
 
-type plan = func(context.Context, middleware.Principal) (organization, key *ratelimit.Policy, err error)
+type plan = func(context.Context, *keystore.Caller) (organization, key *ratelimit.Policy, err error)
 
 // planned is a plan with the same policies for all.
 func planned(organization, key *ratelimit.Policy) plan {
-	return func(context.Context, middleware.Principal) (_, _ *ratelimit.Policy, _ error) {
+	return func(context.Context, *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
 		return organization, key, nil
 	}
 }

@@ -34,7 +34,7 @@ func hurry(w http.ResponseWriter, r *http.Request) {
 	if x := exchangeOf(w); x != nil && x.facts != nil {
 		f = x.facts // an API refuses before the request has them
 	}
-	if (f == nil || !f.principal.known()) && r.ProtoMajor == 1 && r.ContentLength != 0 {
+	if (f == nil || f.caller == nil) && r.ProtoMajor == 1 && r.ContentLength != 0 {
 		w.Header()["Connection"] = []string{"close"}
 	}
 }
@@ -46,11 +46,11 @@ func hurry(w http.ResponseWriter, r *http.Request) {
 // body, such as Content-Encoding, removes them first. Whether the connection can
 // be used again is left to net/http, as with any response of a handler.
 //
-// The Event of the response names p.Code as its Problem, and as its Principal
-// the one in the context of r, if that has one of [WithPrincipal].
+// The Event of the response names p.Code as its Problem, and as its Caller
+// the one in the context of r, if that has one of [WithCaller].
 func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	if f, x := factsOf(r.Context()), exchangeOf(w); f != nil {
-		x.know(f) // of a WithPrincipal inside
+		x.know(f) // of a WithCaller inside
 	}
 	if !response.Committed(w) {
 		recordOf(w).note(func(e *Event) { e.Problem = p.Code })
@@ -107,7 +107,7 @@ func (p *reporter) ask(hooks *Hooks, x *exchange, r *http.Request, problem Probl
 	f, once := extend(r.Context()), *hooks
 	once.Problem = nil // the hook may call WriteProblem for the default
 	if x != nil && x.facts != nil {
-		f.principal = x.facts.principal
+		f.caller = x.facts.caller
 	}
 	f.hooks, f.response = &once, new(exchange)
 	f.response.ID = problem.RequestID

@@ -330,13 +330,13 @@ func TestNoSecretLeaks(t *testing.T) {
 
 	dumps := newLogged()
 	panics := map[string]func(r *http.Request) any{
-		"text":      func(r *http.Request) any { return "boom" },
-		"request":   func(r *http.Request) any { return r },
-		"header":    func(r *http.Request) any { return r.Header },
-		"error":     func(r *http.Request) any { return fmt.Errorf("unexpected %q", r.Header["Authorization"]) },
-		"value":     func(r *http.Request) any { return r.Header.Get("Authorization") },
-		"context":   func(r *http.Request) any { return r.Context() },
-		"principal": func(r *http.Request) any { p, _ := middleware.PrincipalFrom(r.Context()); return p },
+		"text":    func(r *http.Request) any { return "boom" },
+		"request": func(r *http.Request) any { return r },
+		"header":  func(r *http.Request) any { return r.Header },
+		"error":   func(r *http.Request) any { return fmt.Errorf("unexpected %q", r.Header["Authorization"]) },
+		"value":   func(r *http.Request) any { return r.Header.Get("Authorization") },
+		"context": func(r *http.Request) any { return r.Context() },
+		"caller":  func(r *http.Request) any { return middleware.CallerFrom(r.Context()) },
 	}
 	for _, handler := range []string{"text", "JSON"} {
 		logs, events := newLogged(), newLogged()
@@ -368,11 +368,11 @@ func TestNoSecretLeaks(t *testing.T) {
 		}
 		api.HandleFunc("GET /api/v1/twice", middleware.AnyCaller(), superfluous)
 		api.HandleFunc("GET /api/v1/dump", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-			p, _ := middleware.PrincipalFrom(r.Context())
+			p := middleware.CallerFrom(r.Context())
 			for _, verb := range verbs {
 				fmt.Fprintf(dumps, verb+"\n"+verb+"\n"+verb+"\n", r.Context(), p, w)
 			}
-			logger.Info("dump", "context", r.Context(), "principal", p)
+			logger.Info("dump", "context", r.Context(), "caller", p)
 			marshalled, _ := json.Marshal(r.Context())
 			dumps.Write(marshalled)
 		})
@@ -423,9 +423,9 @@ func TestNoSecretLeaks(t *testing.T) {
 // without them.
 func TestAuthenticatorErrorWithCredentials(t *testing.T) {
 	log := newLogged()
-	introspect := func(r *http.Request) (middleware.Principal, error) {
+	introspect := func(r *http.Request) (*keystore.Caller, error) {
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-		return middleware.Principal{},
+		return nil,
 			fmt.Errorf("Get %q: %w", "https://login.example/introspect?token="+token, context.DeadlineExceeded)
 	}
 	for _, keys := range []keystore.Store{nil, issuing.NewMemory()} {
@@ -558,8 +558,8 @@ func TestProblemHookKnowsTheCaller(t *testing.T) {
 	token := ring.issue(t)
 	hooks := quiet()
 	hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
-		who, known := middleware.PrincipalFrom(r.Context())
-		return "text/plain", fmt.Appendf(nil, "%t %t %t", known, who.KeyID() != "",
+		who := middleware.CallerFrom(r.Context())
+		return "text/plain", fmt.Appendf(nil, "%t %t %t", who != nil, who.KeyID() != "",
 			middleware.RequestIDFrom(r.Context()) == p.RequestID)
 	}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -85,16 +86,16 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 
 // check returns the refusal for a caller that lacks a scope, or nil. Where the
 // requirement is report-only, it notes the refusal for the Event of x.
-func (c *scopeCheck) check(p Principal, x *exchange) *Problem {
-	granted := p.Bind(c.registry).Granted()
+func (c *scopeCheck) check(caller *keystore.Caller, x *exchange) *Problem {
+	granted := caller.Bind(c.registry).Granted()
 	switch {
 	case c.need.none:
 		return nil
 	case !c.need.any && granted.HasAll(c.set), c.need.any && granted.HasAny(c.set):
-		p.Needed(c.need.names...)
+		caller.Needed(c.need.names...)
 		return nil
 	case c.need.reportOnly:
-		p.Needed(c.need.names...)
+		caller.Needed(c.need.names...)
 		x.observed().noteReported(codes.InsufficientScope, "")
 		return nil
 	case !granted.HasAny(c.set):

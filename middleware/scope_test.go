@@ -179,7 +179,7 @@ func TestPlanBeforeTheScopeCheck(t *testing.T) {
 	g := middleware.New(nil, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
 	stage := g.Idempotent(http.HandlerFunc(sayOK))
 	var inside int
-	plan := func(ctx context.Context, p middleware.Principal) (_, _ *ratelimit.Policy, _ error) {
+	plan := func(ctx context.Context, p *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
 		inside = serve(stage, request("POST", "/", "", "{}", "Idempotency-Key: 1").WithContext(ctx)).StatusCode
 		return nil, nil, nil
 	}

@@ -131,7 +131,7 @@ func TestThrottleFailures(t *testing.T) {
 			}
 		}
 		if last.Stage != middleware.StageAuth || last.Outcome != "too_many_failures" || last.Policy != "failures" ||
-			last.Principal.KeyID() != "" {
+			last.Caller.KeyID() != "" {
 			t.Errorf("got event %+v", last)
 		}
 		if got := store.lookups.Load(); got != 6 {

@@ -82,7 +82,7 @@ func TestSuccessWithoutDecision(t *testing.T) {
 		"a second Guard":           middleware.Chain(outer, anyCaller(g), g.Authenticate),
 		"RequestID inside":         middleware.Chain(g.Authenticate, g.RequestID, g.Recover),
 		"a buffer that shows what": middleware.Chain(g.RequestID, heldBack, g.Authenticate),
-		"a principal by hand":      middleware.Chain(outer, as(by(t, "user"))),
+		"a caller by hand":         middleware.Chain(outer, as(by(t, "user"))),
 	} {
 		for name, h := range successes {
 			for _, protocol := range protocols {
@@ -176,7 +176,7 @@ func TestSuccessWithDecision(t *testing.T) {
 		"TimeoutHandler everywhere": {middleware.Chain(timeout, g.RequestID, timeout, anyCaller(g), timeout)(deleted), 200},
 		"a second Guard":            {middleware.Chain(outer, anyCaller(other))(deleted), 200},
 		"an API inside":             {outer(api), 200},
-		"a principal by hand":       {middleware.Chain(outer, as(by(t, "user")), any)(deleted), 200},
+		"a caller by hand":          {middleware.Chain(outer, as(by(t, "user")), any)(deleted), 200},
 		"a buffer":                  {middleware.Chain(g.RequestID, heldBack, g.Authenticate, any)(deleted), 200},
 		"outside Authenticate":      {middleware.Chain(g.RequestID, g.Recover)(deleted), 200},
 		"404 of a mux":              {outer(http.NewServeMux()), 404},

@@ -30,7 +30,7 @@ func TestSallyport(t *testing.T) {
 	api := middleware.NewAPI(keys, options)
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
 		func(w http.ResponseWriter, r *http.Request) {
-			caller, _ := middleware.PrincipalFrom(r.Context())
+			caller := middleware.CallerFrom(r.Context())
 			writeJSON(w, http.StatusOK, map[string]string{"organization": caller.Organization()})
 		})
 	tasks := &family{path: "/api/v1/tasks"}
@@ -125,7 +125,7 @@ func (f *family) register(api *middleware.API, read, write scope.Name) {
 }
 
 func tenant(r *http.Request) string {
-	caller, _ := middleware.PrincipalFrom(r.Context())
+	caller := middleware.CallerFrom(r.Context())
 	return caller.Tenant()
 }
 

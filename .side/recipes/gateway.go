@@ -24,7 +24,7 @@ func Gateway(keys keystore.Store, options middleware.Options, tasks *Tasks) http
 			"GET /api/v1/tasks/{id=*}": guard.Require(scope.TasksRead),
 		})),
 		runtime.WithMetadata(func(ctx context.Context, r *http.Request) metadata.MD {
-			caller, _ := middleware.PrincipalFrom(ctx)
+			caller := middleware.CallerFrom(ctx)
 			return metadata.Pairs("organization", caller.Organization())
 		}),
 		// Without this clients could send Grpc-Metadata-Organization.

@@ -19,7 +19,7 @@ func OtelHTTP(keys keystore.Store, options middleware.Options, tasks *Tasks,
 	observe := hooks.Observe
 	hooks.Observe = func(ctx context.Context, e middleware.Event) {
 		trace.SpanFromContext(ctx).SetAttributes(
-			attribute.String("api.request_id", e.RequestID), attribute.String("api.organization", e.Principal.Organization()),
+			attribute.String("api.request_id", e.RequestID), attribute.String("api.organization", e.Caller.Organization()),
 			attribute.String("api.stage", e.Stage), attribute.String("api.outcome", e.Outcome))
 		if observe != nil {
 			observe(ctx, e)

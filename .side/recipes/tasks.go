@@ -33,12 +33,12 @@ func (t *Tasks) create(ctx context.Context, title string) (Task, error) {
 	case "panic":
 		panic("no such task")
 	}
-	caller, _ := middleware.PrincipalFrom(ctx)
+	caller := middleware.CallerFrom(ctx)
 	return Task{ID: id, Title: title, Organization: caller.Organization()}, nil
 }
 
 func (t *Tasks) get(ctx context.Context, id string) Task {
-	caller, _ := middleware.PrincipalFrom(ctx)
+	caller := middleware.CallerFrom(ctx)
 	return Task{ID: id, Title: "Call the bank", Organization: caller.Organization()}
 }
 

@@ -51,7 +51,7 @@ func Example_database() {
 	})
 	api.HandleFunc("POST /v2/parcels", middleware.Require("parcels:write"),
 		func(w http.ResponseWriter, r *http.Request) {
-			caller, _ := middleware.PrincipalFrom(r.Context())
+			caller := middleware.CallerFrom(r.Context())
 			tx, _ := idemsql.Tx(r.Context()) // committed together with the reply
 			var id int
 			err := tx.QueryRowContext(r.Context(), "INSERT INTO parcels (owner, target) VALUES (?, ?) RETURNING id",

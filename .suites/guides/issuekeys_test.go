@@ -29,7 +29,7 @@ import (
 func issueKey(issuer *issuing.Issuer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		middleware.ExecutionFrom(r.Context()).DropResponse()
-		caller, _ := middleware.PrincipalFrom(r.Context())
+		caller := middleware.CallerFrom(r.Context())
 		var want struct {
 			Name   string
 			Scopes []scope.Name

@@ -102,7 +102,7 @@ func within(d time.Duration, h http.HandlerFunc) http.HandlerFunc {
 
 // account answers with what the key that called stands for.
 func account(w http.ResponseWriter, r *http.Request) {
-	p, _ := middleware.PrincipalFrom(r.Context())
+	p := middleware.CallerFrom(r.Context())
 	writeJSON(w, http.StatusOK, struct {
 		Organization string               `json:"organization"`
 		Environment  keystore.Environment `json:"environment"`

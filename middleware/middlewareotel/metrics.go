@@ -138,8 +138,8 @@ func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 	}
 	span.SetAttributes(
 		attribute.String("sallyport.request_id", e.RequestID),
-		attribute.String("sallyport.organization", e.Principal.Organization()),
-		attribute.String("sallyport.key_id", e.Principal.KeyID()),
+		attribute.String("sallyport.organization", e.Caller.Organization()),
+		attribute.String("sallyport.key_id", e.Caller.KeyID()),
 		attribute.String("sallyport.policy", e.Policy),
 		attribute.String("sallyport.outcome", e.Outcome),
 	)

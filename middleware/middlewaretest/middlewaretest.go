@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/scope"
@@ -19,19 +20,19 @@ import (
 
 // As returns a copy of the request whose caller is an organization, in
 // production, with these scopes of the registry; nil means scope.Contract().
-// middleware.PrincipalFrom returns it, and Guard.Require, RateLimit and
+// middleware.CallerFrom returns it, and Guard.Require, RateLimit and
 // Idempotent take it for authenticated. A Guard's Authenticate and an API do
 // not: they want a key.
 //
 // As panics if there is no such scope. For a caller with an environment,
-// subject or attributes of its own, see middleware.NewPrincipal and
-// WithPrincipal.
+// subject or attributes of its own, see keystore.NewCaller and
+// middleware.WithCaller.
 func As(r *http.Request, registry *scope.Registry, organization string, scopes ...scope.Name) *http.Request {
-	p, err := middleware.NewPrincipal(registry, middleware.Identity{Organization: organization, Scopes: scopes})
+	caller, err := keystore.NewCaller(registry, keystore.Identity{Organization: organization, Scopes: scopes})
 	if err != nil {
 		panic("middlewaretest: " + err.Error())
 	}
-	return r.WithContext(middleware.WithPrincipal(r.Context(), p))
+	return r.WithContext(middleware.WithCaller(r.Context(), caller))
 }
 
 // Keyed returns a copy of the request as a handler inside Guard.Idempotent sees

@@ -20,20 +20,20 @@ import (
 func TestAs(t *testing.T) {
 	given := httptest.NewRequest("GET", "/", nil)
 	r := middlewaretest.As(given, nil, "org_1", scope.TasksWrite)
-	p, ok := middleware.PrincipalFrom(r.Context())
-	if !ok || p.Organization() != "org_1" || p.Environment() != keystore.Production || p.KeyID() != "" ||
+	p := middleware.CallerFrom(r.Context())
+	if p.Organization() != "org_1" || p.Environment() != keystore.Production || p.KeyID() != "" ||
 		!p.Has(scope.TasksWrite) || p.Has(scope.TasksRead) {
 		t.Errorf("got %v", p.LogValue())
 	}
-	if _, ok := middleware.PrincipalFrom(given.Context()); ok {
+	if middleware.CallerFrom(given.Context()) != nil {
 		t.Error("As changed the request that it was given")
 	}
-	other, _ := middleware.PrincipalFrom(middlewaretest.As(r, nil, "org_2").Context())
+	other := middleware.CallerFrom(middlewaretest.As(r, nil, "org_2").Context())
 	if other.Organization() != "org_2" || other.Has(scope.TasksWrite) {
 		t.Errorf("As twice: got %v", other.LogValue())
 	}
 	own := scope.New(scope.Definition{Name: "parcels:read"})
-	p, _ = middleware.PrincipalFrom(middlewaretest.As(r, own, "org_1", "parcels:read").Context())
+	p = middleware.CallerFrom(middlewaretest.As(r, own, "org_1", "parcels:read").Context())
 	if !p.Has("parcels:read") {
 		t.Errorf("a registry of its own: got %v", p.LogValue())
 	}

@@ -23,7 +23,7 @@ func create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	tx, _ := idemsql.Tx(r.Context()) // there is one: the API requires an Idempotency-Key
-	caller, _ := middleware.PrincipalFrom(r.Context())
+	caller := middleware.CallerFrom(r.Context())
 	var id int64
 	err = tx.QueryRowContext(r.Context(), "INSERT INTO parcels (tenant, target) VALUES ($1, $2) RETURNING id",
 		caller.Tenant(), parcel.To).Scan(&id)
@@ -39,7 +39,7 @@ func create(w http.ResponseWriter, r *http.Request) {
 // count answers with how many parcels the caller's tenant has.
 func count(db *sql.DB) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		caller, _ := middleware.PrincipalFrom(r.Context())
+		caller := middleware.CallerFrom(r.Context())
 		var n int
 		err := db.QueryRowContext(r.Context(), "SELECT count(*) FROM parcels WHERE tenant = $1", caller.Tenant()).Scan(&n)
 		if err != nil {

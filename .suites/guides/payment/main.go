@@ -110,7 +110,7 @@ func create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	tx, _ := idempgx.Tx(r.Context()) // there is one: the API requires an Idempotency-Key
-	caller, _ := middleware.PrincipalFrom(r.Context())
+	caller := middleware.CallerFrom(r.Context())
 	var id int64
 	err = tx.QueryRow(r.Context(), "INSERT INTO payments (tenant, cents) VALUES ($1, $2) RETURNING id",
 		caller.Tenant(), payment.Cents).Scan(&id)

@@ -106,7 +106,7 @@ func importParcels(db *sql.DB) http.HandlerFunc {
 				Detail: `Send a JSON list of at most 1000 targets, such as ["Lisbon", "Oslo"].`})
 			return
 		}
-		caller, _ := middleware.PrincipalFrom(r.Context())
+		caller := middleware.CallerFrom(r.Context())
 		w.Header().Set("Content-Type", "application/x-ndjson") // streams from its first flush on
 		lines, client := json.NewEncoder(w), http.NewResponseController(w)
 		for _, to := range targets {

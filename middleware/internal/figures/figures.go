@@ -34,7 +34,7 @@ const Other = "_OTHER"
 func ResponseOf(e *middleware.Event) Response {
 	r := Response{
 		Method: methodOf(e.Method), Pattern: e.Pattern, Status: e.Status,
-		Outcome: e.Outcome, Environment: string(e.Principal.Environment()),
+		Outcome: e.Outcome, Environment: string(e.Caller.Environment()),
 	}
 	switch {
 	case e.Aborted && !r.Refused():

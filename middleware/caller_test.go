@@ -16,13 +16,13 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-func TestPrincipalInLogs(t *testing.T) {
+func TestCallerInLogs(t *testing.T) {
 	ring := newKeyring()
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
 	log.Info("x", "caller", by(t, "user_1", scope.TasksWrite))
 	log.Info("x", "caller", callerOf(t, ring))
-	log.Info("x", "caller", middleware.Principal{})
+	log.Info("x", "caller", middleware.CallerFrom(t.Context()))
 	lines := strings.Split(out.String(), "\n")
 	for i, want := range []string{
 		"caller.subject=user_1 caller.organization=org_1 caller.environment=production",
@@ -34,28 +34,28 @@ func TestPrincipalInLogs(t *testing.T) {
 	}
 }
 
-// principalService is each stage for callers that WithPrincipal names.
-func principalService(o middleware.Options, h http.Handler) http.Handler {
+// callerService is each stage for callers that WithCaller names.
+func callerService(o middleware.Options, h http.Handler) http.Handler {
 	g := middleware.New(nil, o)
 	return middleware.Chain(g.RateLimit, g.Require(scope.TasksWrite), g.Idempotent)(h)
 }
 
-// TestWithPrincipal: everything inward works for a principal made by hand as
+// TestWithCaller: everything inward works for a caller made by hand as
 // for a key, with and without RequestID.
-func TestWithPrincipal(t *testing.T) {
+func TestWithCaller(t *testing.T) {
 	for _, ids := range []bool{true, false} {
 		runs := 0
 		o := middleware.Options{
 			Hooks: quiet(), RateLimit: middleware.PerOrganization("5-H"),
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		}
-		service := principalService(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		service := callerService(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
-			p, _ := middleware.PrincipalFrom(r.Context())
+			p := middleware.CallerFrom(r.Context())
 			w.WriteHeader(201)
 			_, _ = io.WriteString(w, p.Subject())
 		}))
-		ask := func(p middleware.Principal, key string) answer {
+		ask := func(p *keystore.Caller, key string) answer {
 			h := as(p)(service)
 			if ids {
 				h = middleware.Chain(keyless().RequestID, as(p))(service)
@@ -84,16 +84,16 @@ func TestWithPrincipal(t *testing.T) {
 		if res := ask(writer, "a"); res.StatusCode != 429 {
 			t.Errorf("over the organization's limit: got %d", res.StatusCode)
 		}
-		if res := ask(middleware.Principal{}, "a"); res.StatusCode != 500 {
+		if res := ask(nil, "a"); res.StatusCode != 500 {
 			t.Errorf("nobody: got %d", res.StatusCode)
 		}
-		foreign, err := middleware.NewPrincipal(scope.New(scope.Definition{Name: scope.TasksWrite, Meaning: "x"}),
-			middleware.Identity{Organization: "org_9", Scopes: []scope.Name{scope.TasksWrite}})
+		foreign, err := keystore.NewCaller(scope.New(scope.Definition{Name: scope.TasksWrite, Meaning: "x"}),
+			keystore.Identity{Organization: "org_9", Scopes: []scope.Name{scope.TasksWrite}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if res := ask(foreign, "a"); res.StatusCode != 500 || runs != 3 {
-			t.Errorf("a principal of another registry: got %d after %d runs", res.StatusCode, runs)
+			t.Errorf("a caller of another registry: got %d after %d runs", res.StatusCode, runs)
 		}
 	}
 }
@@ -101,16 +101,16 @@ func TestWithPrincipal(t *testing.T) {
 // TestPartitionsOfCallers: replies never cross organizations, environments or
 // subjects, whatever the texts look like when they are put together.
 func TestPartitionsOfCallers(t *testing.T) {
-	identity := func(organization, subject string, e keystore.Environment) middleware.Principal {
-		p, err := middleware.NewPrincipal(nil,
-			middleware.Identity{Organization: organization, Subject: subject, Environment: e,
+	identity := func(organization, subject string, e keystore.Environment) *keystore.Caller {
+		p, err := keystore.NewCaller(nil,
+			keystore.Identity{Organization: organization, Subject: subject, Environment: e,
 				Scopes: []scope.Name{scope.TasksWrite}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
-	callers := []middleware.Principal{
+	callers := []*keystore.Caller{
 		identity("a", "b c", ""), identity("a b", "c", ""), identity("a b c", "", ""), identity("a", "b",
 			""), identity("ab", "", ""),
 		identity("a", "b", keystore.Sandbox), identity("a", "", ""), identity("a", "", keystore.Sandbox), identity("a",
@@ -123,7 +123,7 @@ func TestPartitionsOfCallers(t *testing.T) {
 		{Hooks: quiet(), RateLimit: limits,
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, // counters of RateLimitOptions.Key
 	} {
-		h := principalService(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++ }))
+		h := callerService(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++ }))
 		runs = 0
 		for i, p := range callers {
 			if res := serve(as(p)(h), request("POST", "/", "", "{}", "Idempotency-Key: same")); res.StatusCode != 200 ||
@@ -134,7 +134,7 @@ func TestPartitionsOfCallers(t *testing.T) {
 	}
 	// A key and a subject are two callers, too: the one by its name, which
 	// another store may choose, the other by its own.
-	h := principalService(middleware.Options{Hooks: quiet(), RateLimit: limits,
+	h := callerService(middleware.Options{Hooks: quiet(), RateLimit: limits,
 		Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, http.HandlerFunc(sayOK))
 	ring := newKeyring()
 	token := ring.plant(t, keystore.Key{ID: "user_1", Scopes: []scope.Name{scope.TasksWrite}})
@@ -147,9 +147,9 @@ func TestPartitionsOfCallers(t *testing.T) {
 	}
 }
 
-// TestWithPrincipalInside: what stages outside decided for another caller does
-// not hold for the one that WithPrincipal names, and not the other way round.
-func TestWithPrincipalInside(t *testing.T) {
+// TestWithCallerInside: what stages outside decided for another caller does
+// not hold for the one that WithCaller names, and not the other way round.
+func TestWithCallerInside(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t, scope.TasksWrite)
 	log := newLogged()
@@ -175,7 +175,7 @@ func TestWithPrincipalInside(t *testing.T) {
 		{"the same in an API", api, "/api/v1/x", 500, "Idempotent has no Require before it"},
 		{"Require", outer(as(reader)(g.Require(scope.TasksWrite)(handler))), "/", 403, ""},
 		{"Require in an API", api, "/api/v1/y", 403, ""},
-		{"nobody", outer(as(middleware.Principal{})(g.Enforce(middleware.AnyCaller())(handler))), "/", 500,
+		{"nobody", outer(as(nil)(g.Enforce(middleware.AnyCaller())(handler))), "/", 500,
 			"Require has no Authenticate before it"},
 		{"Authenticate inside", as(by(t, "writer", scope.TasksWrite))(middleware.Chain(g.RequestID, g.Authenticate,
 			g.Require(scope.TasksRead))(handler)), "/", 403, ""},
@@ -226,30 +226,30 @@ func TestCallerOfTheEvent(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name       string
-		outside    bool // WithPrincipal stands outside RequestID
+		outside    bool // WithCaller stands outside RequestID
 		h          http.Handler
 		token      string
 		inner      string // the token of a request within
 		event      string // the caller of the outermost Event
 		inProblems string // the callers that the hook saw
 	}{
-		{"WithPrincipal outside", true, http.HandlerFunc(sayOK), "", "", "user", ""},
-		{"WithPrincipal outside, refused inside", true, g.Require(scope.TasksWrite)(problem), "", "", "user", "user"},
-		{"WithPrincipal outside, not authenticated", true, g.Authenticate(problem), "", "", "", "-"},
-		{"WithPrincipal inside", false, as(by(t, "user"))(problem), "", "", "user", "user"},
-		{"WithPrincipal inside a key", false, middleware.Chain(g.Authenticate, as(by(t, "user")))(problem), token, "",
+		{"WithCaller outside", true, http.HandlerFunc(sayOK), "", "", "user", ""},
+		{"WithCaller outside, refused inside", true, g.Require(scope.TasksWrite)(problem), "", "", "user", "user"},
+		{"WithCaller outside, not authenticated", true, g.Authenticate(problem), "", "", "", "-"},
+		{"WithCaller inside", false, as(by(t, "user"))(problem), "", "", "user", "user"},
+		{"WithCaller inside a key", false, middleware.Chain(g.Authenticate, as(by(t, "user")))(problem), token, "",
 			"user", "user"},
 		{"refused inside a key", false,
 			middleware.Chain(g.Authenticate, as(by(t, "user")),
 				g.Require(scope.TasksWrite))(problem), token, "", "user", "user"},
 		{"API", false, apiOf(problem), token, "", "key", "key"},
 		{"API, not authenticated", false, apiOf(problem), "", "", "", "-"},
-		{"WithPrincipal around an API, not authenticated", true, apiOf(problem), "", "", "", "-"},
+		{"WithCaller around an API, not authenticated", true, apiOf(problem), "", "", "", "-"},
 		{"a request within, as another key", false, apiOf(within(apiOf(problem))), token, token, "key", "key"},
 		{"a request within, not authenticated", false, apiOf(within(apiOf(problem))), token, "x", "key", "-"},
 		{"the same with RequestID", false, apiOf(within(g.RequestID(apiOf(problem)))), token, "x", "key", "-"},
 	} {
-		name := func(p middleware.Principal, nobody string) string {
+		name := func(p *keystore.Caller, nobody string) string {
 			switch {
 			case p.KeyID() != "":
 				return "key"
@@ -262,11 +262,11 @@ func TestCallerOfTheEvent(t *testing.T) {
 		hooks := quiet()
 		hooks.Observe = func(_ context.Context, e middleware.Event) {
 			if !e.Nested {
-				events = append(events, name(e.Principal, ""))
+				events = append(events, name(e.Caller, ""))
 			}
 		}
 		hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
-			who, _ := middleware.PrincipalFrom(r.Context())
+			who := middleware.CallerFrom(r.Context())
 			problems = append(problems, name(who, "-"))
 			return "text/plain", []byte("no")
 		}
@@ -289,7 +289,7 @@ func TestTenants(t *testing.T) {
 	tenants := map[string]string{}
 	h := anyCaller(middleware.New(ring.keys,
 		middleware.Options{}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p, _ := middleware.PrincipalFrom(r.Context())
+		p := middleware.CallerFrom(r.Context())
 		io.WriteString(w, p.Tenant())
 	}))
 	for _, organization := range []string{"a", "sandbox/a", "/a", "a/", "7:sandbox/a"} {
