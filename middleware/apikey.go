@@ -92,7 +92,7 @@ func newKeyAuthenticator(keys keystore.Store, o Options, p *proxies) *keyAuthent
 		o.Hooks.logger().Warn("middleware: Options.Failures without a keystore.Cached: " +
 			"an address that has used them up gets 429 for its live keys too")
 	}
-	a.invalid = a.refusal("")
+	a.invalid = invalidKey("")
 	return a
 }
 
@@ -108,7 +108,7 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	case bearer.Nothing:
 		return nil, ErrNoCredentials
 	case bearer.Bad:
-		return nil, a.failed(r, a.refusal(a.badHeader()))
+		return nil, a.failed(r, invalidKey(a.badHeader()))
 	}
 	parsed, err := a.service.Parse(token)
 	malformed, isMalformed := err.(keystore.TokenError)
@@ -116,10 +116,10 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	case isMalformed && a.joined && !ownHeader && !a.service.Claims(token):
 		return nil, errForeignToken
 	case a.RejectBrowsers && fromPage(r.Header):
-		return nil, a.failed(r, a.refusal("A secret API key must not be used in a browser, "+
+		return nil, a.failed(r, invalidKey("A secret API key must not be used in a browser, "+
 			"where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))
 	case isMalformed:
-		return nil, a.failed(r, a.refusal(string(malformed)))
+		return nil, a.failed(r, invalidKey(string(malformed)))
 	case err != nil:
 		return nil, err
 	case parsed.Environment != "" && !a.accepts(parsed.Environment):
@@ -191,7 +191,7 @@ func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore
 		return nil, err
 	}
 	if err := caller.Refused(); err != nil {
-		return nil, a.refusal(refusedDetail(caller, err)).of(caller)
+		return nil, invalidKey(refusedDetail(caller, err)).of(caller)
 	}
 	if !a.accepts(caller.Environment()) {
 		return nil, a.otherEnvironment(caller.Environment()).of(caller)
@@ -204,7 +204,7 @@ func (a *keyAuthenticator) accepts(e keystore.Environment) bool {
 }
 
 func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
-	return a.refusal("This host takes " + string(a.Environment) + " keys, and the API key is a " + string(e) + " one.")
+	return invalidKey("This host takes " + string(a.Environment) + " keys, and the API key is a " + string(e) + " one.")
 }
 
 func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (*keystore.Caller, error) {
@@ -246,7 +246,7 @@ func (a *keyAuthenticator) failed(r *http.Request, refused *Problem) *Problem {
 	return refused
 }
 
-func (a *keyAuthenticator) refusal(detail string) *Problem {
+func invalidKey(detail string) *Problem {
 	p := refusal(codes.APIKeyInvalid)
 	p.Challenge = `Bearer realm="api", error="invalid_token"`
 	if detail != "" {
@@ -263,12 +263,16 @@ func fromPage(h http.Header) bool {
 }
 
 // refusedDetail explains the refusal. It leaks nothing: only a holder of the
-// key can send it.
+// credentials can send them.
 func refusedDetail(c *keystore.Caller, err error) string {
 	expires, revoked := c.Ends()
+	what := "The API key"
+	if c.KeyID() == "" {
+		what = "The credentials"
+	}
 	switch {
 	case errors.Is(err, keystore.ErrExpired):
-		return "The API key expired on " + expires.UTC().Format("2006-01-02 15:04:05 UTC") + "."
+		return what + " expired on " + expires.UTC().Format("2006-01-02 15:04:05 UTC") + "."
 	case errors.Is(err, keystore.ErrRevoked):
 		return "The API key was revoked on " + revoked.UTC().Format("2006-01-02 15:04:05 UTC") + "."
 	case errors.Is(err, keystore.ErrSuspended):

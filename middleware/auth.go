@@ -86,13 +86,13 @@ func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Reque
 // beside a valid session.
 func (a *authentication) caller(r *http.Request) (*keystore.Caller, error) {
 	if a.keys == nil {
-		return a.other(r)
+		return a.session(r)
 	}
 	caller, err := a.keys.caller(r)
 	if a.other == nil || err != nil && err != ErrNoCredentials && err != errForeignToken {
 		return caller, err
 	}
-	second, otherErr := a.other(r)
+	second, otherErr := a.session(r)
 	switch none := errors.Is(otherErr, ErrNoCredentials); {
 	case err == nil && none:
 		return caller, nil
@@ -101,10 +101,28 @@ func (a *authentication) caller(r *http.Request) (*keystore.Caller, error) {
 	case err == nil && (otherErr != nil || known(second)):
 		return nil, refusal(codes.SeveralCredentials)
 	case err == errForeignToken && none:
-		return nil, a.keys.failed(r, a.keys.refusal(
+		return nil, a.keys.failed(r, invalidKey(
 			"The Bearer token is not valid. Check that it is whole, and that it has not expired or been revoked."))
 	}
 	return second, otherErr
+}
+
+// session asks Options.Authenticate. It refuses a caller who may not call now,
+// or not from here.
+func (a *authentication) session(r *http.Request) (*keystore.Caller, error) {
+	c, err := a.other(r)
+	if err != nil {
+		return c, err
+	}
+	if err := c.Refused(); err != nil {
+		return nil, invalidKey(refusedDetail(c, err)).of(c)
+	}
+	if c.Restricted() && !c.AllowsAddress(a.report.proxies.client(r)) {
+		refused := refusal(codes.AddressNotAllowed)
+		refused.Detail = "The credentials may not be used from this address."
+		return nil, refused.of(c)
+	}
+	return c, nil
 }
 
 // known reports whether c is somebody.

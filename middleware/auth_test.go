@@ -341,6 +341,16 @@ func TestAuthenticateAlone(t *testing.T) {
 	}
 }
 
+// confined returns a caller with an end and a network.
+func confined(t *testing.T, ends time.Duration, network string) *keystore.Caller {
+	c, err := keystore.NewCaller(nil, keystore.Identity{Organization: "org_1", ExpiresAt: time.Now().Add(ends),
+		Networks: []netip.Prefix{netip.MustParsePrefix(network)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // TestAuthenticate: each of the answers that Options.Authenticate may give, and
 // those that it may not.
 func TestAuthenticate(t *testing.T) {
@@ -379,6 +389,11 @@ func TestAuthenticate(t *testing.T) {
 		{"a nil problem", nil, (*middleware.Problem)(nil), 500, "internal", "a nil *Problem"},
 		{"a caller of other scopes", foreign, nil, 500, "internal", "another scope registry"},
 		{"a caller made by hand", byHand, nil, 200, "", ""},
+		{"one with limits", confined(t, time.Hour, "192.0.2.0/24"), nil, 200, "", ""},
+		{"one that has ended", confined(t, -time.Hour, "192.0.2.0/24"), nil, 401, "api_key_invalid", ""},
+		{"one from elsewhere", confined(t, time.Hour, "198.51.100.0/24"), nil, 403, "address_not_allowed", ""},
+		{"one that has ended, and yet broken", confined(t, -time.Hour, "192.0.2.0/24"), errors.New("no answer"), 503,
+			"key_store_unavailable", "no answer"},
 	} {
 		log := newLogged()
 		o := middleware.Options{Hooks: log.hooks(),
@@ -630,7 +645,13 @@ func TestCallerNotAccepted(t *testing.T) {
 func TestTextsForOtherCredentials(t *testing.T) {
 	o := middleware.Options{Hooks: quiet(), Authenticate: bearerJWT(by(t, "service"))}
 	api, beside := testAPI(nil, o), testAPI(newKeyring().keys, middleware.Options{Hooks: quiet(), Authenticate: nobody})
+	by := func(c *keystore.Caller) http.Handler {
+		return testAPI(nil, middleware.Options{Hooks: quiet(),
+			Authenticate: func(*http.Request) (*keystore.Caller, error) { return c, nil }})
+	}
+	ended, elsewhere := by(confined(t, -time.Hour, "192.0.2.0/24")), by(confined(t, time.Hour, "198.51.100.0/24"))
 	for _, got := range []answer{serve(api, request("GET", "/api/v1/account", "", "")),
+		serve(ended, request("GET", "/api/v1/any", "", "")), serve(elsewhere, request("GET", "/api/v1/any", "", "")),
 		serve(api, request("GET", "/api/v1/account", jwt, "")), serve(beside, request("GET", "/api/v1/account", jwt, ""))} {
 		detail := strings.ReplaceAll(got.problem(t).Detail, "_", " ")
 		if got.StatusCode != 401 && got.StatusCode != 403 || strings.Contains(strings.ToLower(detail), "api key") {

@@ -134,6 +134,7 @@ func RequestIDFrom(ctx context.Context) string {
 
 // WithCaller returns a context in which c is the caller: for middleware that
 // authenticates in place of [Guard.Authenticate], and for tests of handlers.
+// Nothing here asks c whether it is Refused, or whether it allows the address.
 // What stages outside decided about another caller does not hold for c: no
 // scope, and no Idempotency-Key that [Execution.FreeKey] could free. Like
 // Authenticate it MUST NOT stand inside [Guard.Idempotent].

@@ -313,8 +313,7 @@ func ExampleOptions_authenticate() {
 		}
 		claims, ok := verify(strings.TrimSpace(token))
 		if !ok {
-			return nil,
-				&middleware.Problem{Status: 401, Code: "token_invalid", Challenge: `Bearer error="invalid_token"`}
+			return nil, &middleware.Problem{Status: 401, Code: "token_invalid", Challenge: `Bearer error="invalid_token"`}
 		}
 		var scopes []scope.Name
 		for _, name := range strings.Fields(claims.Scope) {

@@ -44,7 +44,8 @@ type Options struct {
 	// requests at once.
 	// Its answer is one of four:
 	//
-	//   - a caller and no error: the request is that caller's;
+	//   - a caller and no error: the request is that caller's. One that has ended,
+	//     or may not call from this address, is refused as an API key is;
 	//   - [ErrNoCredentials], also wrapped: the request carries no credentials
 	//     of this kind. A Bearer token that nobody takes is then refused as an
 	//     invalid key;

@@ -425,8 +425,7 @@ func TestAuthenticatorErrorWithCredentials(t *testing.T) {
 	log := newLogged()
 	introspect := func(r *http.Request) (*keystore.Caller, error) {
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-		return nil,
-			fmt.Errorf("Get %q: %w", "https://login.example/introspect?token="+token, context.DeadlineExceeded)
+		return nil, fmt.Errorf("Get %q: %w", "https://login.example/introspect?token="+token, context.DeadlineExceeded)
 	}
 	for _, keys := range []keystore.Store{nil, issuing.NewMemory()} {
 		api := testAPI(keys, middleware.Options{Hooks: log.hooks(), Authenticate: introspect})
