@@ -182,5 +182,6 @@ func (c *Caller) LogValue() slog.Value {
 		slog.String("organization", c.Organization()), slog.String("environment", string(c.Environment())))
 }
 
-// String returns the same as text.
+// String returns the same as text: without it fmt would read what LastUsed
+// changes.
 func (c *Caller) String() string { return c.LogValue().String() }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -561,6 +562,7 @@ func TestLastUsedCountsConcurrently(t *testing.T) {
 			for range each {
 				uses.Record(c, anywhere)
 				c.Needed(k.Scopes...)
+				fmt.Fprintf(io.Discard, "%+v", c)
 			}
 		})
 	}

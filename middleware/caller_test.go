@@ -84,8 +84,11 @@ func TestWithCaller(t *testing.T) {
 		if res := ask(writer, "a"); res.StatusCode != 429 {
 			t.Errorf("over the organization's limit: got %d", res.StatusCode)
 		}
-		if res := ask(nil, "a"); res.StatusCode != 500 {
-			t.Errorf("nobody: got %d", res.StatusCode)
+		for _, nobody := range []*keystore.Caller{nil, {}} {
+			known := middleware.CallerFrom(middleware.WithCaller(t.Context(), nobody))
+			if res := ask(nobody, "a"); res.StatusCode != 500 || known != nil {
+				t.Errorf("nobody: got %d for %v", res.StatusCode, known)
+			}
 		}
 		foreign, err := keystore.NewCaller(scope.New(scope.Definition{Name: scope.TasksWrite, Meaning: "x"}),
 			keystore.Identity{Organization: "org_9", Scopes: []scope.Name{scope.TasksWrite}})
