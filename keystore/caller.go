@@ -79,7 +79,7 @@ func (k *Key) Bind(r *scope.Registry) *Caller {
 // Bind returns c with what it is granted in r, or c itself if that is its
 // registry.
 func (c *Caller) Bind(r *scope.Registry) *Caller {
-	if c.Tenant() == "" || c.granted.Registry() == r {
+	if c.Granted().Registry() == r || c.Tenant() == "" {
 		return c
 	}
 	bound := c.key().Bind(r)
