@@ -20,7 +20,7 @@ func announce(ctx context.Context, out io.Writer, issuer *issuing.Issuer, base, 
 		base, base, consolePath, password)
 	all := []scope.Name{scope.AccountRead, scope.TasksRead, scope.TasksWrite, scope.TasksCancel}
 	secrets := make(map[string]string)
-	for _, g := range []issuing.Grant{
+	for _, g := range []keystore.Key{
 		{Name: "full", Organization: harbour, Environment: keystore.Production, Scopes: all},
 		{Name: "sandbox", Organization: harbour, Environment: keystore.Sandbox, Scopes: all},
 		{Name: "worker", Organization: harbour, Environment: keystore.Production, Scopes: scope.ExternalWorker()},

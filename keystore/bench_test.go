@@ -87,7 +87,7 @@ func manyKeys(b *testing.B, n int) (*keystore.Cached, []keystore.Digest) {
 	issuer := issuing.New(memory, issuing.Options{})
 	digests := make([]keystore.Digest, n)
 	for i := range digests {
-		secret, _, err := issuer.Issue(ctx, issuing.Grant{
+		secret, _, err := issuer.Issue(ctx, keystore.Key{
 			Organization: fmt.Sprintf("org_%06d", i), Environment: keystore.Production,
 			Scopes: []scope.Name{scope.TasksRead},
 		})

@@ -401,7 +401,7 @@ func TestRevokeAmongEvictions(t *testing.T) {
 		}
 		issue := func() *issued {
 			secret, k, err := issuer.Issue(t.Context(),
-				issuing.Grant{Organization: "acme", Environment: keystore.Production})
+				keystore.Key{Organization: "acme", Environment: keystore.Production})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -34,7 +34,7 @@ func TestCacheStats(t *testing.T) {
 
 func TestRememberedCountsAsHit(t *testing.T) {
 	c := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	secret, _, err := issuing.New(c, issuing.Options{}).Issue(t.Context(), issuing.Grant{
+	secret, _, err := issuing.New(c, issuing.Options{}).Issue(t.Context(), keystore.Key{
 		Organization: "acme", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestExpiring(t *testing.T) {
 	issuer := issuing.New(c, issuing.Options{})
 	now := time.Now()
 	for _, expires := range []time.Time{{}, now.Add(time.Hour), now.Add(2 * time.Hour), now.Add(48 * time.Hour)} {
-		secret, _, err := issuer.Issue(t.Context(), issuing.Grant{
+		secret, _, err := issuer.Issue(t.Context(), keystore.Key{
 			Organization: "acme", Environment: keystore.Production, ExpiresAt: expires})
 		if err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ func Example() {
 	ctx := context.Background()
 	service := keystore.Service{Prefix: "acme"}
 	keys, issuer := issuing.InMemory(service)
-	secret, _, err := issuer.Issue(ctx, issuing.Grant{
+	secret, _, err := issuer.Issue(ctx, keystore.Key{
 		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead},
 	})
 	if err != nil {
@@ -95,7 +95,7 @@ func ExampleLastUsed() {
 	go func() { done <- uses.Run(ctx) }()
 
 	_, key, err := issuing.New(keys, issuing.Options{}).
-		Issue(ctx, issuing.Grant{Organization: "acme", Environment: keystore.Production})
+		Issue(ctx, keystore.Key{Organization: "acme", Environment: keystore.Production})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func ExampleKey_attributes() {
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 	for _, attributes := range []map[string]string{{"plan": "pro"}, {"plan": "free", "limit": "500-M"},
 		{"plan": "gold"}} {
-		_, key, err := issuer.Issue(context.Background(), issuing.Grant{
+		_, key, err := issuer.Issue(context.Background(), keystore.Key{
 			Organization: "acme", Environment: keystore.Production, Attributes: attributes,
 		})
 		if err != nil {

@@ -93,7 +93,7 @@ func unknown(n int) (d keystore.Digest) {
 
 // record is what Import takes: the fields of a grant, ada if nobody else made
 // it, and what else is known.
-func record(g issuing.Grant, old keystore.Key) *keystore.Key {
+func record(g keystore.Key, old keystore.Key) *keystore.Key {
 	old.Organization, old.CreatedBy, old.Name = g.Organization, cmp.Or(old.CreatedBy, "ada"), g.Name
 	old.Environment, old.Scopes = g.Environment, g.Scopes
 	old.Attributes, old.Networks, old.ExpiresAt, old.IssueToken = g.Attributes, g.Networks, g.ExpiresAt, g.IssueToken
@@ -102,8 +102,8 @@ func record(g issuing.Grant, old keystore.Key) *keystore.Key {
 
 var errStoreDown = errors.New("store is down")
 
-func grant() issuing.Grant {
-	return issuing.Grant{
+func grant() keystore.Key {
+	return keystore.Key{
 		Organization: "acme",
 		Name:         "Nightly import",
 		Environment:  keystore.Sandbox,
@@ -112,7 +112,7 @@ func grant() issuing.Grant {
 }
 
 // issue issues a key as ada.
-func issue(t testing.TB, i *issuing.Issuer, g issuing.Grant) (string, *keystore.Key) {
+func issue(t testing.TB, i *issuing.Issuer, g keystore.Key) (string, *keystore.Key) {
 	t.Helper()
 	secret, k, err := i.By("ada", "").Issue(t.Context(), g)
 	if err != nil {

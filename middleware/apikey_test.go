@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
@@ -133,7 +132,7 @@ func TestKeyNetworks(t *testing.T) {
 	}
 	// A refusal for the address is no use of the key.
 	ring2, last2 := newKeyring(), (*keystore.LastUsed)(nil)
-	token, key := ring2.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production,
+	token, key := ring2.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
 	last2 = keystore.NewLastUsed(ring2.memory, keystore.LastUsedOptions{})
 	serve(testAPI(ring2.keys, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last2}}),

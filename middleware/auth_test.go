@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -58,7 +57,7 @@ func TestRefusalsHelp(t *testing.T) {
 func TestEnvironmentOfHost(t *testing.T) {
 	ring := newKeyring()
 	live := ring.issue(t)
-	test, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Sandbox})
+	test, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
 	store := &countedStore{Store: ring.memory}
 	api := testAPI(store, middleware.Options{Hooks: quiet(),
 		Keys: middleware.KeyOptions{Environment: keystore.Production}})
@@ -78,7 +77,7 @@ func TestEnvironmentOfHost(t *testing.T) {
 // is in the log. A cache in front of the store changes nothing.
 func TestStoreAnswers(t *testing.T) {
 	ring := newKeyring()
-	token, key := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production})
+	token, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
 	wrongDigest, wrongEnvironment := key.Clone(), key.Clone()
 	wrongDigest.Digest[0]++
 	wrongEnvironment.Environment = keystore.Sandbox
@@ -157,7 +156,7 @@ func TestClientLeavesDuringLookup(t *testing.T) {
 func TestKeyExpiresWhileCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
-		token, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production,
+		token, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
 			ExpiresAt: time.Now().Add(10 * time.Second)})
 		api := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
 		ask := func() int { return serve(api, request("GET", "/api/v1/any", token, "")).StatusCode }
@@ -215,7 +214,7 @@ func TestRejectBrowsers(t *testing.T) {
 // TestLastUsed: accepted keys are noted, refused ones are not.
 func TestLastUsed(t *testing.T) {
 	ring := newKeyring()
-	token, key := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production})
+	token, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
 	past := ring.plant(t, keystore.Key{ID: "key_past", ExpiresAt: time.Unix(1e9, 0)})
 	last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
 	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last}})
@@ -297,7 +296,7 @@ func TestUsage(t *testing.T) {
 				g := middleware.New(ring.keys, o)
 				h = middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(needs[tt.path]))(handler)
 			}
-			token, key := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: tt.held})
+			token, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production, Scopes: tt.held})
 			if tt.path == "spent" {
 				other := ring.issue(t, scope.TasksRead)
 				serve(h, request("GET", "/api/v1/spent", other, ""))

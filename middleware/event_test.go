@@ -151,7 +151,7 @@ func TestEvent(t *testing.T) {
 		ring, o := newKeyring(), &observed{t: t}
 		issued := map[string]*keystore.Key{}
 		tokens := map[string]string{"wrong": "x"}
-		for name, g := range map[string]issuing.Grant{
+		for name, g := range map[string]keystore.Key{
 			"live":    {Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}},
 			"account": {Environment: keystore.Production, Scopes: []scope.Name{scope.AccountRead}},
 			"test":    {Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead}},
@@ -372,15 +372,15 @@ func TestEventOfAMisuse(t *testing.T) {
 // is nobody.
 func TestEventOfARefusedKey(t *testing.T) {
 	ring := newKeyring()
-	revoked, key := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production})
+	revoked, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
 	issuer := issuing.New(ring.keys, issuing.Options{})
 	if _, err := issuer.Revoke(t.Context(), "org_1", key.ID); err != nil {
 		t.Fatal(err)
 	}
 	elsewhere, bound := ring.grant(t,
-		issuing.Grant{Organization: "org_1", Environment: keystore.Production,
+		keystore.Key{Organization: "org_1", Environment: keystore.Production,
 			Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
-	sandbox, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Sandbox})
+	sandbox, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
 	o := &observed{t: t}
 	api := testAPI(ring.keys, middleware.Options{Hooks: o.hooks(),
 		Keys: middleware.KeyOptions{Environment: keystore.Production}})

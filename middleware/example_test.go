@@ -28,7 +28,7 @@ import (
 
 // issue makes a key for an example.
 func issue(issuer *issuing.Issuer, organization string, scopes ...scope.Name) string {
-	secret, _, err := issuer.Issue(context.Background(), issuing.Grant{
+	secret, _, err := issuer.Issue(context.Background(), keystore.Key{
 		Organization: organization, Name: "example", Environment: keystore.Production, Scopes: scopes,
 	})
 	if err != nil {

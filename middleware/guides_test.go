@@ -225,7 +225,7 @@ func ExampleRateLimitOptions() {
 
 	issuer := issuing.New(keys, issuing.Options{})
 	for _, plan := range []string{"small", "large"} {
-		secret, _, _ := issuer.Issue(context.Background(), issuing.Grant{
+		secret, _, _ := issuer.Issue(context.Background(), keystore.Key{
 			Organization: "org_" + plan, Environment: keystore.Production, Attributes: map[string]string{"plan": plan},
 		})
 		for _, path := range []string{"/api/v1/search", "/api/v1/search", "/api/v1/export", "/api/v1/export"} {
@@ -292,7 +292,7 @@ func ExampleGuard_adopt() {
 	mux.Handle("POST /tasks", enforced(create))
 	server := middleware.Chain(watching.RequestID, watching.Recover, watching.Authenticate)(mux)
 
-	secret, _, _ := issuing.New(keys, issuing.Options{}).Issue(context.Background(), issuing.Grant{
+	secret, _, _ := issuing.New(keys, issuing.Options{}).Issue(context.Background(), keystore.Key{
 		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead},
 	})
 	for _, key := range []string{"", secret.Reveal()} {

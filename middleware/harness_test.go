@@ -224,11 +224,11 @@ func newKeyring(options ...keystore.CacheOptions) *keyring {
 // issue returns the token of a new production key of org_1.
 func (k *keyring) issue(t testing.TB, scopes ...scope.Name) string {
 	t.Helper()
-	token, _ := k.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production, Scopes: scopes})
+	token, _ := k.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production, Scopes: scopes})
 	return token
 }
 
-func (k *keyring) grant(t testing.TB, g issuing.Grant) (string, *keystore.Key) {
+func (k *keyring) grant(t testing.TB, g keystore.Key) (string, *keystore.Key) {
 	t.Helper()
 	if g.Name == "" {
 		g.Name = "test"
@@ -880,8 +880,8 @@ func (b *buffering) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-func grantOf(org string) issuing.Grant {
-	return issuing.Grant{Organization: org, Environment: keystore.Production}
+func grantOf(org string) keystore.Key {
+	return keystore.Key{Organization: org, Environment: keystore.Production}
 }
 
 // unwrapper is how a foreign stage wraps a writer since Go 1.20: with Unwrap
@@ -906,9 +906,9 @@ func limited(t testing.TB, l middleware.RateLimitOptions) (api *middleware.API, 
 		l.Store = ratelimit.NewMemory()
 	}
 	live = ring.issue(t, scope.TasksRead)
-	test, _ = ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Sandbox,
+	test, _ = ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{scope.TasksRead}})
-	other, _ = ring.grant(t, issuing.Grant{Organization: "org_2", Environment: keystore.Production,
+	other, _ = ring.grant(t, keystore.Key{Organization: "org_2", Environment: keystore.Production,
 		Scopes: []scope.Name{scope.TasksRead}})
 	return testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: l}), live, test, other
 }

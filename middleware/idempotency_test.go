@@ -62,14 +62,14 @@ func TestReplayBehindScopes(t *testing.T) {
 	first := serve(w.api, w.post("{}"))
 	for _, row := range []struct {
 		name   string
-		grant  issuing.Grant
+		grant  keystore.Key
 		revoke bool
 		status int
 	}{
-		{"same scopes", issuing.Grant{Scopes: []scope.Name{scope.TasksWrite}}, false, 201},
-		{"no scopes", issuing.Grant{}, false, 403},
-		{"another scope", issuing.Grant{Scopes: []scope.Name{scope.TasksRead}}, false, 403},
-		{"revoked", issuing.Grant{Scopes: []scope.Name{scope.TasksWrite}}, true, 401},
+		{"same scopes", keystore.Key{Scopes: []scope.Name{scope.TasksWrite}}, false, 201},
+		{"no scopes", keystore.Key{}, false, 403},
+		{"another scope", keystore.Key{Scopes: []scope.Name{scope.TasksRead}}, false, 403},
+		{"revoked", keystore.Key{Scopes: []scope.Name{scope.TasksWrite}}, true, 401},
 	} {
 		row.grant.Organization, row.grant.Environment = "org_1", keystore.Production
 		token, key := w.ring.grant(t, row.grant)

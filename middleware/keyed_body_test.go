@@ -22,7 +22,6 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
@@ -441,7 +440,7 @@ func TestBodiesOfOneOwner(t *testing.T) {
 		h := keyed(ring, with(keyedOptions{Runner: replies(), MaxBody: size, MaxBodies: 16 * size}),
 			http.HandlerFunc(sayOK))
 		tokenOf := func(organization string, environment keystore.Environment) string {
-			token, _ := ring.grant(t, issuing.Grant{Organization: organization, Environment: environment})
+			token, _ := ring.grant(t, keystore.Key{Organization: organization, Environment: environment})
 			return token
 		}
 		more := make(chan struct{})

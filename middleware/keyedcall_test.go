@@ -522,7 +522,7 @@ func TestKeyHeader(t *testing.T) {
 func TestKeyBelongsTo(t *testing.T) {
 	ring := newKeyring()
 	grant := func(organization string, e keystore.Environment) string {
-		token, _ := ring.grant(t, issuing.Grant{Organization: organization, Environment: e})
+		token, _ := ring.grant(t, keystore.Key{Organization: organization, Environment: e})
 		return token
 	}
 	token := grant("org_1", keystore.Production)
@@ -735,7 +735,7 @@ func TestSandboxTakesNothing(t *testing.T) {
 	ring := newKeyring()
 	tokens := map[keystore.Environment]string{}
 	for _, e := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
-		tokens[e], _ = ring.grant(t, issuing.Grant{Organization: "org_1", Environment: e,
+		tokens[e], _ = ring.grant(t, keystore.Key{Organization: "org_1", Environment: e,
 			Scopes: []scope.Name{scope.TasksWrite}})
 	}
 	const most = 2
@@ -785,7 +785,7 @@ func TestSandboxTakesNothing(t *testing.T) {
 // An Issuer writes nothing in the transaction of a joined request, in which its
 // keys would not be, and says so before it asks its store. Elsewhere it writes.
 func TestIssuerInAJoinedRequest(t *testing.T) {
-	grant := issuing.Grant{Organization: "org_1", Name: "new", Environment: keystore.Production, IssueToken: "one"}
+	grant := keystore.Key{Organization: "org_1", Name: "new", Environment: keystore.Production, IssueToken: "one"}
 	acts := map[string]func(context.Context, *issuing.Issuer, *keystore.Key) error{
 		"Issue": func(ctx context.Context, i *issuing.Issuer, _ *keystore.Key) error {
 			_, _, err := i.Issue(ctx, grant)
@@ -828,7 +828,7 @@ func TestIssuerInAJoinedRequest(t *testing.T) {
 	noStore := issuing.New(struct{ issuing.Manager }{}, issuing.Options{}) // each call panics
 	for name, act := range acts {
 		ring := newKeyring()
-		_, k := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production})
+		_, k := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
 		var err error
 		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
 			Runner: idem.NewRunner(newJoiner(), idem.Options{Join: true})}})

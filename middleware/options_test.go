@@ -227,9 +227,9 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	ring := newKeyring()
 	full := ring.issue(t, scope.TasksWrite)
 	poor := ring.issue(t)
-	sandbox, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Sandbox,
+	sandbox, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{scope.TasksWrite}})
-	bound, _ := ring.grant(t, issuing.Grant{
+	bound, _ := ring.grant(t, keystore.Key{
 		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksWrite},
 		Networks: trust("198.51.100.0/24"),
 	})

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -221,7 +220,7 @@ func (w *world) try(t *testing.T, faults []fault) (answer, middleware.Event, int
 	}
 
 	// The key of the request.
-	grant := issuing.Grant{Organization: "org_1", Environment: keystore.Production,
+	grant := keystore.Key{Organization: "org_1", Environment: keystore.Production,
 		Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}}
 	if has(wrongScope) {
 		grant.Scopes = grant.Scopes[:1]
@@ -280,7 +279,7 @@ func (w *world) try(t *testing.T, faults []fault) (answer, middleware.Event, int
 func TestRequestWithinRequest(t *testing.T) {
 	ring := newKeyring()
 	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	service, _ := ring.grant(t, issuing.Grant{Organization: "org_service", Environment: keystore.Production,
+	service, _ := ring.grant(t, keystore.Key{Organization: "org_service", Environment: keystore.Production,
 		Scopes: []scope.Name{scope.TasksWrite}})
 	outer, powerless := ring.issue(t), ring.issue(t, scope.TasksRead)
 	var runs atomic.Int64
@@ -331,9 +330,9 @@ func TestRequestWithinRequest(t *testing.T) {
 // context before anybody is authenticated: at once, or one after another.
 func TestRequestsWithinRequestIDAlone(t *testing.T) {
 	ring := newKeyring()
-	strong, _ := ring.grant(t, issuing.Grant{Organization: "org_strong", Environment: keystore.Production,
+	strong, _ := ring.grant(t, keystore.Key{Organization: "org_strong", Environment: keystore.Production,
 		Scopes: []scope.Name{scope.TasksWrite}})
-	weak, _ := ring.grant(t, issuing.Grant{Organization: "org_weak", Environment: keystore.Production})
+	weak, _ := ring.grant(t, keystore.Key{Organization: "org_weak", Environment: keystore.Production})
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Hooks: quiet(),
 			RateLimit: middleware.PerOrganization("1000-S")})

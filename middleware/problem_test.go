@@ -19,7 +19,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -101,7 +100,7 @@ var provoked = []struct {
 	}},
 	{"address_not_allowed", nil, func(t *testing.T, w *world) answer {
 		ring := newKeyring()
-		token, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production,
+		token, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
 			Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 		return serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}), request("GET", "/api/v1/any", token, ""))
 	}},

@@ -155,7 +155,7 @@ func TestConcurrent(t *testing.T) {
 	entered, leave, left := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
 	ring := newKeyring()
 	token := ring.issue(t)
-	elsewhere, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Sandbox})
+	elsewhere, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 2}})
 	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
@@ -362,7 +362,7 @@ func TestPlan(t *testing.T) {
 	} {
 		ring, log := newKeyring(), newLogged()
 		live := ring.issue(t)
-		test, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Sandbox})
+		test, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
 		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: middleware.RateLimitOptions{
 			Store: ratelimit.NewMemory(), Plan: tt.plan, Organization: policy("organization", "2-H",
 				0), Sandbox: policy("sandbox", "1-H", 0),
@@ -391,7 +391,7 @@ func TestPlan(t *testing.T) {
 func TestPlanOfKeys(t *testing.T) {
 	ring := newKeyring()
 	token := func(rate string) string {
-		token, _ := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production,
+		token, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
 			Attributes: map[string]string{"rate": rate}})
 		return token
 	}

@@ -322,7 +322,7 @@ var verbs = []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%f
 func TestNoSecretLeaks(t *testing.T) {
 	ring := newKeyring()
 	live := ring.issue(t, scope.TasksWrite)
-	expired, key := ring.grant(t, issuing.Grant{Organization: "org_1", Environment: keystore.Production})
+	expired, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
 	ring.expire(t, key)
 	unknown := keystore.Service{}.Generate(keystore.Production).Reveal()
 	mistyped := swapLast(live)

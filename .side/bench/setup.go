@@ -57,7 +57,7 @@ func NewSetup(keys int) *Setup {
 	s.hand = &handKeys{down: &s.Down, keys: make(map[[32]byte]*identity)}
 	issuer := issuing.New(s.keys, issuing.Options{})
 	for i := range keys {
-		g := issuing.Grant{
+		g := keystore.Key{
 			Organization: fmt.Sprintf("org_%06d", i), Environment: keystore.Production,
 			Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
 		}

@@ -53,7 +53,7 @@ func issueAll(t *testing.T, store issuing.Manager) contracttest.Keys {
 	issuer := issuing.New(store, issuing.Options{})
 	issue := func(organization string, environment keystore.Environment, scopes ...scope.Name) (string, string) {
 		secret, key, err := issuer.Issue(t.Context(),
-			issuing.Grant{Organization: organization, Environment: environment, Scopes: scopes})
+			keystore.Key{Organization: organization, Environment: environment, Scopes: scopes})
 		if err != nil {
 			t.Fatal(err)
 		}

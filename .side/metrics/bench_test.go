@@ -40,7 +40,7 @@ func BenchmarkGet(b *testing.B) {
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-			secret, _, err := issuing.New(keys, issuing.Options{}).Issue(b.Context(), issuing.Grant{
+			secret, _, err := issuing.New(keys, issuing.Options{}).Issue(b.Context(), keystore.Key{
 				Organization: "org_1", Environment: keystore.Production,
 				Scopes: []scope.Name{scope.AccountRead},
 			})

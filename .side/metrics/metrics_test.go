@@ -47,7 +47,7 @@ func TestMetrics(t *testing.T) {
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	metrics.AddAPI(api)
-	secret, key, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), issuing.Grant{
+	secret, key, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), keystore.Key{
 		Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {

@@ -50,7 +50,7 @@ func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 	keys := issuing.NewMemory()
 	issuer := issuing.New(keys, issuing.Options{})
 	issue := func(environment keystore.Environment, scopes ...scope.Name) string {
-		secret, _, err := issuer.Issue(t.Context(), issuing.Grant{Organization: "org_1", Name: "test",
+		secret, _, err := issuer.Issue(t.Context(), keystore.Key{Organization: "org_1", Name: "test",
 			Environment: environment, Scopes: scopes})
 		if err != nil {
 			t.Fatal(err)

@@ -580,7 +580,7 @@ func TestErrorPathsOfKeys(t *testing.T) {
 
 func issue(ctx context.Context, keys *keysql.Store) error {
 	_, _, err := issuing.New(keys, issuing.Options{}).Issue(ctx,
-		issuing.Grant{Organization: "org", Environment: keystore.Sandbox, Name: "test"})
+		keystore.Key{Organization: "org", Environment: keystore.Sandbox, Name: "test"})
 	return err
 }
 
@@ -727,7 +727,7 @@ func TestHandlerPanics(t *testing.T) {
 	serve := func(t *testing.T, store idem.Store, join bool, handle func(ctx context.Context) error) (statuses []int) {
 		keys := issuing.NewMemory()
 		secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(),
-			issuing.Grant{Organization: "org", Environment: keystore.Production, Name: "test",
+			keystore.Key{Organization: "org", Environment: keystore.Production, Name: "test",
 				Scopes: []scope.Name{scope.TasksWrite}})
 		if err != nil {
 			t.Fatal(err)

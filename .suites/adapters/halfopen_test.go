@@ -128,7 +128,7 @@ func (n *network) keys(t *testing.T, many int) (*keystore.Cached, []keystore.Dig
 	var digests []keystore.Digest
 	for range many {
 		_, k, err := issuing.New(store, issuing.Options{}).Issue(t.Context(),
-			issuing.Grant{Organization: "org", Environment: keystore.Sandbox, Name: "test"})
+			keystore.Key{Organization: "org", Environment: keystore.Sandbox, Name: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}

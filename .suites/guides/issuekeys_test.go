@@ -58,7 +58,7 @@ func issueKey(issuer *issuing.Issuer) http.HandlerFunc {
 			ends = revoked
 		}
 		by := issuer.By(cmp.Or(caller.Subject(), caller.KeyID()), "")
-		secret, key, err := by.Issue(r.Context(), issuing.Grant{
+		secret, key, err := by.Issue(r.Context(), keystore.Key{
 			Organization: caller.Organization(), Environment: caller.Environment(),
 			Name: want.Name, Scopes: want.Scopes,
 			Attributes: own.Attributes, Networks: own.Networks, ExpiresAt: ends,
@@ -119,18 +119,18 @@ func TestIssuedKeyCanDoNoMore(t *testing.T) {
 	api.HandleFunc("POST /api/v1/keys", middleware.AnyCaller(), issueKey(issuer))
 	soon := time.Now().Add(time.Hour).Truncate(time.Second)
 	for name, test := range map[string]struct {
-		parent  issuing.Grant
+		parent  keystore.Key
 		overlap time.Duration // until the parent is revoked, which was rotated
 		latest  time.Time     // end of the new key; zero: none
 	}{
-		"narrow": {parent: issuing.Grant{
+		"narrow": {parent: keystore.Key{
 			Networks:   []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
 			Attributes: map[string]string{"plan": "free"}, ExpiresAt: soon,
 		}, latest: soon},
 		"without limits": {},
 		"rotated":        {overlap: time.Hour, latest: time.Now().Add(time.Hour + time.Minute)},
-		"expires first":  {parent: issuing.Grant{ExpiresAt: soon}, overlap: 2 * time.Hour, latest: soon},
-		"revoked first": {parent: issuing.Grant{ExpiresAt: soon.Add(9 * time.Hour)}, overlap: time.Hour,
+		"expires first":  {parent: keystore.Key{ExpiresAt: soon}, overlap: 2 * time.Hour, latest: soon},
+		"revoked first": {parent: keystore.Key{ExpiresAt: soon.Add(9 * time.Hour)}, overlap: time.Hour,
 			latest: soon.Add(time.Minute)},
 	} {
 		g := test.parent

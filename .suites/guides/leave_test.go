@@ -132,7 +132,7 @@ func TestLeaveAgainWhoCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	issuer := issuing.New(keys, issuing.Options{Service: service})
-	secret, key, err := issuer.Issue(t.Context(), issuing.Grant{
+	secret, key, err := issuer.Issue(t.Context(), keystore.Key{
 		Organization: "acme", Environment: keystore.Sandbox, Name: "one", Scopes: []scope.Name{"parcels:read"},
 	})
 	if err != nil {

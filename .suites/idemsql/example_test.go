@@ -64,7 +64,7 @@ func Example() {
 			fmt.Fprintf(w, "task %d", id)
 		})
 
-	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(ctx, issuing.Grant{
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(ctx, keystore.Key{
 		Organization: "org_1", Environment: keystore.Sandbox, Name: "example", Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {

@@ -70,7 +70,7 @@ func makeServer(d database, db *sql.DB, so idemsql.Options, o options, h handler
 	so.Logger = logger
 	s.store = d.on(db, so)
 	keys := issuing.NewMemory()
-	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(context.Background(), issuing.Grant{
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(context.Background(), keystore.Key{
 		Organization: "org_1", Environment: keystore.Production, Name: "test", Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {

@@ -89,7 +89,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 		a, b := servers(t, d)
 		issuer := issuing.New(a, issuing.Options{})
 		secret, k, err := issuer.Issue(t.Context(),
-			issuing.Grant{Organization: "acme", Environment: keystore.Production})
+			keystore.Key{Organization: "acme", Environment: keystore.Production})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 			t.Error("after Erase there are other rows than that of the digest")
 		}
 		_, other, err := issuer.Issue(t.Context(),
-			issuing.Grant{Organization: "other", Environment: keystore.Production})
+			keystore.Key{Organization: "other", Environment: keystore.Production})
 		if err != nil {
 			t.Fatal(err)
 		}

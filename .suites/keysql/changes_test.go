@@ -447,7 +447,7 @@ func TestRevokedOnAnotherServer(t *testing.T) {
 		issuer := issuing.New(a, issuing.Options{})
 		for range 5 {
 			secret, k, err := issuer.Issue(t.Context(),
-				issuing.Grant{Organization: "acme", Environment: keystore.Production})
+				keystore.Key{Organization: "acme", Environment: keystore.Production})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -480,7 +480,7 @@ func TestInsertedOnAnotherServer(t *testing.T) {
 		issuer := issuing.New(askedBefore{d.store(t), t, b}, issuing.Options{
 			Service: keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}},
 		})
-		grant := issuing.Grant{Organization: "acme", Environment: keystore.Production}
+		grant := keystore.Key{Organization: "acme", Environment: keystore.Production}
 		_, issued, err := issuer.Issue(t.Context(), grant)
 		if err != nil {
 			t.Fatal(err)

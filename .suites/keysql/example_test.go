@@ -41,7 +41,7 @@ func Example() {
 	go keys.Run(ctx)
 
 	issuer := issuing.New(keys, issuing.Options{})
-	secret, k, err := issuer.Issue(ctx, issuing.Grant{
+	secret, k, err := issuer.Issue(ctx, keystore.Key{
 		Organization: "acme", Name: "Nightly import", Environment: keystore.Production,
 		Scopes: []scope.Name{scope.TasksRead},
 	})

@@ -408,7 +408,7 @@ func used(t testing.TB, s *keysql.Store) (tokens []string) {
 	ctx := t.Context()
 	issuer := issuing.New(s, issuing.Options{})
 	for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
-		secret, k, err := issuer.Issue(ctx, issuing.Grant{
+		secret, k, err := issuer.Issue(ctx, keystore.Key{
 			Organization: "acme", Name: "Nightly import", Environment: environment,
 			Scopes: []scope.Name{scope.TasksRead}, IssueToken: "nonce" + string(environment),
 		})

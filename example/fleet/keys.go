@@ -62,7 +62,7 @@ func issueKeys(ctx context.Context, issuer *issuing.Issuer) (demoKeys, error) {
 		{&keys.Worker, "worker", harbour, keystore.Production, scope.ExternalWorker()},
 		{&keys.Other, "other", lantern, keystore.Production, all},
 	} {
-		secret, _, err := issuer.By(starter, "").Issue(ctx, issuing.Grant{Organization: k.organization, Name: k.name,
+		secret, _, err := issuer.By(starter, "").Issue(ctx, keystore.Key{Organization: k.organization, Name: k.name,
 			Environment: k.environment, Scopes: k.scopes})
 		if err != nil {
 			return demoKeys{}, fmt.Errorf("issue the key %q: %w", k.name, err)

@@ -35,7 +35,7 @@ type stack struct {
 
 func newStack(client redis.UniversalClient, o idem.Options, create http.HandlerFunc) (*stack, error) {
 	keys := issuing.NewMemory()
-	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(context.Background(), issuing.Grant{
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(context.Background(), keystore.Key{
 		Organization: "org_1", Environment: keystore.Production, Name: "test",
 		Scopes: []scope.Name{scope.AccountRead, scope.TasksWrite},
 	})

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -54,7 +53,7 @@ func (x *exchange) rotatable(k *keystore.Key) error {
 }
 
 // assignProblems says what of a grant the actor may not assign.
-func (x *exchange) assignProblems(g issuing.Grant) (problems []keystore.FieldError) {
+func (x *exchange) assignProblems(g keystore.Key) (problems []keystore.FieldError) {
 	if !g.Environment.Known() {
 		return nil // a problem of its own
 	}

@@ -69,7 +69,7 @@ func TestCreateWithoutTheOptionNetworks(t *testing.T) {
 // A value from before the choice was narrowed stays until it is changed.
 func TestValuesThatCannotBeChosenAnyMore(t *testing.T) {
 	b := newBench(t, restricted)
-	_, k := b.add(t, "acme", func(g *issuing.Grant) { g.Attributes = map[string]string{"team": "Rome"} })
+	_, k := b.add(t, "acme", func(g *keystore.Key) { g.Attributes = map[string]string{"team": "Rome"} })
 	path := "/" + k.ID + "/edit"
 	if text := b.get(path).text; !strings.Contains(text, `<option value="Rome" selected>`) ||
 		!strings.Contains(text, `<option value="Oslo">`) {

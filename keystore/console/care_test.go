@@ -30,11 +30,11 @@ func (b *bench) use(t *testing.T, k *keystore.Key, scopes ...scope.Name) {
 func TestCare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		three := func(g *issuing.Grant) {
+		three := func(g *keystore.Key) {
 			g.Scopes = []scope.Name{scope.AccountRead, scope.TasksRead, scope.TasksWrite}
 		}
-		add := func(name string, change ...func(*issuing.Grant)) *keystore.Key {
-			_, k := b.add(t, "acme", append(change, func(g *issuing.Grant) { g.Name = name })...)
+		add := func(name string, change ...func(*keystore.Key)) *keystore.Key {
+			_, k := b.add(t, "acme", append(change, func(g *keystore.Key) { g.Name = name })...)
 			time.Sleep(time.Second)
 			return k
 		}
@@ -52,8 +52,8 @@ func TestCare(t *testing.T) {
 		time.Sleep(97 * day)
 		b.use(t, young, scope.TasksRead)
 		b.use(t, wide, scope.TasksRead)
-		add("soon", func(g *issuing.Grant) { g.ExpiresAt = time.Now().Add(15 * day) })
-		add("later", func(g *issuing.Grant) { g.ExpiresAt = time.Now().Add(17 * day) })
+		add("soon", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(15 * day) })
+		add("later", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(17 * day) })
 		time.Sleep(2 * day)
 		add("new")
 		list := b.get("/")
@@ -95,7 +95,7 @@ func TestCare(t *testing.T) {
 func TestAScopeThatIsUsedMeanwhileStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		_, k := b.add(t, "acme", func(g *issuing.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+		_, k := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 		b.use(t, k, scope.TasksRead)
 		time.Sleep(102 * day)
 		b.use(t, k, scope.TasksRead)
@@ -113,7 +113,7 @@ func TestAScopeThatIsUsedMeanwhileStays(t *testing.T) {
 func TestScopesAreUnusedAfter100Days(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		_, k := b.add(t, "acme", func(g *issuing.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+		_, k := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 		time.Sleep(23 * time.Hour)
 		b.use(t, k, scope.TasksRead, scope.TasksWrite)
 		time.Sleep(100*day + 30*time.Minute)
@@ -134,7 +134,7 @@ func TestScopesOfARareJobStay(t *testing.T) {
 	for _, days := range []time.Duration{31, 92} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t)
-			_, k := b.add(t, "acme", func(g *issuing.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+			_, k := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 			for range 3 {
 				time.Sleep(2 * time.Hour)
 				b.use(t, k, scope.TasksWrite)
@@ -157,7 +157,7 @@ func TestCareCountsToAHundred(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		for i := range 101 {
-			b.add(t, "acme", func(g *issuing.Grant) {
+			b.add(t, "acme", func(g *keystore.Key) {
 				g.Name, g.Scopes = fmt.Sprint(i), []scope.Name{scope.AccountRead, scope.TasksRead}
 			})
 		}

@@ -304,7 +304,7 @@ func TestEveryOption(t *testing.T) {
 	seen := func(set func(*console.Options)) (text string) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, set)
-			b.addBy(t, "bea", "acme", func(g *issuing.Grant) { g.Attributes = map[string]string{"plan": "free"} })
+			b.addBy(t, "bea", "acme", func(g *keystore.Key) { g.Attributes = map[string]string{"plan": "free"} })
 			show := func(r reply) { text += fmt.Sprintln(r.Status, r.Header, r.text) }
 			form := b.form(t)
 			show(b.get("/new"))

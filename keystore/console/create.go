@@ -42,7 +42,7 @@ func (x *exchange) create() error {
 
 // issue makes the key of a grant; problems are those found before. A repeat
 // returns the key of the first time and [issuing.ErrExists].
-func (x *exchange) issue(g issuing.Grant, problems []keystore.FieldError) (keystore.Secret, *keystore.Key, error) {
+func (x *exchange) issue(g keystore.Key, problems []keystore.FieldError) (keystore.Secret, *keystore.Key, error) {
 	if g.Name == "" {
 		problems = append(problems, keystore.FieldError{Field: "name",
 			Message: "Give the key a name, so that others know what it is for."})

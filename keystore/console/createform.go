@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -57,8 +56,8 @@ const (
 )
 
 // grant returns what the form asks for, and what is wrong with its expiry.
-func (f createForm) grant(a Actor) (issuing.Grant, []keystore.FieldError) {
-	g := issuing.Grant{Organization: a.Organization, Name: f.Name, Environment: f.Environment,
+func (f createForm) grant(a Actor) (keystore.Key, []keystore.FieldError) {
+	g := keystore.Key{Organization: a.Organization, Name: f.Name, Environment: f.Environment,
 		Scopes: f.Scopes}
 	problem := ""
 	switch days, err := strconv.Atoi(f.Expiry); {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -26,7 +25,7 @@ func restricted(o *console.Options) {
 	}
 }
 
-func limited(g *issuing.Grant) {
+func limited(g *keystore.Key) {
 	g.Attributes = map[string]string{"project": "x", "team": "Lyon", "plan": "pro", "billing": "i-42"}
 	g.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 }
@@ -162,9 +161,9 @@ func TestEditIsRefused(t *testing.T) {
 	})
 	_, plainKey := b.add(t, "acme")
 	_, suspended := b.add(t, "acme")
-	_, strong := b.add(t, "acme", func(g *issuing.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+	_, strong := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 	_, revoked := b.add(t, "acme")
-	_, expired := b.add(t, "acme", func(g *issuing.Grant) { g.ExpiresAt = time.Now().Add(time.Hour) })
+	_, expired := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(time.Hour) })
 	if _, err := edit(t, b.issuer, "acme", suspended.ID, suspend); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +221,7 @@ func TestEditWithoutTheOptions(t *testing.T) {
 
 func TestEditTakesScopesAway(t *testing.T) {
 	b := newBench(t)
-	_, k := b.add(t, "acme", func(g *issuing.Grant) {
+	_, k := b.add(t, "acme", func(g *keystore.Key) {
 		g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite, scope.AccountRead}
 	})
 	path := "/" + k.ID + "/edit"
@@ -249,7 +248,7 @@ func TestEditTakesScopesAway(t *testing.T) {
 func TestEditBringsTheExpiryForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		_, k := b.add(t, "acme", func(g *issuing.Grant) { g.ExpiresAt = time.Date(2000, 3, 1, 0, 0, 0, 0, time.UTC) })
+		_, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Date(2000, 3, 1, 0, 0, 0, 0, time.UTC) })
 		path := "/" + k.ID + "/edit"
 		form := b.get(path)
 		wantText(t, "the form", form, 200, "The key ends: 29 Feb 2000, 24:00 UTC.")

@@ -223,16 +223,16 @@ func (b *bench) all(t *testing.T, organization string) []*keystore.Key {
 }
 
 // add issues a key beside the console.
-func (b *bench) add(t *testing.T, organization string, change ...func(*issuing.Grant)) (string, *keystore.Key) {
+func (b *bench) add(t *testing.T, organization string, change ...func(*keystore.Key)) (string, *keystore.Key) {
 	t.Helper()
 	return b.addBy(t, "ada", organization, change...)
 }
 
 func (b *bench) addBy(
-	t *testing.T, actor, organization string, change ...func(*issuing.Grant),
+	t *testing.T, actor, organization string, change ...func(*keystore.Key),
 ) (string, *keystore.Key) {
 	t.Helper()
-	g := issuing.Grant{Organization: organization, Name: "Old one", Environment: keystore.Production,
+	g := keystore.Key{Organization: organization, Name: "Old one", Environment: keystore.Production,
 		Scopes: []scope.Name{scope.TasksRead}}
 	for _, c := range change {
 		c(&g)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -23,7 +22,7 @@ func TestPagesOfAThousandKeys(t *testing.T) {
 	b := newBench(t)
 	var want []string
 	for i := range 1000 {
-		_, k := b.add(t, "acme", func(g *issuing.Grant) { g.Name = fmt.Sprint("key ", i) })
+		_, k := b.add(t, "acme", func(g *keystore.Key) { g.Name = fmt.Sprint("key ", i) })
 		want = append(want, k.ID)
 	}
 	b.add(t, "other")
@@ -50,7 +49,7 @@ func TestPagesOfAThousandKeys(t *testing.T) {
 
 func TestNoListTellsADigestOrAToken(t *testing.T) {
 	b := newBench(t)
-	_, k := b.add(t, "acme", func(g *issuing.Grant) { g.IssueToken = "issue-token-of-mine" })
+	_, k := b.add(t, "acme", func(g *keystore.Key) { g.IssueToken = "issue-token-of-mine" })
 	digest := fmt.Sprintf("%x", k.Digest[:])
 	for _, path := range []string{"/", "/" + k.ID} {
 		if text := b.get(path).text; strings.Contains(text, digest[:8]) || strings.Contains(text, "issue-token-of-mine") ||
@@ -62,12 +61,12 @@ func TestNoListTellsADigestOrAToken(t *testing.T) {
 
 func TestFilters(t *testing.T) {
 	b := newBench(t)
-	add := func(name string, change ...func(*issuing.Grant)) *keystore.Key {
-		_, k := b.add(t, "acme", append(change, func(g *issuing.Grant) { g.Name = name })...)
+	add := func(name string, change ...func(*keystore.Key)) *keystore.Key {
+		_, k := b.add(t, "acme", append(change, func(g *keystore.Key) { g.Name = name })...)
 		return k
 	}
 	add("live")
-	add("test", func(g *issuing.Grant) { g.Environment = keystore.Sandbox })
+	add("test", func(g *keystore.Key) { g.Environment = keystore.Sandbox })
 	gone, asleep := add("gone"), add("asleep")
 	if _, err := b.issuer.Revoke(t.Context(), "acme", gone.ID); err != nil {
 		t.Fatal(err)
@@ -102,7 +101,7 @@ func TestStatesOfAKey(t *testing.T) {
 		b := newBench(t, func(o *console.Options) {
 			o.PersonName = func(_ context.Context, _, id string) string { return people[id] }
 		})
-		_, k := b.addBy(t, "eva", "acme", func(g *issuing.Grant) {
+		_, k := b.addBy(t, "eva", "acme", func(g *keystore.Key) {
 			g.ExpiresAt = time.Now().Add(48 * time.Hour)
 			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
 		})
@@ -182,7 +181,7 @@ func TestListShowsTheEnd(t *testing.T) {
 			{time.Date(2030, 12, 31, 19, 0, 0, 0, time.FixedZone("west", -5*3600)), "31 Dec 2030", "31 Dec 2030, 24:00 UTC"},
 			{time.Date(2031, 1, 1, 0, 0, 1, 0, time.UTC), "1 Jan 2031", "1 Jan 2031, 00:00 UTC"},
 		} {
-			_, k := b.add(t, "acme", func(g *issuing.Grant) { g.ExpiresAt = c.expires })
+			_, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = c.expires })
 			time.Sleep(time.Second)
 			row := plain(reply{text: strings.Split(b.get("/").text, "<tr ")[2]})
 			if !strings.Contains(row, " "+c.list+" Active") {
@@ -264,7 +263,7 @@ func TestAListThatCannotBeRead(t *testing.T) {
 
 func TestManyScopesAreCutShortInTheList(t *testing.T) {
 	b := newBench(t)
-	b.add(t, "acme", func(g *issuing.Grant) {
+	b.add(t, "acme", func(g *keystore.Key) {
 		g.Scopes = nil
 		for _, d := range scope.Contract().Definitions() {
 			g.Scopes = append(g.Scopes, d.Name)

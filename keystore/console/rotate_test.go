@@ -51,7 +51,7 @@ func TestRotateAtOnce(t *testing.T) {
 func TestRotateWithOverlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		old, k := b.add(t, "acme", func(g *issuing.Grant) { g.ExpiresAt = time.Now().Add(30 * 24 * time.Hour) })
+		old, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(30 * 24 * time.Hour) })
 		path := "/" + k.ID + "/rotate"
 		got := b.post(path, url.Values{"issue_token": {"x"}, "overlap": {"86400"}})
 		token := secretOf(t, got)
@@ -74,7 +74,7 @@ func TestRotateWithOverlap(t *testing.T) {
 func TestRotateAKeyThatExpiresBeforeTheOverlapEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		_, k := b.add(t, "acme", func(g *issuing.Grant) { g.ExpiresAt = time.Now().Add(time.Hour) })
+		_, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(time.Hour) })
 		got := b.post("/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"86400"}})
 		wantText(t, "the new secret", got, 201, "The old secret works until 1 Jan 2000, 01:00 UTC.")
 	})
@@ -242,7 +242,7 @@ func TestAssignable(t *testing.T) {
 			return []scope.Name{scope.TasksRead}
 		}
 	})
-	more := func(g *issuing.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.WebhooksWrite} }
+	more := func(g *keystore.Key) { g.Scopes = []scope.Name{scope.TasksRead, scope.WebhooksWrite} }
 	_, mine := b.add(t, "acme")
 	token, beyond := b.add(t, "acme", more)
 	form := b.get("/new")
@@ -267,7 +267,7 @@ func TestAssignable(t *testing.T) {
 	bea := func(method, path string) reply {
 		return b.do("bea", method, path, f.Encode(), append(ofForm, "Accept", "text/html")...)
 	}
-	_, bare := b.add(t, "acme", func(g *issuing.Grant) { g.Scopes = nil })
+	_, bare := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = nil })
 	wantText(t, "bea's form", bea("GET", "/new"), 403, "There is no scope that you may assign")
 	wantText(t, "bea's rotation of a key without scopes", bea("POST", "/"+bare.ID+"/rotate"), 403)
 	if strings.Contains(bea("GET", "/").text, "Create API key") {

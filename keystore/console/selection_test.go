@@ -7,24 +7,24 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/keystore"
 )
 
 func TestSearch(t *testing.T) {
 	b := newBench(t)
-	token, k := b.add(t, "acme", func(g *issuing.Grant) { g.Name = "Zürich import" })
-	gone, old := b.add(t, "acme", func(g *issuing.Grant) { g.Name = "Old import" })
+	token, k := b.add(t, "acme", func(g *keystore.Key) { g.Name = "Zürich import" })
+	gone, old := b.add(t, "acme", func(g *keystore.Key) { g.Name = "Old import" })
 	if _, err := b.issuer.Revoke(t.Context(), "acme", old.ID); err != nil {
 		t.Fatal(err)
 	}
 	for range 11 { // more than there are behind the fold
-		_, k := b.add(t, "acme", func(g *issuing.Grant) { g.Name = "gone" })
+		_, k := b.add(t, "acme", func(g *keystore.Key) { g.Name = "gone" })
 		if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.add(t, "acme", func(g *issuing.Grant) { g.Name = "live wire" })
-	b.add(t, "other", func(g *issuing.Grant) { g.Name = "their import" })
+	b.add(t, "acme", func(g *keystore.Key) { g.Name = "live wire" })
+	b.add(t, "other", func(g *keystore.Key) { g.Name = "their import" })
 	for q, want := range map[string][]string{
 		"zÜRich":                            {"Zürich import"},
 		"import":                            {"Zürich import", "Old import"},

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
@@ -20,7 +21,7 @@ func TestStory(t *testing.T) {
 		})
 		b.serve(b.store.Manager) // which keeps an audit
 		b.issuer = issuing.New(b.store.Manager, issuing.Options{})
-		_, k := b.addBy(t, "bea", "acme", limited, func(g *issuing.Grant) {
+		_, k := b.addBy(t, "bea", "acme", limited, func(g *keystore.Key) {
 			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite, scope.AccountRead}
 		})
 		post := func(act string, form url.Values) {

@@ -44,7 +44,7 @@ func TestActsThatAreRefused(t *testing.T) {
 	b := newBench(t, func(o *console.Options) {
 		o.Assignable = func(console.Actor, keystore.Environment) []scope.Name { return []scope.Name{scope.TasksRead} }
 	})
-	_, k := b.add(t, "acme", func(g *issuing.Grant) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+	_, k := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 	path := "/" + k.ID
 	wantText(t, "narrow", b.post(path+"/narrow", url.Values{"without": {"tasks:write"}}), 403, "Not yours to edit")
 	wantText(t, "suspend", b.post(path+"/suspend", nil), 303)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/keystore"
 )
 
 // address returns where a link of a list leads, or "".
@@ -22,7 +22,7 @@ func address(r reply, text string) string {
 func TestPagesLeadForthAndBack(t *testing.T) {
 	b := newBench(t)
 	for i := range 60 {
-		b.add(t, "acme", func(g *issuing.Grant) { g.Name = fmt.Sprint("key ", i) })
+		b.add(t, "acme", func(g *keystore.Key) { g.Name = fmt.Sprint("key ", i) })
 	}
 	first := b.get("/")
 	wantText(t, "the first page", first, 200, "1–25 of 60 keys")
@@ -46,7 +46,7 @@ func TestPagesLeadForthAndBack(t *testing.T) {
 func TestTenThousandKeys(t *testing.T) {
 	b := newBench(t)
 	for i := range 2100 {
-		b.add(t, "acme", func(g *issuing.Grant) { g.Name = fmt.Sprint("key ", i) })
+		b.add(t, "acme", func(g *keystore.Key) { g.Name = fmt.Sprint("key ", i) })
 	}
 	lists := 0
 	b.store.list = func() error { lists++; return nil }

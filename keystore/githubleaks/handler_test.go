@@ -74,7 +74,7 @@ func (f *fixture) handler(o githubleaks.Options) http.Handler {
 
 func (f *fixture) issue() (string, *keystore.Key) {
 	f.t.Helper()
-	secret, k, err := f.issuer.Issue(f.t.Context(), issuing.Grant{
+	secret, k, err := f.issuer.Issue(f.t.Context(), keystore.Key{
 		Organization: "acme", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead},
 	})
 	if err != nil {

@@ -3,7 +3,7 @@
 //
 //	keys, issuer := issuing.InMemory(keystore.Service{Prefix: "acme"})
 //
-//	secret, key, err := issuer.By("ada", "").Issue(ctx, issuing.Grant{
+//	secret, key, err := issuer.By("ada", "").Issue(ctx, keystore.Key{
 //		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead},
 //	})
 //	if err != nil {
@@ -13,7 +13,7 @@
 //
 //	_, err = issuer.By("ada", issuing.ReasonLeaked).Revoke(ctx, "acme", key.ID)
 //
-// An [Issuer] issues a key for a [Grant], within a [Policy], and edits,
+// An [Issuer] issues a key within a [Policy], and edits,
 // rotates, revokes and imports keys. It writes to a [Manager], such as that of
 // package keysql, and through a [keystore.Cached] in front of it, so that what
 // it has changed is seen at once. What it does is an [AuditEntry], which the

@@ -13,7 +13,7 @@ import (
 )
 
 // Edit stores what the caller has changed in k, a key that [Issuer.Key] or
-// [Issuer.Keys] returned. The Name and the Attributes can be any that a [Grant]
+// [Issuer.Keys] returned. The Name and the Attributes can be any that a new key
 // can have; an attribute without a value is removed. Suspended refuses the key
 // until another Edit. Otherwise a key can only be made to do less: Scopes taken
 // away, Networks narrowed, ExpiresAt brought forward. Other fields are not

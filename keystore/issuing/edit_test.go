@@ -144,7 +144,7 @@ func TestEditGivesNoRights(t *testing.T) {
 	free := grant()
 	free.Scopes = nil
 	for name, c := range map[string]struct {
-		grant  issuing.Grant
+		grant  keystore.Key
 		change func(k *keystore.Key)
 		field  string // of the refusal
 	}{

@@ -22,7 +22,7 @@ func Example() {
 	ctx := context.Background()
 	keys, issuer := issuing.InMemory(keystore.Service{Prefix: "acme"})
 
-	secret, key, err := issuer.By("ada", "").Issue(ctx, issuing.Grant{
+	secret, key, err := issuer.By("ada", "").Issue(ctx, keystore.Key{
 		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead},
 	})
 	if err != nil {
@@ -44,7 +44,7 @@ func ExampleIssuer_Rotate() {
 	ctx := context.Background()
 	keys := issuing.NewMemory()
 	issuer := issuing.New(keys, issuing.Options{})
-	_, old, err := issuer.Issue(ctx, issuing.Grant{Organization: "acme", Environment: keystore.Production})
+	_, old, err := issuer.Issue(ctx, keystore.Key{Organization: "acme", Environment: keystore.Production})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func ExampleIssuer_By() {
 		Policy: issuing.Policy{MaxLife: 90 * 24 * time.Hour, MaxKeys: 20},
 		Audit:  issuing.LogAudit(slog.New(slog.DiscardHandler)), // or your own logger
 	})
-	_, key, err := issuer.By("ada", "").Issue(ctx, issuing.Grant{
+	_, key, err := issuer.By("ada", "").Issue(ctx, keystore.Key{
 		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
 		ExpiresAt: time.Now().Add(30 * 24 * time.Hour),
 	})
@@ -103,7 +103,7 @@ func ExampleIssuer_By() {
 
 func ExampleIssuer_Issue_problems() {
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
-	_, _, err := issuer.Issue(context.Background(), issuing.Grant{
+	_, _, err := issuer.Issue(context.Background(), keystore.Key{
 		Organization: "acme",
 		Scopes:       []scope.Name{"task:read"},
 	})

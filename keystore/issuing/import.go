@@ -15,8 +15,8 @@ import (
 // legacy token, which has minLegacy bytes or more.
 const maxHint = 8
 
-// Import stores a key that an older system issued. Of old it takes what a
-// [Grant] has, and the ID, Hint, CreatedAt and LastUsedAt as far as they are
+// Import stores a key that an older system issued. Of old it takes what
+// [Issuer.Issue] does, and the ID, Hint, CreatedAt and LastUsedAt as far as they are
 // known; the actor is the one of the audit alone.
 //
 // token is the text of the key. Then [keystore.Service.Parse] decides whether
@@ -50,17 +50,12 @@ func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*
 		digests, hint = t.Digests(), hintOf(token)
 	}
 	now := field.Now()
-	g := Grant{
-		Organization: old.Organization, Name: old.Name,
-		Environment: old.Environment, Scopes: old.Scopes, Attributes: old.Attributes,
-		Networks: old.Networks, ExpiresAt: old.ExpiresAt, IssueToken: old.IssueToken,
-	}
-	problems := append(i.actProblems(), fieldProblems(g.fields(), i.service.Scopes)...)
+	problems := append(i.actProblems(), fieldProblems(old, i.service.Scopes)...)
 	problems = append(problems, i.importProblems(old, t, digests[0])...)
 	if problems != nil {
 		return nil, invalid(problems...)
 	}
-	k := g.key(digests[0], hint, now)
+	k := newKey(old, digests[0], hint, now)
 	k.ID = cmp.Or(old.ID, k.ID)
 	k.Legacy = t.Legacy
 	k.CreatedBy = old.CreatedBy
@@ -72,7 +67,7 @@ func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*
 	for _, d := range digests[1:] {
 		switch existing, err := i.manager.Lookup(ctx, d); {
 		case err == nil:
-			return ownCopy(existing, g.Organization), ErrExists
+			return ownCopy(existing, old.Organization), ErrExists
 		case !errors.Is(err, keystore.ErrNotFound):
 			return nil, err
 		}
@@ -80,7 +75,7 @@ func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*
 	return i.insertImported(ctx, k)
 }
 
-// importProblems returns what is wrong beside the grant.
+// importProblems returns what else is wrong.
 func (i *Issuer) importProblems(
 	old *keystore.Key, t keystore.Token, d keystore.Digest,
 ) (problems []keystore.FieldError) {

@@ -174,7 +174,7 @@ func TestImportOfADigest(t *testing.T) {
 	}
 	// A key that cannot be stored is not taken for one that is there: two older
 	// systems may both have a key 17.
-	for _, g := range []issuing.Grant{g, other} {
+	for _, g := range []keystore.Key{g, other} {
 		taken := keystore.Key{Digest: hmacOf(pepper, acme("3")), Legacy: "v1", ID: "ak_17"}
 		if k, err := issuer.Import(t.Context(), record(g, taken), ""); k != nil || errors.Is(err, issuing.ErrExists) ||
 			err == nil || !strings.Contains(err.Error(), "id: Another key has this ID.") {

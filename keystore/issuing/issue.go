@@ -9,42 +9,47 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
-// Issue makes a key. The Secret is the only copy of the token there will ever
-// be: an endpoint that issues keys under an Idempotency-Key calls DropResponse
-// of its middleware.Execution, so that no stored reply holds it. A key without
+// Issue makes a key with the Organization, Environment, Name, Scopes,
+// Attributes, Networks, ExpiresAt and IssueToken of k, within the limits of
+// [keystore.Key.Validate]. It does not look at other fields. An IssueToken,
+// unless it is empty, is unique within the organization and actor. A key without
 // scopes is allowed, and authenticates without permitting anything.
 //
-// It returns a [*keystore.FieldsError] when g is not valid or the policy
-// refuses it. When the actor and g.IssueToken made a key already, it returns
-// that key, no secret, and [ErrExists], whatever else g says: a caller who lost
+// The Secret is the only copy of the token there will ever be: an endpoint that
+// issues keys under an Idempotency-Key calls DropResponse of its
+// middleware.Execution, so that no stored reply holds it.
+//
+// It returns a [*keystore.FieldsError] when k is not valid or the policy
+// refuses it. When the actor and k.IssueToken made a key already, it returns
+// that key, no secret, and [ErrExists], whatever else k says: a caller who lost
 // the first answer can rotate the key or revoke it. After any other error the
 // key may or may not exist. Repeating the call with the same non-empty
-// g.IssueToken makes no second one.
-func (i *Issuer) Issue(ctx context.Context, g Grant) (keystore.Secret, *keystore.Key, error) {
+// k.IssueToken makes no second one.
+func (i *Issuer) Issue(ctx context.Context, k keystore.Key) (keystore.Secret, *keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return keystore.Secret{}, nil, err
 	}
 	now := field.Now()
-	problems := append(i.actProblems(), ownerProblems(g.Organization, g.IssueToken)...)
+	problems := append(i.actProblems(), ownerProblems(k.Organization, k.IssueToken)...)
 	if problems == nil {
-		existing, err := i.issuedBefore(ctx, g.Organization, i.actor, g.IssueToken)
+		existing, err := i.issuedBefore(ctx, k.Organization, i.actor, k.IssueToken)
 		if existing != nil || err != nil {
 			return keystore.Secret{}, existing, cmp.Or(err, ErrExists)
 		}
 	}
-	problems = append(i.actProblems(), fieldProblems(g.fields(), i.service.Scopes)...)
-	problems = append(problems, i.policy.problems(g, i.service.Scopes, now)...)
+	problems = append(i.actProblems(), fieldProblems(&k, i.service.Scopes)...)
+	problems = append(problems, i.policy.problems(&k, i.service.Scopes, now)...)
 	if problems != nil {
 		return keystore.Secret{}, nil, invalid(problems...)
 	}
-	secret := i.service.Generate(g.Environment)
-	k := g.key(keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
-	k.CreatedBy = i.actor
-	k, err := i.insert(ctx, "issue", k, i.policy.MaxKeys)
+	secret := i.service.Generate(k.Environment)
+	made := newKey(&k, keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
+	made.CreatedBy = i.actor
+	made, err := i.insert(ctx, "issue", made, i.policy.MaxKeys)
 	if err != nil {
-		return keystore.Secret{}, k, err
+		return keystore.Secret{}, made, err
 	}
-	return secret, k, nil
+	return secret, made, nil
 }
 
 // insert stores k. With [ErrExists] it returns the key that k.IssueToken made,

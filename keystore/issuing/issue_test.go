@@ -19,8 +19,8 @@ import (
 )
 
 // grant is one that is valid.
-func grant() issuing.Grant {
-	return issuing.Grant{
+func grant() keystore.Key {
+	return keystore.Key{
 		Organization: "acme",
 		Name:         "Nightly import",
 		Environment:  keystore.Sandbox,
@@ -29,7 +29,7 @@ func grant() issuing.Grant {
 }
 
 // issue issues a key as ada.
-func issue(t testing.TB, i *issuing.Issuer, g issuing.Grant) (string, *keystore.Key) {
+func issue(t testing.TB, i *issuing.Issuer, g keystore.Key) (string, *keystore.Key) {
 	t.Helper()
 	secret, k, err := i.By("ada", "").Issue(t.Context(), g)
 	if err != nil {
@@ -136,35 +136,35 @@ func TestIssueProblems(t *testing.T) {
 	memory := issuing.NewMemory()
 	issuer := issuing.New(memory, issuing.Options{})
 	for name, c := range map[string]struct {
-		spoil  func(g *issuing.Grant)
+		spoil  func(g *keystore.Key)
 		fields []string
 	}{
-		"valid":     {func(g *issuing.Grant) {}, nil},
-		"no scopes": {func(g *issuing.Grant) { g.Scopes = nil }, nil},
-		"longest": {func(g *issuing.Grant) {
+		"valid":     {func(g *keystore.Key) {}, nil},
+		"no scopes": {func(g *keystore.Key) { g.Scopes = nil }, nil},
+		"longest": {func(g *keystore.Key) {
 			g.Name = strings.Repeat("é",
 				100)
 			g.IssueToken = strings.Repeat("a", 255)
 		}, nil},
-		"no organization": {func(g *issuing.Grant) { g.Organization = "" }, []string{"organization"}},
-		"NUL":             {func(g *issuing.Grant) { g.Organization = "a\x00" }, []string{"organization"}},
-		"not UTF-8": {func(g *issuing.Grant) { g.Name, g.IssueToken = "\xff", "\xff" },
+		"no organization": {func(g *keystore.Key) { g.Organization = "" }, []string{"organization"}},
+		"NUL":             {func(g *keystore.Key) { g.Organization = "a\x00" }, []string{"organization"}},
+		"not UTF-8": {func(g *keystore.Key) { g.Name, g.IssueToken = "\xff", "\xff" },
 			[]string{"issue_token", "name"}},
-		"long texts": {func(g *issuing.Grant) {
+		"long texts": {func(g *keystore.Key) {
 			g.Organization, g.IssueToken = strings.Repeat("a", 256), strings.Repeat("a", 256)
 		}, []string{"organization", "issue_token"}},
-		"long name":         {func(g *issuing.Grant) { g.Name = strings.Repeat("a", 101) }, []string{"name"}},
-		"name of two lines": {func(g *issuing.Grant) { g.Name = "a\nb" }, []string{"name"}},
-		"no environment":    {func(g *issuing.Grant) { g.Environment = "" }, []string{"environment"}},
-		"token word":        {func(g *issuing.Grant) { g.Environment = "live" }, []string{"environment"}},
-		"unknown scopes": {func(g *issuing.Grant) { g.Scopes = []scope.Name{"task:read", "chat:read", "tasks:*"} },
+		"long name":         {func(g *keystore.Key) { g.Name = strings.Repeat("a", 101) }, []string{"name"}},
+		"name of two lines": {func(g *keystore.Key) { g.Name = "a\nb" }, []string{"name"}},
+		"no environment":    {func(g *keystore.Key) { g.Environment = "" }, []string{"environment"}},
+		"token word":        {func(g *keystore.Key) { g.Environment = "live" }, []string{"environment"}},
+		"unknown scopes": {func(g *keystore.Key) { g.Scopes = []scope.Name{"task:read", "chat:read", "tasks:*"} },
 			[]string{"scopes", "scopes"}},
-		"expired": {func(g *issuing.Grant) { g.ExpiresAt = time.Now() }, []string{"expires_at"}},
-		"no JSON has it": {func(g *issuing.Grant) { g.ExpiresAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"expired": {func(g *keystore.Key) { g.ExpiresAt = time.Now() }, []string{"expires_at"}},
+		"no JSON has it": {func(g *keystore.Key) { g.ExpiresAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
 			[]string{"expires_at"}},
-		"name that turns the text": {func(g *issuing.Grant) { g.Name = "a\u202eb" }, []string{"name"}},
-		"everything at once": {func(g *issuing.Grant) {
-			*g = issuing.Grant{Name: "\n", Scopes: []scope.Name{"x"}, ExpiresAt: time.Unix(1, 0)}
+		"name that turns the text": {func(g *keystore.Key) { g.Name = "a\u202eb" }, []string{"name"}},
+		"everything at once": {func(g *keystore.Key) {
+			*g = keystore.Key{Name: "\n", Scopes: []scope.Name{"x"}, ExpiresAt: time.Unix(1, 0)}
 		}, []string{"organization", "name", "environment", "scopes", "expires_at"}},
 	} {
 		g := grant()
@@ -195,7 +195,7 @@ func TestIssueProblems(t *testing.T) {
 	if page, _ := memory.List(t.Context(), "acme", issuing.Page{}); len(page) != 3 {
 		t.Errorf("the store has %d keys, want only the 3 that were valid", len(page))
 	}
-	_, _, err := issuer.Issue(t.Context(), issuing.Grant{Organization: "acme", Environment: keystore.Sandbox,
+	_, _, err := issuer.Issue(t.Context(), keystore.Key{Organization: "acme", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{"task:read"}})
 	if want := `did you mean "tasks:read"?`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the error for task:read is %v, want it to ask %q", err, want)

@@ -144,7 +144,7 @@ func TestWhatEmbedsACached(t *testing.T) {
 	}
 
 	issuer := issuing.New(paid{cached}.Cached, issuing.Options{Policy: issuing.Policy{MaxKeys: 1}})
-	secret, k, err := issuer.Issue(t.Context(), issuing.Grant{Organization: "acme", Name: "one",
+	secret, k, err := issuer.Issue(t.Context(), keystore.Key{Organization: "acme", Name: "one",
 		Environment: keystore.Sandbox})
 	if err != nil {
 		t.Fatal(err)

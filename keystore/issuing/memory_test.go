@@ -269,7 +269,7 @@ func BenchmarkMemoryLookup(b *testing.B) {
 	ctx := context.Background()
 	memory := issuing.NewMemory()
 	secret, _, err := issuing.New(memory, issuing.Options{}).
-		Issue(ctx, issuing.Grant{Organization: "acme", Environment: keystore.Production})
+		Issue(ctx, keystore.Key{Organization: "acme", Environment: keystore.Production})
 	if err != nil {
 		b.Fatal(err)
 	}

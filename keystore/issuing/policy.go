@@ -35,16 +35,16 @@ func (p Policy) validate(r *scope.Registry) error {
 	return nil
 }
 
-// problems returns what the policy has against a grant, its number of keys left
+// problems returns what the policy has against a new key, its number of keys left
 // out.
-func (p Policy) problems(g Grant, r *scope.Registry, now time.Time) []keystore.FieldError {
-	if p.MaxLife > 0 && (g.ExpiresAt.IsZero() || g.ExpiresAt.After(now.Add(p.MaxLife))) {
+func (p Policy) problems(k *keystore.Key, r *scope.Registry, now time.Time) []keystore.FieldError {
+	if p.MaxLife > 0 && (k.ExpiresAt.IsZero() || k.ExpiresAt.After(now.Add(p.MaxLife))) {
 		message := fmt.Sprintf("The key must expire within %s.", lifeText(p.MaxLife))
 		return []keystore.FieldError{problem("expires_at", message)}
 	}
-	granted, _ := r.Parse(g.Scopes)
+	granted, _ := r.Parse(k.Scopes)
 	for _, n := range p.NeedExpiry {
-		if g.ExpiresAt.IsZero() && granted.Has(n) {
+		if k.ExpiresAt.IsZero() && granted.Has(n) {
 			return []keystore.FieldError{problem("expires_at", fmt.Sprintf("A key with the scope %s needs an expiry.", n))}
 		}
 	}

@@ -206,7 +206,7 @@ func (config Config) run(ctx context.Context) error {
 	return err
 }
 
-// flagOf are the flags that are named otherwise than their field of a Grant.
+// flagOf are the flags that are named otherwise than their field of a Key.
 var flagOf = map[string]string{
 	"attributes": "attribute", "environment": "env", "expires_at": "expires", "issue_token": "once",
 	"organization": "org",

@@ -18,7 +18,7 @@ import (
 // This file makes keys: issue, rotate and import.
 
 func issue(c *call) func() error {
-	g := issuing.Grant{Attributes: make(map[string]string)}
+	g := keystore.Key{Attributes: make(map[string]string)}
 	c.flags.StringVar((*string)(&g.Environment), "env", "", "`environment`: production or sandbox")
 	scopes := several(c, "scopes", "`names` of the scopes that the key holds", scopeName)
 	networks := several(c, "networks", "`networks` that the key may be used from, such as 192.0.2.0/24",

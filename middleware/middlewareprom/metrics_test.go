@@ -91,7 +91,7 @@ func newServer(t *testing.T) *server {
 	s.api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
 		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	metrics.AddAPI(s.api)
-	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), issuing.Grant{
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), keystore.Key{
 		Organization: "org_1", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{scope.AccountRead, scope.TasksWrite},
 	})

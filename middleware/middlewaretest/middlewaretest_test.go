@@ -127,7 +127,7 @@ func replies() middleware.IdempotencyOptions {
 func TestOpenRoutes(t *testing.T) {
 	keys := issuing.NewMemory()
 	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(),
-		issuing.Grant{Organization: "org_1", Environment: keystore.Production, Name: "none"})
+		keystore.Key{Organization: "org_1", Environment: keystore.Production, Name: "none"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ type get func() *httptest.ResponseRecorder
 func newStack(t testing.TB, limits middleware.RateLimitOptions, route middleware.RouteOptions) get {
 	t.Helper()
 	keys := issuing.NewMemory()
-	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), issuing.Grant{
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), keystore.Key{
 		Organization: "org_1", Environment: keystore.Production, Name: "test", Scopes: []scope.Name{scope.AccountRead},
 	})
 	if err != nil {

@@ -75,7 +75,7 @@ func run(ctx context.Context, addr, issueTo string) error {
 		),
 	}})
 	if issueTo != "" {
-		secret, _, err := issuing.New(keys, issuing.Options{}).Issue(start, issuing.Grant{
+		secret, _, err := issuing.New(keys, issuing.Options{}).Issue(start, keystore.Key{
 			Organization: issueTo, Name: "first", Environment: keystore.Production,
 			Scopes: []scope.Name{"parcels:read", "parcels:write"},
 		})

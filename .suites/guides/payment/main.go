@@ -82,7 +82,7 @@ func run(ctx context.Context, addr, service string) error {
 		},
 	})
 	api.HandleFunc("POST /v2/payments", middleware.Require("payments:write"), create)
-	secret, _, err := issuer.Issue(start, issuing.Grant{
+	secret, _, err := issuer.Issue(start, keystore.Key{
 		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{"payments:write"},
 	})
 	if err != nil {

@@ -76,7 +76,7 @@ func run(ctx context.Context, addr string) error {
 		},
 	})
 	api.HandleFunc("POST /v2/imports", middleware.Require("parcels:write"), importParcels(db))
-	secret, _, err := issuer.Issue(start, issuing.Grant{
+	secret, _, err := issuer.Issue(start, keystore.Key{
 		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{"parcels:write"},
 	})
 	if err != nil {

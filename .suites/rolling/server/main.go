@@ -224,7 +224,7 @@ func create(db *sql.DB, streamed bool) http.Handler {
 // manage lets the test issue, read and revoke keys, and erase an organization.
 func manage(mux *http.ServeMux, issuer *issuing.Issuer) {
 	mux.HandleFunc("POST /issue", func(w http.ResponseWriter, r *http.Request) {
-		secret, key, err := issuer.Issue(r.Context(), issuing.Grant{
+		secret, key, err := issuer.Issue(r.Context(), keystore.Key{
 			Organization: cmp.Or(r.FormValue("organization"), "org"), Name: "deployed", Environment: keystore.Production,
 			Scopes:     []scope.Name{scope.TasksRead, scope.TasksWrite},
 			Attributes: map[string]string{"plan": "gold"},

@@ -3,15 +3,17 @@ package issuing_test
 import (
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // A key has its attributes and networks in one form, however they were given.
-func TestGrantIsBroughtIntoForm(t *testing.T) {
+func TestKeyIsBroughtIntoForm(t *testing.T) {
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
 	for _, c := range []struct{ given, want map[string]string }{
 		{nil, nil},
@@ -40,7 +42,29 @@ func TestGrantIsBroughtIntoForm(t *testing.T) {
 	}
 }
 
-// A grant that its caller changes later does not change the key.
+// Of a key that is there already Issue takes what its owner has chosen, and
+// nothing of its life.
+func TestIssueOneLikeAnother(t *testing.T) {
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
+	of := grant()
+	of.Attributes, of.Networks = map[string]string{"plan": "pro"}, prefixes("10.0.0.0/8")
+	of.ExpiresAt = time.Now().UTC().Add(time.Hour).Truncate(time.Microsecond)
+	_, first := issue(t, issuer, of)
+	of.ID, of.Digest, of.Hint, of.Legacy, of.RotatedFrom, of.Version = "x", keystore.DigestOf("x"), "x", "v1", "key_0", 9
+	of.CreatedAt, of.RevokedAt, of.LastUsedAt, of.Suspended = of.ExpiresAt, of.ExpiresAt, of.ExpiresAt, true
+	of.CreatedBy = "eva"
+	_, second := issue(t, issuer, of)
+	if second.ID == "x" || second.ID == first.ID || second.Digest == of.Digest || second.Hint == "x" ||
+		!second.CreatedAt.Before(of.ExpiresAt) {
+		t.Errorf("got %+v", second)
+	}
+	second.ID, second.Digest, second.Hint, second.CreatedAt = first.ID, first.Digest, first.Hint, first.CreatedAt
+	if !reflect.DeepEqual(first, second) {
+		t.Errorf("got %+v, want it like %+v", second, first)
+	}
+}
+
+// A key that its caller changes later does not change the one in the store.
 func TestAttributesAreCopied(t *testing.T) {
 	memory := issuing.NewMemory()
 	issuer := issuing.New(memory, issuing.Options{})

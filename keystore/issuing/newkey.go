@@ -2,7 +2,6 @@ package issuing
 
 import (
 	"errors"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -13,22 +12,6 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A Grant is what a key is issued for, within the limits of
-// [keystore.Key.Validate].
-type Grant struct {
-	Organization string               // required
-	Name         string               // what its owner calls the key
-	Environment  keystore.Environment // required
-	Scopes       []scope.Name         // each known to the Issuer's registry; repeated ones count once
-	Attributes   map[string]string
-	Networks     []netip.Prefix // none: the key may be used from anywhere
-	ExpiresAt    time.Time      // to the microsecond; zero: never
-
-	// IssueToken, unless empty, makes Issue repeatable. It is unique within the
-	// organization and actor.
-	IssueToken string
-}
-
 // fieldProblems returns what is wrong with the fields of a key.
 func fieldProblems(k *keystore.Key, r *scope.Registry) []keystore.FieldError {
 	if wrong, ok := errors.AsType[*keystore.FieldsError](k.Validate(r)); ok {
@@ -37,7 +20,7 @@ func fieldProblems(k *keystore.Key, r *scope.Registry) []keystore.FieldError {
 	return nil
 }
 
-// ownerProblems checks the part of a grant that a rotation has too.
+// ownerProblems checks the part of a key that a rotation has too.
 func ownerProblems(organization, issueToken string) []keystore.FieldError {
 	return wrong(problem("organization", field.Organization(organization)),
 		problem("issue_token", field.Text("issue token", issueToken)))
@@ -60,29 +43,20 @@ func wrong(fields ...keystore.FieldError) (problems []keystore.FieldError) {
 	return problems
 }
 
-// fields returns a key with the fields of the grant as they were given.
-func (g Grant) fields() *keystore.Key {
+// newKey returns the record of a token at now, with those fields of k that its
+// owner chooses.
+func newKey(k *keystore.Key, d keystore.Digest, hint string, now time.Time) *keystore.Key {
 	return &keystore.Key{
-		Organization: g.Organization,
-		Environment:  g.Environment,
-		Name:         g.Name,
-		Scopes:       g.Scopes,
-		Attributes:   g.Attributes,
-		Networks:     g.Networks,
-		ExpiresAt:    g.ExpiresAt,
-		IssueToken:   g.IssueToken,
+		ID: newID(), Digest: d, Hint: hint, CreatedAt: now, Version: 1,
+		Organization: k.Organization,
+		Environment:  k.Environment,
+		Name:         k.Name,
+		Scopes:       once(k.Scopes),
+		Attributes:   field.Attributes(k.Attributes),
+		Networks:     field.Networks(k.Networks),
+		ExpiresAt:    field.Time(k.ExpiresAt),
+		IssueToken:   k.IssueToken,
 	}
-}
-
-// key returns the record of a token that is granted at now.
-func (g Grant) key(d keystore.Digest, hint string, now time.Time) *keystore.Key {
-	k := g.fields()
-	k.ID, k.Digest, k.Hint, k.CreatedAt, k.Version = newID(), d, hint, now, 1
-	k.Scopes = once(g.Scopes)
-	k.Attributes = field.Attributes(g.Attributes)
-	k.Networks = field.Networks(g.Networks)
-	k.ExpiresAt = field.Time(g.ExpiresAt)
-	return k
 }
 
 // hintOf returns the end of a token, by which its owner recognizes it.
