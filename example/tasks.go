@@ -86,6 +86,5 @@ func (t *tasks) one(w http.ResponseWriter, r *http.Request, change func(*task)) 
 
 // tenant is whose data a request may see.
 func tenant(r *http.Request) string {
-	caller := middleware.CallerFrom(r.Context())
-	return caller.Tenant()
+	return middleware.CallerFrom(r.Context()).Tenant()
 }

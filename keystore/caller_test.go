@@ -69,6 +69,10 @@ func TestCallerIsItsKey(t *testing.T) {
 			}
 		}
 	}
+	const want = "[key=key_1 organization=acme/10:production environment=sandbox]"
+	if got := full.Bind(scope.Contract()).String(); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }
 
 // Nobody may be asked anything, and is never anybody.

@@ -511,8 +511,7 @@ func TestKeysBesideOthers(t *testing.T) {
 			},
 		})
 		api.HandleFunc("GET /api/v1/who", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-			p := middleware.CallerFrom(r.Context())
-			w.Header().Set("X-Who", cmp.Or(p.Subject(), "key"))
+			w.Header().Set("X-Who", cmp.Or(middleware.CallerFrom(r.Context()).Subject(), "key"))
 		})
 		res := serve(api, request("GET", "/api/v1/who", "", "", tt.lines...))
 		who := res.Header.Get("X-Who")

@@ -314,8 +314,7 @@ func TestRequestWithinRequest(t *testing.T) {
 			})
 		}
 		parallel.Wait()
-		who := middleware.CallerFrom(r.Context())
-		_, _ = io.WriteString(w, who.Organization())
+		_, _ = io.WriteString(w, middleware.CallerFrom(r.Context()).Organization())
 	})
 	got := serve(api, request("POST", "/api/v1/batch", outer, "{}", "Idempotency-Key: outer"))
 	if got.StatusCode != 200 || got.body != "org_1" {
@@ -337,8 +336,7 @@ func TestRequestsWithinRequestIDAlone(t *testing.T) {
 		middleware.Options{Hooks: quiet(),
 			RateLimit: middleware.PerOrganization("1000-S")})
 	api.HandleFunc("POST /api/v1/x", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
-		who := middleware.CallerFrom(r.Context())
-		_, _ = io.WriteString(w, who.Organization())
+		_, _ = io.WriteString(w, middleware.CallerFrom(r.Context()).Organization())
 	})
 	api.HandleFunc("GET /api/v1/nothing", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
 	guarded := keyless().Require(scope.TasksWrite)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

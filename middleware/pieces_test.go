@@ -139,8 +139,7 @@ func TestStagesCalledTwice(t *testing.T) {
 		middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	var runs []string
 	create := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who := middleware.CallerFrom(r.Context())
-		runs = append(runs, who.Organization())
+		runs = append(runs, middleware.CallerFrom(r.Context()).Organization())
 	})
 	for name, twice := range map[string]http.Handler{
 		"Idempotent":                    g.Idempotent(create),

@@ -125,8 +125,7 @@ func (f *family) register(api *middleware.API, read, write scope.Name) {
 }
 
 func tenant(r *http.Request) string {
-	caller := middleware.CallerFrom(r.Context())
-	return caller.Tenant()
+	return middleware.CallerFrom(r.Context()).Tenant()
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -24,8 +24,7 @@ func Gateway(keys keystore.Store, options middleware.Options, tasks *Tasks) http
 			"GET /api/v1/tasks/{id=*}": guard.Require(scope.TasksRead),
 		})),
 		runtime.WithMetadata(func(ctx context.Context, r *http.Request) metadata.MD {
-			caller := middleware.CallerFrom(ctx)
-			return metadata.Pairs("organization", caller.Organization())
+			return metadata.Pairs("organization", middleware.CallerFrom(ctx).Organization())
 		}),
 		// Without this clients could send Grpc-Metadata-Organization.
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),

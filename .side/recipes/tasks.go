@@ -33,13 +33,11 @@ func (t *Tasks) create(ctx context.Context, title string) (Task, error) {
 	case "panic":
 		panic("no such task")
 	}
-	caller := middleware.CallerFrom(ctx)
-	return Task{ID: id, Title: title, Organization: caller.Organization()}, nil
+	return Task{ID: id, Title: title, Organization: middleware.CallerFrom(ctx).Organization()}, nil
 }
 
 func (t *Tasks) get(ctx context.Context, id string) Task {
-	caller := middleware.CallerFrom(ctx)
-	return Task{ID: id, Title: "Call the bank", Organization: caller.Organization()}
+	return Task{ID: id, Title: "Call the bank", Organization: middleware.CallerFrom(ctx).Organization()}
 }
 
 // Create and Get are the handlers of net/http.

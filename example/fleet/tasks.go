@@ -158,8 +158,7 @@ func (t *tasks) fail(w http.ResponseWriter, r *http.Request, err error) {
 // tenant is the organization and environment of the key that called. The API
 // lets nobody reach a handler without one.
 func tenant(r *http.Request) string {
-	p := middleware.CallerFrom(r.Context())
-	return p.Tenant()
+	return middleware.CallerFrom(r.Context()).Tenant()
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
