@@ -4,18 +4,31 @@
 //	go install github.com/sallyport-go/sallyport/middleware/cmd/sallyvet@latest
 //	go vet -vettool=$(which sallyvet) ./...
 //
-// It has a check, revealed: the text of a keystore.Secret goes to a log, an error
-// or a panic. Where a report is wrong, say so on its line or on the one above:
+// It has three checks:
 //
-//	//sallyvet:ok the log is a terminal
+//   - poolwrite: a handler that has the transaction of a joined request writes
+//     by the pool, itself or in a function of its package that it gives the
+//     context to. What is written so stands without the reply.
+//   - freekey: Execution.FreeKey is called after a write, which a repeat of the
+//     request then does again.
+//   - revealed: the text of a keystore.Secret goes to a log, an error or a panic.
 //
-// A flag leaves out a check, such as -revealed=false. With -vettool go vet does
+// They follow the paths of one function at a time and leave out what they are
+// not sure of, so a mistake may remain without a report. Reads by the pool are
+// not reported, because they may go to a replica; go and defer are not looked
+// into. Where a report is wrong, such as for a write to another database, say so
+// on its line or on the one above:
+//
+//	//sallyvet:ok the audit log is in another database
+//
+// A flag leaves out a check, such as -freekey=false. With -vettool go vet does
 // not run its own checks: run it twice. Without go vet, sallyvet ./... is the
 // same, and faster at first, because go vet asks it about all that is imported.
 package main
 
 import (
 	"go/ast"
+	"go/constant"
 	"go/token"
 	"go/types"
 	"regexp"
@@ -26,17 +39,105 @@ import (
 	"golang.org/x/tools/go/analysis/multichecker"
 )
 
-var checks = []*analysis.Analyzer{revealed}
+var checks = []*analysis.Analyzer{poolwrite, freekey, revealed}
 
 func main() { multichecker.Main(checks...) }
 
 const ours = "github.com/sallyport-go/sallyport/"
 
 var (
+	requestTx = regexp.MustCompile(`^` + ours + `idem/(idemsql|idempgx)\.Tx$`)
+	pool      = regexp.MustCompile(`^(database/sql\.(DB|Conn)|github\.com/jackc/pgx/v5/pgxpool\.(Pool|Conn))$`)
+	tx        = regexp.MustCompile(`^(database/sql|github\.com/jackc/pgx/v5(/pgxpool)?)\.Tx$`)
+	statement = regexp.MustCompile(`^(.+)\.(Exec|Query|QueryRow|Begin|BeginTx|CopyFrom|Commit)(Context)?$`)
+	contexts  = regexp.MustCompile(`^(context\.Context|net/http\.Request)$`)
+	changes   = regexp.MustCompile(
+		`(?is)\b(insert|merge|replace)\s.*\binto\b|\bupdate\b.*\bset\b|\bdelete\s+from\b|\btruncate\b`)
+
 	// What these are given may be read by others.
 	tells = regexp.MustCompile(`^(panic|errors\.New|fmt\.Errorf)$|^(log|log/slog|go\.uber\.org/zap|` +
 		`github\.com/(rs/zerolog|sirupsen/logrus|go-logr/logr))\.`)
 )
+
+var poolwrite = check("poolwrite", "report writes by the pool where the transaction of a joined request is at hand",
+	func(p *pkg) {
+		takes := p.takes()
+		helpers := map[types.Object]string{} // what functions of the package write by
+		for _, f := range p.functions {
+			p.calls(f.body, func(call *ast.CallExpr) {
+				if on, _ := p.writes(call); pool.MatchString(on) && !has(f.body, takes) {
+					helpers[f.object] = on
+				}
+			})
+		}
+		p.after(func(_ function, call *ast.CallExpr) bool { return takes(call) }, yes, func(_, call *ast.CallExpr) {
+			const why = "which stands without the reply of the request, whose transaction is at hand: "
+			on, _ := p.writes(call)
+			helper := p.callee(call)
+			if pool.MatchString(on) {
+				p.report(call.Pos(), "this writes by a %s, "+why+"write by the transaction", on)
+			} else if helpers[helper] != "" && slices.ContainsFunc(call.Args, func(a ast.Expr) bool {
+				return contexts.MatchString(typeName(p.TypesInfo.TypeOf(a)))
+			}) {
+				p.report(call.Pos(), "%s writes by a %s, "+why+"give it the transaction", helper.Name(), helpers[helper])
+			}
+		})
+	})
+
+var freekey = check("freekey", "report calls of FreeKey after a write", func(p *pkg) {
+	takes := p.takes()
+	wrote := func(f function, call *ast.CallExpr) bool {
+		on, method := p.writes(call)
+		begins := strings.HasPrefix(method, "Begin")
+		return method == "Commit" || !begins && (pool.MatchString(on) || on != "" && has(f.body, takes))
+	}
+	p.after(wrote, bound, func(_, call *ast.CallExpr) {
+		if p.name(call) == ours+"middleware.Execution.FreeKey" {
+			p.report(call.Pos(), "FreeKey after a write lets a repeat write again: call it before the first write; "+
+				"in joined mode answer with a status that rolls back, such as 500")
+		}
+	})
+})
+
+// takes returns what reports whether a call yields the transaction of a request,
+// also by a function of the package.
+func (p *pkg) takes() func(*ast.CallExpr) bool {
+	wrappers := map[types.Object]bool{}
+	takes := func(call *ast.CallExpr) bool { return requestTx.MatchString(p.name(call)) || wrappers[p.callee(call)] }
+	for _, f := range p.functions {
+		results := f.object.Type().(*types.Signature).Results()
+		wrappers[f.object] = results.Len() > 0 && tx.MatchString(typeName(results.At(0).Type())) && has(f.body, takes)
+	}
+	return takes
+}
+
+// writes returns the type and the method by which a call changes rows, or is
+// about to: "" for one that reads, or may read.
+func (p *pkg) writes(call *ast.CallExpr) (on, method string) {
+	parts := statement.FindStringSubmatch(p.name(call))
+	if parts == nil || !pool.MatchString(parts[1]) && !tx.MatchString(parts[1]) {
+		return "", ""
+	}
+	var text string // of the statement, if it is a constant
+	for _, a := range slices.Backward(call.Args[:min(2, len(call.Args))]) {
+		if value := p.TypesInfo.Types[a].Value; value != nil && value.Kind() == constant.String {
+			text = constant.StringVal(value)
+		}
+	}
+	reads := !changes.MatchString(text)
+	switch parts[2] {
+	case "Begin", "CopyFrom", "Commit":
+		reads = false
+	case "BeginTx":
+		reads = p.variable(call.Args[1]) != nil || has(call.Args[1], func(i *ast.Ident) bool { return i.Name == "ReadOnly" })
+	case "Exec":
+		reads = reads && text != ""
+	}
+	if reads {
+		return "", ""
+	}
+	return parts[1], parts[2]
+}
 
 var revealed = check("revealed", "report secrets in a log, an error or a panic", func(p *pkg) {
 	texts := map[*types.Var]bool{} // that hold a secret here
