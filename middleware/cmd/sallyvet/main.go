@@ -4,7 +4,7 @@
 //	go install github.com/sallyport-go/sallyport/middleware/cmd/sallyvet@latest
 //	go vet -vettool=$(which sallyvet) ./...
 //
-// It has three checks:
+// It has four checks:
 //
 //   - poolwrite: a handler that has the transaction of a joined request writes
 //     by the pool, itself or in a function of its package that it gives the
@@ -12,6 +12,7 @@
 //   - freekey: Execution.FreeKey is called after a write, which a repeat of the
 //     request then does again.
 //   - revealed: the text of a keystore.Secret goes to a log, an error or a panic.
+//   - afterproblem: a handler goes on to write after WriteProblem.
 //
 // They follow the paths of one function at a time and leave out what they are
 // not sure of, so a mistake may remain without a report. Reads by the pool are
@@ -39,7 +40,7 @@ import (
 	"golang.org/x/tools/go/analysis/multichecker"
 )
 
-var checks = []*analysis.Analyzer{poolwrite, freekey, revealed}
+var checks = []*analysis.Analyzer{poolwrite, freekey, revealed, afterproblem}
 
 func main() { multichecker.Main(checks...) }
 
@@ -57,6 +58,9 @@ var (
 	// What these are given may be read by others.
 	tells = regexp.MustCompile(`^(panic|errors\.New|fmt\.Errorf)$|^(log|log/slog|go\.uber\.org/zap|` +
 		`github\.com/(rs/zerolog|sirupsen/logrus|go-logr/logr))\.`)
+	// These write to their first argument.
+	sends = regexp.MustCompile(`^fmt\.Fprint|^io\.(WriteString|Copy)$|^encoding/json\.NewEncoder$|` +
+		`^net/http\.(Error|NotFound|Redirect|Serve\w+|\w+\.ServeHTTP)$|^(html|text)/template\.Template\.Execute`)
 )
 
 var poolwrite = check("poolwrite", "report writes by the pool where the transaction of a joined request is at hand",
@@ -177,3 +181,36 @@ func (p *pkg) reveals(e ast.Expr, texts map[*types.Var]bool) bool {
 	}
 	return false
 }
+
+var afterproblem = check("afterproblem", "report writes to a response after WriteProblem", func(p *pkg) {
+	// Functions of the package that always write, or write a problem, to their
+	// first parameter.
+	sending, problems := map[types.Object]bool{}, map[types.Object]bool{}
+	problem := func(_ function, call *ast.CallExpr) bool {
+		return p.name(call) == ours+"middleware.WriteProblem" || problems[p.callee(call)]
+	}
+	to := func(call *ast.CallExpr, w *types.Var) bool {
+		called := p.name(call)
+		method, ok := call.Fun.(*ast.SelectorExpr)
+		return ok && strings.HasPrefix(called, "net/http.ResponseWriter.Write") && p.variable(method.X) == w ||
+			(sends.MatchString(called) || problem(function{}, call) || sending[p.callee(call)]) && p.variable(call.Args[0]) == w
+	}
+	for _, f := range p.functions {
+		w := f.object.Type().(*types.Signature).Params()
+		for _, s := range f.body.List {
+			if s, ok := s.(*ast.ExprStmt); ok && w.Len() > 0 && !has(f.body, func(*ast.ReturnStmt) bool { return true }) {
+				p.calls(s, func(call *ast.CallExpr) {
+					if to(call, w.At(0)) {
+						sending[f.object], problems[f.object] = true, problems[f.object] || problem(f, call)
+					}
+				})
+			}
+		}
+	}
+	p.after(problem, bound, func(begin, call *ast.CallExpr) {
+		if w := p.variable(begin.Args[0]); w != nil && to(call, w) {
+			p.report(call.Pos(), "this writes to a response that has the problem of line %d already: "+
+				"return after WriteProblem", p.Fset.Position(begin.Pos()).Line)
+		}
+	})
+})
