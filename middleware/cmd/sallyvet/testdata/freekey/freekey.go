@@ -84,11 +84,11 @@ func (s server) nothingWritten(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	if n == 0 {
+	if left := int(n); left == 0 {
 		middleware.ExecutionFrom(r.Context()).FreeKey()
 		return
 	}
-	if left := int(n); left == 0 {
+	if n == 0 {
 		middleware.ExecutionFrom(r.Context()).FreeKey()
 		return
 	}
