@@ -136,3 +136,40 @@ func bash(t *testing.T, dir, script string) (string, error) {
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
+
+// The stages around net/http's own tests are compiled each night only, because
+// they stand beside a net/http that was changed. A rename must be seen at once.
+func TestStagesAroundNetHTTPCompile(t *testing.T) {
+	files, err := filepath.Glob("../nethttp/wrap_*.go.txt")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("found %q, %v", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const hook = "http.TestWrap = "
+		if strings.Count(string(text), hook) != 1 {
+			t.Errorf("%s does not set %sonce", file, hook)
+		}
+		dir := t.TempDir()
+		given, instead := filepath.Join(dir, "given.go"), filepath.Join(dir, "overlay.json")
+		here, err := filepath.Abs("gate_test.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, given, strings.Replace(string(text), hook, "_ = ", 1))
+		write(t, instead, `{"Replace": {"`+here+`": "`+given+`"}}`)
+		if out, err := exec.Command("go", "vet", "-overlay", instead, ".").CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", file, err, out)
+		}
+	}
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
