@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"keystore":              {"scope", "keystore/internal", "github.com/hashicorp/golang-lru/v2"},
 	"idem":                  {"idem/internal"},
 	"idem/internal/bounded": {},
+	"idem/idemclient":       {"net/http"},
 	"ratelimit":             {"github.com/ulule/limiter/v3"},
 	"middleware": {"scope", "keystore", "idem", "ratelimit", "middleware/internal",
 		"github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},
@@ -60,20 +61,27 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// A server that checks keys builds nothing that issues them.
-func TestMiddlewareIssuesNoKeys(t *testing.T) {
-	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() || d.Name() == "testdata" {
+// A server that checks keys builds nothing that issues them, and no server
+// builds what its clients do.
+func TestServersBuildNothingElse(t *testing.T) {
+	for _, test := range []struct{ under, without string }{{".", "keystore/issuing"}, {"..", "idem/idemclient"}} {
+		seen := 0
+		err := filepath.WalkDir(test.under, func(p string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return err
+			}
+			if name := d.Name(); name == "testdata" || name == ".git" {
+				return fs.SkipDir
+			}
+			files, err := filepath.Glob(filepath.Join(p, "*.go"))
+			if seen += len(files); len(files) > 0 && slices.Contains(imports(t, p), module+"/"+test.without) {
+				t.Errorf("%s imports %s", p, test.without)
+			}
 			return err
+		})
+		if err != nil || seen == 0 {
+			t.Fatalf("%d files, %v", seen, err)
 		}
-		files, err := filepath.Glob(filepath.Join(p, "*.go"))
-		if len(files) > 0 && slices.Contains(imports(t, p), module+"/keystore/issuing") {
-			t.Errorf("%s imports keystore/issuing", p)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -1,0 +1,86 @@
+package idemclient
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// mayHaveBegun has the statuses after which another try may get another answer,
+// and whether the request may have taken effect before this one.
+var mayHaveBegun = map[int]bool{408: false, 425: false, 429: false, 500: true, 502: true, 503: true, 504: true}
+
+// worthRepeating reports whether another try may get another answer.
+func worthRepeating(res *http.Response) bool {
+	told := strings.ToLower(res.Header.Get("X-Should-Retry"))
+	_, known := mayHaveBegun[res.StatusCode]
+	switch {
+	case res.StatusCode < 400 || told == "false":
+		return false
+	case told == "true":
+		return true
+	case res.StatusCode == http.StatusConflict: // with Retry-After the first request is still running
+		return res.Header.Get("Retry-After") != "" && !replayed(res)
+	}
+	return known && !replayed(res)
+}
+
+// replayed reports whether the answer is the stored one of an earlier try.
+func replayed(res *http.Response) bool { return res.Header.Get("Idempotent-Replayed") == "true" }
+
+// retryAfter returns the wait that the server asks for, and 0 if it asks for
+// none that can be understood.
+func retryAfter(value string) time.Duration {
+	seconds, err := strconv.ParseUint(value, 10, 64)
+	if err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(seconds, 1<<31)) * time.Second
+	}
+	if date, err := http.ParseTime(value); err == nil {
+		return max(0, time.Until(date))
+	}
+	return 0
+}
+
+// hold reads a body whose length is declared, so that one that breaks off is
+// found out while the request can still be sent again.
+func (o *operation) hold(res *http.Response) error {
+	if res.Body == nil {
+		res.Body = http.NoBody
+	}
+	if res.ContentLength > 0 && res.ContentLength <= o.maxBody() {
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		res.Body = io.NopCloser(bytes.NewReader(body))
+		return err
+	} else if o.key != "" && res.ContentLength != 0 {
+		res.Body = keyedBody{res.Body, o}
+	}
+	return nil
+}
+
+// keyedBody names the key when the body breaks off.
+type keyedBody struct {
+	io.ReadCloser
+	o *operation
+}
+
+func (b keyedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = b.o.unknown(err)
+	}
+	return n, err
+}
+
+// discard reads a little of a body, so that its connection can be used again,
+// and closes it.
+func discard(res *http.Response) {
+	late := time.AfterFunc(100*time.Millisecond, func() { res.Body.Close() })
+	_, _ = io.CopyN(io.Discard, res.Body, 64<<10)
+	late.Stop()
+	res.Body.Close()
+}
