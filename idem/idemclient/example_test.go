@@ -76,4 +76,17 @@ func TestPackageComment(t *testing.T) {
 	if !strings.Contains(string(example), program) {
 		t.Errorf("no Example has the program of the package comment:\n%s", program)
 	}
+
+	// So are the lines of the page for clients.
+	page, err := os.ReadFile("../../.github/CLIENTS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lines, _ := strings.Cut(string(page), "\n```go\n")
+	lines, _, _ = strings.Cut(lines, "\n```\n")
+	for _, line := range strings.Split(lines, "\n") {
+		if !strings.Contains(program, "\t"+line+"\n") {
+			t.Errorf("the page for clients shows %q, which no Example has", line)
+		}
+	}
 }
