@@ -9,6 +9,8 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/sallyport-go/sallyport/idem/internal/token"
 )
 
 // Memory is a [Store] in the memory of one process. Its records are lost with
@@ -279,7 +281,7 @@ func (m *Memory) find(key Key, now int64) *entry {
 func (m *Memory) Erase(_ context.Context, organization string) (removed int, err error) {
 	m.lock()
 	defer m.unlock()
-	prefix := TokenPrefix(organization)
+	prefix := token.Prefix(organization)
 	for _, number := range m.entries.numbers {
 		if e := m.entries.at(number); e.owner.prefix == prefix {
 			m.drop(e)

@@ -3,6 +3,8 @@ package idem
 import (
 	"hash/maphash"
 	"time"
+
+	"github.com/sallyport-go/sallyport/idem/internal/token"
 )
 
 // What is charged beside payloads and summaries: the measured bytes of a key,
@@ -18,7 +20,7 @@ const (
 // account is what one owner has in a Memory.
 type account struct {
 	id      uint64  // in Memory.accounts
-	prefix  [8]byte // TokenPrefix of its organization
+	prefix  [8]byte // token.Prefix of its organization
 	entries int
 	bytes   int64 // that are charged
 	bodies  int64 // those of them for payloads
@@ -33,7 +35,7 @@ func (m *Memory) account(c *Claim) *account {
 	id := maphash.String(m.seed, c.Owner)
 	a := m.accounts[id]
 	if a == nil {
-		a = &account{id: id, prefix: TokenPrefix(c.organization()), bytes: ownerCost}
+		a = &account{id: id, prefix: token.Prefix(c.organization()), bytes: ownerCost}
 		m.accounts[id] = a
 		m.stats.Bytes += ownerCost
 		m.largest.add(a, -a.bytes)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sallyport-go/sallyport/idem/internal/token"
 )
 
 // The refusals of a [Runner] beyond those of its Store.
@@ -166,7 +168,7 @@ func (r *Runner) newToken(organization string) (t ClaimToken) {
 		binary.LittleEndian.PutUint64(t[8:], r.tokens.Add(1))
 		return t
 	}
-	prefix := TokenPrefix(organization)
+	prefix := token.Prefix(organization)
 	rand.Read(t[copy(t[:], prefix[:]):]) // never returns an error: it ends the program instead
 	return t
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
+	"github.com/sallyport-go/sallyport/idem/internal/token"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -472,7 +473,7 @@ func TestTokensOfThePreviousVersion(t *testing.T) {
 	mustReplay(t, newRunner(store, idem.Options{}), present, "first")
 	present.Key = numbered(1)
 	mustSettle(t, mustRun(t, newRunner(store, idem.Options{}), present), answer("second"))
-	want := idem.TokenPrefix("organization")
+	want := token.Prefix("organization")
 	for _, token := range store.of {
 		if got := [8]byte(token[:]); got != want {
 			t.Errorf("a token begins with %x, want the %x of the organization", got, want)
@@ -488,7 +489,7 @@ func TestTokensAreRandom(t *testing.T) {
 	for n := range 64 {
 		mustSettle(t, mustRun(t, r, numberedRequest(n)), freed)
 	}
-	prefix := idem.TokenPrefix(numberedRequest(0).Owner)
+	prefix := token.Prefix(numberedRequest(0).Owner)
 	for i := range store.of[0] {
 		if i < len(prefix) {
 			if got := store.of[0][i]; got != prefix[i] {

@@ -86,8 +86,6 @@ type Eraser interface {
 	// [ErrLost], unless it is joined: then its reply is stored. Erase once more
 	// when the longest handler has ended.
 	//
-	// A shared store finds the records by the [TokenPrefix] of their claims.
-	// Those of a version of this package without it end by their retention.
 	Erase(ctx context.Context, organization string) (removed int, err error)
 }
 
@@ -105,14 +103,6 @@ var (
 // ClaimToken proves who holds a claim. The caller chooses it and uses it for
 // one claim only. A Store keeps it with the outcome too.
 type ClaimToken [16]byte
-
-// TokenPrefix is what the tokens of an organization's claims begin with, for
-// [Eraser]. It is a hash: who reads a store sees which records belong together,
-// and can try names of organizations.
-func TokenPrefix(organization string) [8]byte {
-	key := NewKey("the owner of a claim", organization)
-	return [8]byte(key[:])
-}
 
 // Claim asks for the right to run a request.
 type Claim struct {

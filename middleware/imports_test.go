@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"idem":                  {"idem/internal"},
 	"idem/internal/bounded": {},
 	"idem/idemclient":       {"net/http"},
+	"idem/internal/token":   {},
 	"ratelimit":             {"github.com/ulule/limiter/v3"},
 	"middleware": {"scope", "keystore", "idem", "ratelimit", "middleware/internal",
 		"github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},

@@ -447,8 +447,8 @@ func TestErrorPathsOfReplies(t *testing.T) {
 			leases(t, w, a.replies, a.sound)
 			for i := range many {
 				c := newClaim()
-				prefix := idem.TokenPrefix("acme")
-				copy(c.Token[:], prefix[:])
+				prefix := idem.NewKey("the owner of a claim", "acme")
+				copy(c.Token[:], prefix[:8])
 				if _, err := a.sound.Begin(t.Context(), c); err != nil {
 					t.Fatal(i, err)
 				}
@@ -489,8 +489,8 @@ func TestErrorPathsOfEraseInRedis(t *testing.T) {
 	store := func(c *redis.Client) *idemredis.Store { return idemredis.New(c, idemredis.Options{}) }
 	for range many {
 		c := newClaim()
-		prefix := idem.TokenPrefix("acme")
-		copy(c.Token[:], prefix[:])
+		prefix := idem.NewKey("the owner of a claim", "acme")
+		copy(c.Token[:], prefix[:8])
 		if _, err := store(sound).Begin(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}

@@ -49,8 +49,8 @@ func TestEraseBesideJoined(t *testing.T) {
 	inServers(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("key")
-		prefix := idem.TokenPrefix("acme")
-		copy(c.Token[:], prefix[:])
+		prefix := idem.NewKey("the owner of a claim", "acme")
+		copy(c.Token[:], prefix[:8])
 		_, j := join(t, store, c, idem.Claimed)
 		if n, err := store.Erase(t.Context(), "acme"); n != 0 || err != nil {
 			t.Errorf("Erase while it runs: got %d, %v, want none", n, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/token"
 )
 
 // eraseScript removes a key whose claim has a token that begins so.
@@ -23,7 +24,7 @@ return redis.call('GETRANGE', KEYS[1], 33, 40) == ARGV[1] and redis.call('DEL', 
 // has to be a *redis.Client or a *redis.ClusterClient, which reach all keys.
 func (s *Store) Erase(ctx context.Context, owner string) (int, error) {
 	var removed atomic.Int64
-	prefix := idem.TokenPrefix(owner)
+	prefix := token.Prefix(owner)
 	_, err := call(ctx, s, func() (struct{}, error) {
 		erase := func(ctx context.Context, c *redis.Client) error { return s.eraseIn(ctx, c, prefix[:], &removed) }
 		switch c := s.client.(type) {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
+	"github.com/sallyport-go/sallyport/idem/internal/token"
 )
 
 // eraseSize is how many rows a statement of Erase removes at most.
@@ -40,7 +40,7 @@ type erased struct {
 // at a time. A row that a joined request is about to replace it waits for; one
 // that is not committed yet it does not see.
 func (s *Store) Erase(ctx context.Context, owner string) (removed int, err error) {
-	prefix := idem.TokenPrefix(owner)
+	prefix := token.Prefix(owner)
 	for after := []byte{}; after != nil && err == nil; {
 		var e erased
 		e, err = s.eraseNext(ctx, after, prefix[:])

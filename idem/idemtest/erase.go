@@ -1,6 +1,9 @@
 package idemtest
 
-import "github.com/sallyport-go/sallyport/idem"
+import (
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/token"
+)
 
 // owned returns a claim of an organization's that was made, on the account of an
 // owner, or of the organization itself.
@@ -10,7 +13,7 @@ func (e *env) owned(organization, owner, key string) idem.Claim {
 	if owner != "" {
 		c.Owner, c.Organization = owner, organization
 	}
-	prefix := idem.TokenPrefix(organization)
+	prefix := token.Prefix(organization)
 	copy(c.Token[:], prefix[:])
 	e.mustClaim("a new key", c, 1)
 	return c

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/token"
 )
 
 // model is the contract of idem.Store and idem.Joiner in its shortest form,
@@ -268,7 +269,7 @@ func (m *model) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 func (m *model) Erase(ctx context.Context, owner string) (removed int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	prefix := idem.TokenPrefix(owner)
+	prefix := token.Prefix(owner)
 	for k, r := range m.records {
 		others := [8]byte(r.token[:]) != prefix && !(m.has("erases the replies of all") && len(r.payload) > 0)
 		if others || m.has("erases nothing") || r.held && m.has("erases replies only") {

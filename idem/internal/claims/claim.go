@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/token"
 )
 
 // LongestHandler is longer than any handler holds a transaction. The row of a
@@ -43,7 +44,7 @@ func PostgresArgs(c idem.Claim, retention time.Duration) []any {
 // own: a claim by the old one that is still there was committed by the handler,
 // and is not overwritten.
 func KeepArgs(c idem.Claim, t idem.Settlement) []any {
-	rand.Read(c.Token[len(idem.TokenPrefix("")):])
+	rand.Read(c.Token[len(token.Prefix("")):])
 	retention := t.Retention.Microseconds()
 	return append(PeekArgs(c), payload(t), retention, lockNumber(c.Key), retention)
 }
