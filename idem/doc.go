@@ -30,8 +30,8 @@
 //
 // A client sends a request with an idempotency key, loses the answer, and sends
 // the request again with the same key. A [Key] names a request of one client;
-// two requests with one Key are the same if their [Fingerprint] is. A [Claim]
-// asks a Store for the right to run a request, and is held until it is settled.
+// two requests with one Key are the same if their Fingerprint is. A [Claim] asks
+// a Store for the right to run a request, and is held until it is settled.
 //
 // Three rules hold everywhere.
 //

@@ -29,7 +29,3 @@ func appendPart(b []byte, part string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(part)))
 	return append(b, part...)
 }
-
-// Fingerprint is a hash of what a repeat must have in common with the first
-// request of its key.
-type Fingerprint [32]byte

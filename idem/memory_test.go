@@ -55,7 +55,7 @@ func newShop(t *testing.T, o idem.MemoryOptions) shop {
 
 func claimOf(owner, name string) idem.Claim {
 	return idem.Claim{
-		Key: idem.NewKey(owner, name), Token: newToken(), Owner: owner, Fingerprint: idem.Fingerprint{1},
+		Key: idem.NewKey(owner, name), Token: newToken(), Owner: owner, Fingerprint: [32]byte{1},
 		Lease: time.Minute, Retention: time.Hour,
 	}
 }

@@ -14,7 +14,7 @@ type entry struct {
 	payload, summary []byte // once settled
 	owner            *account
 	key              Key
-	fingerprint      Fingerprint
+	fingerprint      [32]byte
 	token            ClaimToken
 	leaseEnds        int64
 	settled          int64  // when that was

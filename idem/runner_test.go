@@ -35,9 +35,9 @@ func newRunner(s idem.Store, o idem.Options) *idem.Runner {
 // one with the same key.
 var (
 	request = idem.Request{
-		Key: idem.NewKey("organization", "key"), Owner: "organization", Fingerprint: idem.Fingerprint{1},
+		Key: idem.NewKey("organization", "key"), Owner: "organization", Fingerprint: [32]byte{1},
 	}
-	other = idem.Request{Key: request.Key, Owner: request.Owner, Fingerprint: idem.Fingerprint{2}}
+	other = idem.Request{Key: request.Key, Owner: request.Owner, Fingerprint: [32]byte{2}}
 )
 
 func numberedRequest(n int) idem.Request {

@@ -11,7 +11,7 @@ type Request struct {
 	// Organization is by which an [Eraser] finds the request, the same for all
 	// of an Owner. "" means Owner.
 	Organization string
-	Fingerprint  Fingerprint
+	Fingerprint  [32]byte
 	// Waiting, unless nil, is called once when the caller is about to wait.
 	// Release large buffers there: many callers may wait.
 	Waiting func()
@@ -152,4 +152,4 @@ func (e *Execution) unseal(record *Record) {
 
 // unread reports whether the store could not read the fingerprint of the key's
 // first request: a Joiner may not see what another transaction holds.
-func unread(r *Record) bool { return r.State == InFlight && r.Fingerprint == Fingerprint{} }
+func unread(r *Record) bool { return r.State == InFlight && r.Fingerprint == [32]byte{} }

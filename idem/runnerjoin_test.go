@@ -48,7 +48,7 @@ func (j *joiner) Join(ctx context.Context, c idem.Claim, timeout time.Duration) 
 	c.Lease = c.Retention
 	record, err := j.Memory.Begin(context.WithoutCancel(ctx), c)
 	if record.State == idem.InFlight {
-		record.Fingerprint, record.RetryAfter = idem.Fingerprint{}, 0
+		record.Fingerprint, record.RetryAfter = [32]byte{}, 0
 	}
 	if err != nil || record.State != idem.Claimed {
 		return record, nil, err

@@ -201,7 +201,7 @@ func broken(a *reply, c *Claim) error {
 	switch {
 	case r.State < Claimed || r.State > Unknown:
 	case r.State == Claimed && (r.Attempt < 1 || r.Fingerprint != c.Fingerprint):
-	case r.State != InFlight && r.Fingerprint == Fingerprint{} && c.Fingerprint != Fingerprint{}:
+	case r.State != InFlight && r.Fingerprint == [32]byte{} && c.Fingerprint != [32]byte{}:
 	default:
 		return nil
 	}

@@ -24,7 +24,7 @@ import (
 // empty Payload, nothing runs again, and a line is logged. A Runner without a
 // Seal returns what is stored.
 //
-// A Seal does not hide how long an answer is, nor the Fingerprint, by which a
+// A Seal does not hide how long an answer is, nor Claim.Fingerprint, by which a
 // request that was guessed can be confirmed. Who can write to the store can
 // delete answers, and put an older answer back under its Key.
 type Seal struct {

@@ -113,9 +113,9 @@ type Claim struct {
 	Owner string
 	// Organization is by which an [Eraser] finds the claim. "" means Owner.
 	Organization string
-	// Fingerprint tells whether a later request with the same key is the same
-	// request.
-	Fingerprint Fingerprint
+	// Fingerprint is a hash of what a repeat must have in common with the first
+	// request of its key, such as its body.
+	Fingerprint [32]byte
 	// Lease is how long the claim is held unless it is renewed, Retention how
 	// long it is remembered. Both are positive, and Retention is not the
 	// shorter one.
@@ -158,7 +158,7 @@ type Record struct {
 	// Fingerprint is that of the first request with the key. It is zero only
 	// when State is InFlight and the store cannot read what another transaction
 	// holds.
-	Fingerprint Fingerprint
+	Fingerprint [32]byte
 	// Attempt is set when State is Claimed: 1, or more after a take-over.
 	Attempt int
 	// RetryAfter is set when State is InFlight: how long until the lease ends

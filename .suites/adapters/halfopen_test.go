@@ -237,7 +237,7 @@ func TestHalfOpenConnections(t *testing.T) {
 
 func aClaim(i int) (c idem.Claim) {
 	rand.Read(c.Token[:])
-	c.Key, c.Fingerprint = idem.NewKey("org", strconv.Itoa(i)), idem.Fingerprint{1}
+	c.Key, c.Fingerprint = idem.NewKey("org", strconv.Itoa(i)), [32]byte{1}
 	c.Lease, c.Retention = time.Minute, time.Hour
 	return c
 }

@@ -322,7 +322,7 @@ func claim(key string) idem.Claim {
 	return idem.Claim{
 		Key:         idem.NewKey("organization", key),
 		Token:       newToken(),
-		Fingerprint: idem.Fingerprint{1},
+		Fingerprint: [32]byte{1},
 		Lease:       time.Minute,
 		Retention:   time.Hour,
 	}

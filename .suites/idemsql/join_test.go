@@ -154,7 +154,7 @@ func TestKnownOutOfTurn(t *testing.T) {
 				t.Errorf("got the payload %q, retained %t, want the answer", r.Payload, r.Retained)
 			}
 		}
-		if r, _ := join(t, store, again(running), idem.InFlight); r.Fingerprint != (idem.Fingerprint{}) || r.RetryAfter != 0 {
+		if r, _ := join(t, store, again(running), idem.InFlight); r.Fingerprint != ([32]byte{}) || r.RetryAfter != 0 {
 			t.Errorf("got %+v, want in flight and no more", r)
 		}
 		if err := j.Settle(t.Context(), notStarted); err != nil {

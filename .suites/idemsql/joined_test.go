@@ -445,7 +445,7 @@ func TestKeysThatShareALock(t *testing.T) {
 		a, b := claim("a"), claim("b")
 		copy(b.Key[:4], a.Key[:4])
 		_, j := join(t, store, a, idem.Claimed)
-		if r, _ := join(t, store, b, idem.InFlight); r.Fingerprint != (idem.Fingerprint{}) {
+		if r, _ := join(t, store, b, idem.InFlight); r.Fingerprint != ([32]byte{}) {
 			t.Errorf("got the fingerprint %x, want none: it is another key's", r.Fingerprint)
 		}
 		begin(t, store, again(b), idem.InFlight)

@@ -206,7 +206,7 @@ func TestJoinOverOldRow(t *testing.T) {
 		begin(t, store, c, idem.Claimed)
 		d.advance(t, db, 2*time.Hour)
 		other := again(c)
-		other.Fingerprint = idem.Fingerprint{2}
+		other.Fingerprint = [32]byte{2}
 		_, j := join(t, store, other, idem.Claimed)
 		joined, _ := join(t, elsewhere, again(other), idem.InFlight)
 		leased := begin(t, elsewhere, again(other), idem.InFlight)

@@ -30,7 +30,7 @@ func newToken() (t idem.ClaimToken) {
 // aClaim is a claim that does not lapse while a test runs.
 func aClaim(key string) idem.Claim {
 	return idem.Claim{
-		Key: idem.NewKey("org_1", key), Token: newToken(), Fingerprint: idem.Fingerprint{1},
+		Key: idem.NewKey("org_1", key), Token: newToken(), Fingerprint: [32]byte{1},
 		Lease: time.Minute, Retention: time.Hour,
 	}
 }

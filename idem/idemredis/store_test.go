@@ -170,7 +170,7 @@ func TestLayoutIsFrozen(t *testing.T) {
 	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 	c := idem.Claim{
 		Key:         idem.NewKey("organization", "key"),
-		Fingerprint: idem.Fingerprint([]byte("fingerprint of thirty-two bytes.")),
+		Fingerprint: [32]byte([]byte("fingerprint of thirty-two bytes.")),
 		Lease:       15 * time.Second, Retention: 24 * time.Hour,
 	}
 	copy(c.Token[:], "0123456789abcdef")

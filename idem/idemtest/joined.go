@@ -121,7 +121,7 @@ var joinedRules = []rule{
 			c, j := e.joined()
 			for _, other := range []idem.Claim{again(c), again(otherRequest(c)), reexecuting(c)} {
 				r := e.mustNotJoin("while the transaction is open", other, idem.InFlight)
-				if r.Fingerprint != c.Fingerprint && r.Fingerprint != (idem.Fingerprint{}) {
+				if r.Fingerprint != c.Fingerprint && r.Fingerprint != ([32]byte{}) {
 					e.failf("got fingerprint %x, want the first request's %x, or zero", r.Fingerprint, c.Fingerprint)
 				}
 			}

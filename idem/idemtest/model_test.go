@@ -24,7 +24,7 @@ type model struct {
 
 type modelRecord struct {
 	token          idem.ClaimToken
-	fingerprint    idem.Fingerprint
+	fingerprint    [32]byte
 	attempt        int
 	held           bool
 	outcome        idem.Outcome
@@ -98,7 +98,7 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 		}
 		r = &modelRecord{fingerprint: c.Fingerprint}
 		if m.has("forgets fingerprints") {
-			r.fingerprint = idem.Fingerprint{}
+			r.fingerprint = [32]byte{}
 		}
 		if !m.has("reads, then claims") || m.records[m.key(c.Key)] == nil {
 			m.records[m.key(c.Key)] = r

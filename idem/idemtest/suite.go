@@ -155,7 +155,7 @@ func (e *env) claim() idem.Claim {
 	return idem.Claim{
 		Key:         idem.NewKey("organization", "key"),
 		Token:       newToken(),
-		Fingerprint: idem.Fingerprint{1},
+		Fingerprint: [32]byte{1},
 		Lease:       e.lease,
 		Retention:   e.retention,
 	}
@@ -208,7 +208,7 @@ func reexecuting(c idem.Claim) idem.Claim {
 }
 
 func otherRequest(c idem.Claim) idem.Claim {
-	c.Fingerprint = idem.Fingerprint{2}
+	c.Fingerprint = [32]byte{2}
 	return c
 }
 

@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"strings"
-
-	"github.com/sallyport-go/sallyport/idem"
 )
 
 // Content is what a repeat must have in common with the first request of its
@@ -35,7 +33,7 @@ type Content struct {
 // Fingerprint returns the hash of the content. It outlives the program: a retry
 // that reaches the next version must match. It does not allocate while the
 // fields before the body take less than about 400 bytes.
-func (c Content) Fingerprint() idem.Fingerprint {
+func (c Content) Fingerprint() [32]byte {
 	var room [512]byte
 	// Each part is preceded by its length, so that no part can end where
 	// another began.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware/internal/repeat"
 )
 
@@ -110,7 +109,7 @@ func FuzzFingerprint(f *testing.F) {
 	f.Add("POST", "/api/v1/tasks", "", "application/json", "{}")
 	f.Add("POST", "", "a=b", "", "\x00")
 	f.Fuzz(func(t *testing.T, method, target, ranges, contentType, body string) {
-		of := func(parts ...string) idem.Fingerprint {
+		of := func(parts ...string) [32]byte {
 			return repeat.Content{
 				// A slash before it keeps the target from being read as an
 				// absolute URI.
