@@ -32,10 +32,10 @@ func benchmarkCreate(b *testing.B, s *idem.Seal) {
 	for b.Loop() {
 		n++
 		binary.LittleEndian.PutUint64(name[20:], n)
-		_, e, err := r.Begin(ctx, idem.Request{
+		_, e, err := r.Begin(ctx, idem.Claim{
 			Key:   idem.NewKey("org_000001", "production", "", "", "", string(name[:])),
 			Owner: "org_000001", Fingerprint: sha256.Sum256(body),
-		})
+		}, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -47,7 +47,7 @@ func benchmarkCreate(b *testing.B, s *idem.Seal) {
 }
 
 func execute(b *testing.B, r *idem.Runner, ctx context.Context, n uint64) {
-	_, e, err := r.Begin(ctx, idem.Request{Key: numbered(n), Owner: "organization"})
+	_, e, err := r.Begin(ctx, idem.Claim{Key: numbered(n), Owner: "organization"}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -87,8 +87,8 @@ func BenchmarkSealedReplay(b *testing.B) { benchmarkReplay(b, seal(keyA)) }
 func benchmarkReplay(b *testing.B, s *idem.Seal) {
 	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{Seal: s})
 	ctx := context.Background()
-	req := idem.Request{Key: numbered(1), Owner: "organization"}
-	_, e, err := r.Begin(ctx, req)
+	req := idem.Claim{Key: numbered(1), Owner: "organization"}
+	_, e, err := r.Begin(ctx, req, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func benchmarkReplay(b *testing.B, s *idem.Seal) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if record, _, err := r.Begin(ctx, req); err != nil || record.State != idem.Done {
+		if record, _, err := r.Begin(ctx, req, nil); err != nil || record.State != idem.Done {
 			b.Fatal(record.State, err)
 		}
 	}

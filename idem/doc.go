@@ -3,11 +3,11 @@
 //	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 //
 //	create := func(key, body string) (string, error) {
-//		record, execution, err := runner.Begin(ctx, idem.Request{
+//		record, execution, err := runner.Begin(ctx, idem.Claim{
 //			Key:         idem.NewKey("acme production", key),
 //			Owner:       "acme production",
 //			Fingerprint: sha256.Sum256([]byte(body)),
-//		})
+//		}, nil)
 //		switch {
 //		case err != nil: // ErrMismatch is the client's mistake; after any other it may try again
 //			return "", err

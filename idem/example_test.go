@@ -19,11 +19,11 @@ func Example() {
 	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
 
 	create := func(key, body string) (string, error) {
-		record, execution, err := runner.Begin(ctx, idem.Request{
+		record, execution, err := runner.Begin(ctx, idem.Claim{
 			Key:         idem.NewKey("acme production", key),
 			Owner:       "acme production",
 			Fingerprint: sha256.Sum256([]byte(body)),
-		})
+		}, nil)
 		switch {
 		case err != nil: // ErrMismatch is the client's mistake; after any other it may try again
 			return "", err
@@ -68,12 +68,12 @@ func TestPackageComment(t *testing.T) {
 func ExampleExecution_Settle() {
 	ctx := context.Background()
 	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
-	request := idem.Request{Key: idem.NewKey("acme production", "7c0e"), Owner: "acme production"}
+	request := idem.Claim{Key: idem.NewKey("acme production", "7c0e"), Owner: "acme production"}
 
-	_, execution, _ := runner.Begin(ctx, request)
+	_, execution, _ := runner.Begin(ctx, request, nil)
 	fmt.Println(execution.Settle(ctx, idem.Settlement{Outcome: idem.NotStarted}))
 
-	_, execution, _ = runner.Begin(ctx, request)
+	_, execution, _ = runner.Begin(ctx, request, nil)
 	fmt.Println(execution != nil)
 	// Output:
 	// <nil>

@@ -22,7 +22,7 @@ func TestAllocationsOfExecution(t *testing.T) {
 	r := newRunner(newMemory(), idem.Options{})
 	ctx := context.Background()
 	run := testing.AllocsPerRun(200, func() {
-		_, e, err := r.Begin(ctx, request)
+		_, e, err := r.Begin(ctx, request, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestAllocationsOfExecution(t *testing.T) {
 		t.Errorf("an execution allocates %v times, want at most 6", run)
 	}
 	mustSettle(t, mustRun(t, r, request), answer("created"))
-	if replay := testing.AllocsPerRun(200, func() { r.Begin(ctx, request) }); replay > 1 {
+	if replay := testing.AllocsPerRun(200, func() { r.Begin(ctx, request, nil) }); replay > 1 {
 		t.Errorf("a replay allocates %v times, want at most 1", replay)
 	}
 }

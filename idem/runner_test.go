@@ -32,16 +32,17 @@ func newRunner(s idem.Store, o idem.Options) *idem.Runner {
 }
 
 // request is the request that the tests send again and again; other is another
-// one with the same key.
+// one with the same key. The Runner overwrites what is not its caller's to say.
 var (
-	request = idem.Request{
+	request = idem.Claim{
 		Key: idem.NewKey("organization", "key"), Owner: "organization", Fingerprint: [32]byte{1},
+		Token: idem.ClaimToken{1}, Lease: 1, Retention: 1, Reexecute: true,
 	}
-	other = idem.Request{Key: request.Key, Owner: request.Owner, Fingerprint: [32]byte{2}}
+	other = idem.Claim{Key: request.Key, Owner: request.Owner, Fingerprint: [32]byte{2}}
 )
 
-func numberedRequest(n int) idem.Request {
-	return idem.Request{Key: numbered(uint64(n)), Owner: request.Owner, Fingerprint: request.Fingerprint}
+func numberedRequest(n int) idem.Claim {
+	return idem.Claim{Key: numbered(uint64(n)), Owner: request.Owner, Fingerprint: request.Fingerprint}
 }
 
 func answer(payload string) idem.Settlement {
@@ -54,14 +55,14 @@ var (
 )
 
 // mustRun begins the request and wants to run it, for the first time.
-func mustRun(t *testing.T, r *idem.Runner, req idem.Request) *idem.Execution {
+func mustRun(t *testing.T, r *idem.Runner, req idem.Claim) *idem.Execution {
 	t.Helper()
 	return mustRunAs(t, r, req, 1)
 }
 
-func mustRunAs(t *testing.T, r *idem.Runner, req idem.Request, attempt int) *idem.Execution {
+func mustRunAs(t *testing.T, r *idem.Runner, req idem.Claim, attempt int) *idem.Execution {
 	t.Helper()
-	record, e, err := r.Begin(t.Context(), req)
+	record, e, err := r.Begin(t.Context(), req, nil)
 	if err != nil || e == nil || record.State != idem.Claimed || record.Attempt != attempt {
 		t.Fatalf("Begin: got %v, attempt %d, error %v, want an execution as attempt %d",
 			record.State, record.Attempt, err, attempt)
@@ -70,25 +71,25 @@ func mustRunAs(t *testing.T, r *idem.Runner, req idem.Request, attempt int) *ide
 }
 
 // mustGet begins the request and wants a record of that state.
-func mustGet(t *testing.T, r *idem.Runner, req idem.Request, want idem.State) idem.Record {
+func mustGet(t *testing.T, r *idem.Runner, req idem.Claim, want idem.State) idem.Record {
 	t.Helper()
-	record, e, err := r.Begin(t.Context(), req)
+	record, e, err := r.Begin(t.Context(), req, nil)
 	if err != nil || e != nil || record.State != want {
 		t.Fatalf("Begin: got %v, an execution %t, error %v, want %v", record.State, e != nil, err, want)
 	}
 	return record
 }
 
-func mustReplay(t *testing.T, r *idem.Runner, req idem.Request, payload string) {
+func mustReplay(t *testing.T, r *idem.Runner, req idem.Claim, payload string) {
 	t.Helper()
 	if got := mustGet(t, r, req, idem.Done); string(got.Payload) != payload || !got.Retained {
 		t.Fatalf("Begin: got payload %q, retained %t, want %q", got.Payload, got.Retained, payload)
 	}
 }
 
-func mustRefuse(t *testing.T, r *idem.Runner, req idem.Request, want error) {
+func mustRefuse(t *testing.T, r *idem.Runner, req idem.Claim, want error) {
 	t.Helper()
-	record, e, err := r.Begin(t.Context(), req)
+	record, e, err := r.Begin(t.Context(), req, nil)
 	if !errors.Is(err, want) || e != nil {
 		t.Fatalf("Begin: got %v, an execution %t, error %v, want error %v", record.State, e != nil, err, want)
 	}
@@ -197,7 +198,7 @@ func TestManyAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 200 {
 			wg.Go(func() {
-				record, e, err := runners[i%2].Begin(t.Context(), request)
+				record, e, err := runners[i%2].Begin(t.Context(), request, nil)
 				switch {
 				case e != nil:
 					runs.Add(1)
@@ -229,7 +230,7 @@ func TestManyAtOnceInParallel(t *testing.T) {
 			for range 200 {
 				wg.Go(func() {
 					<-start
-					record, e, err := r.Begin(t.Context(), numberedRequest(key))
+					record, e, err := r.Begin(t.Context(), numberedRequest(key), nil)
 					switch {
 					case e != nil:
 						runs.Add(1)
@@ -297,7 +298,7 @@ func TestCrash(t *testing.T) {
 			for range 20 {
 				r := newRunner(s, idem.Options{Reexecute: true})
 				wg.Go(func() {
-					_, e, err := r.Begin(t.Context(), request)
+					_, e, err := r.Begin(t.Context(), request, nil)
 					if err != nil {
 						t.Errorf("Begin: got error %v", err)
 					}
@@ -322,7 +323,7 @@ func TestBeginOfOneWhoLeft(t *testing.T) {
 		r := newRunner(f, idem.Options{})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, e, err := r.Begin(ctx, request); e != nil || err != context.Canceled {
+		if _, e, err := r.Begin(ctx, request, nil); e != nil || err != context.Canceled {
 			t.Errorf("got an execution %t and error %v, want context.Canceled", e != nil, err)
 		}
 		if n := f.Calls(idemtest.Begin); n != 0 {
@@ -463,7 +464,7 @@ func (s *tokenStore) Begin(ctx context.Context, c idem.Claim) (idem.Record, erro
 	return s.Store.Begin(ctx, c)
 }
 
-// A version of this package without Request.Organization had the organization
+// A version of this package without Claim.Organization had the organization
 // as the Owner. Its records are found and erased as those of this one.
 func TestTokensOfThePreviousVersion(t *testing.T) {
 	store := &tokenStore{Store: newMemory()}
@@ -531,8 +532,8 @@ func TestOptions(t *testing.T) {
 			s := &noting{Store: newMemory()}
 			r := idem.NewRunner(s, o)
 			begun := time.Now()
-			begin := func(req idem.Request) *idem.Execution {
-				record, e, err := r.Begin(t.Context(), req)
+			begin := func(req idem.Claim) *idem.Execution {
+				record, e, err := r.Begin(t.Context(), req, nil)
 				s.note(time.Since(begun), record.State, err != nil) // of two errors of the deadline, either may come
 				return e
 			}

@@ -2,22 +2,10 @@ package idem
 
 import "context"
 
-// Request is a request as a [Runner] sees it.
-type Request struct {
-	Key Key
-	// Owner is on whose account the request runs, waits and takes room in the
-	// store: usually an organization in one environment.
-	Owner string
-	// Organization is by which an [Eraser] finds the request, the same for all
-	// of an Owner. "" means Owner.
-	Organization string
-	Fingerprint  [32]byte
-	// Waiting, unless nil, is called once when the caller is about to wait.
-	// Release large buffers there: many callers may wait.
-	Waiting func()
-}
-
-// Begin claims the key, or waits for the execution that holds it.
+// Begin claims a key, or waits for the execution that holds it. Of c the caller
+// gives Key, Owner, Organization and Fingerprint; the Runner sets the rest.
+// waiting, unless nil, is called once when the caller is about to wait. Release
+// large buffers there: many callers may wait.
 //
 // With an Execution the caller must run the request and settle the Execution,
 // whatever happens; with Options.Join it runs within the transaction of
@@ -43,11 +31,11 @@ type Request struct {
 // claim, this caller polls. Callers that come later wait for the first one,
 // while it asks, polls or runs. So a key costs the store one call at a time,
 // however many duplicates there are.
-func (r *Runner) Begin(ctx context.Context, req Request) (Record, *Execution, error) {
+func (r *Runner) Begin(ctx context.Context, c Claim, waiting func()) (Record, *Execution, error) {
 	if err := ctx.Err(); err != nil {
 		return Record{}, nil, err
 	}
-	w := waiter{runner: r, ctx: ctx, request: req}
+	w := waiter{runner: r, ctx: ctx, claim: c, waiting: waiting}
 	defer w.leave()
 	for {
 		e, first := r.enter(&w)
@@ -66,26 +54,24 @@ func (r *Runner) Begin(ctx context.Context, req Request) (Record, *Execution, er
 // enter returns the execution of the key, and whether the caller is its first
 // and must ask the store. It returns nil when the owner has too many.
 func (r *Runner) enter(w *waiter) (e *Execution, first bool) {
-	req := &w.request
+	c := &w.claim
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.executions[req.Key]; e != nil {
+	if e := r.executions[c.Key]; e != nil {
 		return e, false
 	}
-	if !r.loads.startExecution(req.Owner, r.options.ExecutionsPerOwner) {
+	if !r.loads.startExecution(c.Owner, r.options.ExecutionsPerOwner) {
 		return nil, false
 	}
-	e = &Execution{runner: r, ctx: w.ctx, counted: true, claim: Claim{
-		Key: req.Key, Owner: req.Owner, Organization: req.Organization, Fingerprint: req.Fingerprint,
-		Lease: r.lease, Retention: r.retention, Reexecute: r.options.Reexecute,
-	}}
-	r.executions[req.Key] = e
+	c.Lease, c.Retention, c.Reexecute = r.lease, r.retention, r.options.Reexecute
+	e = &Execution{runner: r, ctx: w.ctx, counted: true, claim: *c}
+	r.executions[c.Key] = e
 	return e, true
 }
 
 // ask asks the store for the claim, and polls while another process holds it.
 func (w *waiter) ask(e *Execution) (record Record, claimed *Execution, err error) {
-	// Without a claim the execution ends here, also when Request.Waiting
+	// Without a claim the execution ends here, also when waiting
 	// panics: nobody else would wake its waiters.
 	defer func() {
 		if claimed == nil {

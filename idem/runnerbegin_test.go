@@ -20,11 +20,11 @@ type result struct {
 }
 
 // begin calls Begin in a goroutine.
-func begin(ctx context.Context, r *idem.Runner, req idem.Request) <-chan result {
+func begin(ctx context.Context, r *idem.Runner, req idem.Claim) <-chan result {
 	c := make(chan result, 1)
 	start := time.Now()
 	go func() {
-		record, e, err := r.Begin(ctx, req)
+		record, e, err := r.Begin(ctx, req, nil)
 		c <- result{record, e, err, time.Since(start)}
 	}()
 	return c

@@ -17,9 +17,9 @@ import (
 
 // elsewhere returns what a duplicate in another process is told, which does not
 // wait.
-func elsewhere(t *testing.T, s idem.Store, req idem.Request) idem.State {
+func elsewhere(t *testing.T, s idem.Store, req idem.Claim) idem.State {
 	t.Helper()
-	record, e, err := newRunner(s, idem.Options{Wait: noWait}).Begin(t.Context(), req)
+	record, e, err := newRunner(s, idem.Options{Wait: noWait}).Begin(t.Context(), req, nil)
 	if e != nil || err != nil {
 		t.Fatalf("Begin in another process: got an execution %t, error %v, want a record", e != nil, err)
 	}

@@ -336,7 +336,7 @@ func TestTooManyJoinsAreNoOutage(t *testing.T) {
 		r := newRunner(j, idem.Options{Join: true, ExecutionsPerOwner: 2000})
 		var waiting []<-chan result
 		for i := range 1025 {
-			waiting = append(waiting, begin(t.Context(), r, idem.Request{Key: idem.NewKey("org", strconv.Itoa(i))}))
+			waiting = append(waiting, begin(t.Context(), r, idem.Claim{Key: idem.NewKey("org", strconv.Itoa(i))}))
 		}
 		refused := 0
 		for _, c := range waiting {
@@ -391,7 +391,7 @@ func TestBrokenJoiner(t *testing.T) {
 				b.open = 1
 			}
 			r := newRunner(b, joining)
-			if record, e, err := r.Begin(t.Context(), request); err == nil || e != nil {
+			if record, e, err := r.Begin(t.Context(), request, nil); err == nil || e != nil {
 				t.Errorf("%v: got %v, an execution %t, want an error", state, record.State, e != nil)
 			}
 			r.WaitSettled(t.Context())

@@ -28,7 +28,7 @@ func TestOutage(t *testing.T) {
 		begin := func() (time.Duration, error) {
 			n++
 			start := time.Now()
-			_, e, err := r.Begin(t.Context(), idem.Request{Key: idem.NewKey(fmt.Sprint(n)), Owner: "org"})
+			_, e, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(n)), Owner: "org"}, nil)
 			took := time.Since(start)
 			if err == nil {
 				err = e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
@@ -84,13 +84,13 @@ func TestOutage(t *testing.T) {
 func TestOutageIsNoRefusal(t *testing.T) {
 	store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{Budget: 2000}))
 	r := newRunner(store, idem.Options{Wait: -1})
-	_, e, err := r.Begin(t.Context(), idem.Request{Key: idem.NewKey("first"), Owner: "org"})
+	_, e, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey("first"), Owner: "org"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
 	for i := range 20 {
-		r.Begin(t.Context(), idem.Request{Key: idem.NewKey(fmt.Sprint(i)), Owner: "org"})
+		r.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(i)), Owner: "org"}, nil)
 	}
 	if calls := store.Calls(idemtest.Begin); calls != 21 {
 		t.Errorf("the store was asked %d times, want 21", calls)
@@ -122,7 +122,7 @@ func TestOutageOfJoins(t *testing.T) {
 				if leaves {
 					s.leave = cancel
 				}
-				if _, _, err := r.Begin(ctx, request); err == nil {
+				if _, _, err := r.Begin(ctx, request, nil); err == nil {
 					t.Error("got no error")
 				}
 				cancel()
@@ -161,7 +161,7 @@ func TestOutageEndsJoins(t *testing.T) {
 				t.Errorf("got error %v after %v, want that the store failed, after 5s", got.err, got.after)
 			}
 		}
-		if _, _, err := r.Begin(t.Context(), numberedRequest(199)); err == nil ||
+		if _, _, err := r.Begin(t.Context(), numberedRequest(199), nil); err == nil ||
 			!strings.Contains(err.Error(), "the last time: "+idemtest.ErrInjected.Error()) {
 			t.Errorf("the next request: got error %v, want the store's last one in it", err)
 		}

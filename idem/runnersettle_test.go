@@ -128,7 +128,7 @@ func TestSettleTriesAgain(t *testing.T) {
 				if err := e.Settle(t.Context(), settlement); err != nil {
 					t.Errorf("fault %d, %v: got error %v, want nil at the third try", fault, settlement.Outcome, err)
 				}
-				record, e, err := r.Begin(t.Context(), request)
+				record, e, err := r.Begin(t.Context(), request, nil)
 				want := map[idem.Outcome]idem.State{
 					idem.Finished: idem.Done, idem.OutcomeUnknown: idem.Unknown, idem.NotStarted: idem.Claimed,
 				}
@@ -294,7 +294,7 @@ func TestSettleForOneWhoLeft(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		r := newRunner(s, idem.Options{})
 		ctx, cancel := context.WithCancel(t.Context())
-		_, e, err := r.Begin(ctx, request)
+		_, e, err := r.Begin(ctx, request, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

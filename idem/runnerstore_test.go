@@ -114,7 +114,7 @@ func TestAnswersAgainstTheContract(t *testing.T) {
 		for _, join := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRunner(brokenStore{newMemory(), answer}, idem.Options{Join: join, Wait: noWait})
-				record, e, err := r.Begin(t.Context(), request)
+				record, e, err := r.Begin(t.Context(), request, nil)
 				if e != nil || err == nil || errors.Is(err, idem.ErrMismatch) || errors.Is(err, idem.ErrFull) {
 					t.Errorf("%s, joined %t: got %v, an execution %t, error %v, want an error of the store",
 						name, join, record.State, e != nil, err)
@@ -188,7 +188,7 @@ func (s *recorder) Join(ctx context.Context, c idem.Claim, _ time.Duration) (ide
 func TestContextOfACallIsCancelled(t *testing.T) {
 	for _, join := range []bool{false, true} {
 		s := &recorder{Store: newMemory()}
-		newRunner(s, idem.Options{Join: join}).Begin(t.Context(), request)
+		newRunner(s, idem.Options{Join: join}).Begin(t.Context(), request, nil)
 		if err := s.ctx.Err(); err != context.Canceled {
 			t.Errorf("joined %t: after the call the context says %v, want that it is cancelled", join, err)
 		}

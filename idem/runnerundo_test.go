@@ -89,7 +89,7 @@ func TestRepeatWaitsForTheUndo(t *testing.T) {
 		mustRefuse(t, r, request, idemtest.ErrInjected)
 		time.Sleep(10 * time.Minute)
 		f.Always(idemtest.Settle, idemtest.None)
-		for _, req := range []idem.Request{request, other} {
+		for _, req := range []idem.Claim{request, other} {
 			got := <-begin(t.Context(), r, req)
 			if got.e == nil || got.after > 7*time.Second {
 				t.Fatalf("got %v, error %v after %v, want an execution within 7s", got.record.State, got.err, got.after)
@@ -126,14 +126,14 @@ func TestStoreThatIsDown(t *testing.T) {
 		f.Always(idemtest.Settle, idemtest.Fail)
 		for i := range 600 {
 			time.Sleep(time.Second) // after a few failures, one call a second is let through
-			if _, _, err := r.Begin(t.Context(), numberedRequest(i)); err == nil || errors.Is(err, idem.ErrMismatch) {
+			if _, _, err := r.Begin(t.Context(), numberedRequest(i), nil); err == nil || errors.Is(err, idem.ErrMismatch) {
 				t.Fatalf("got error %v from a store that is down, want one that says so", err)
 			}
 		}
 		if n := r.Stats().Unsaved; n != 512 {
 			t.Errorf("got %d claims to be taken back, want 512", n)
 		}
-		if _, _, err := r.Begin(t.Context(), request); err == nil ||
+		if _, _, err := r.Begin(t.Context(), request, nil); err == nil ||
 			!strings.Contains(err.Error(), idemtest.ErrInjected.Error()) {
 			t.Errorf("got error %v, want one that names what the store said last", err)
 		}

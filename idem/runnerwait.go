@@ -16,7 +16,8 @@ const (
 type waiter struct {
 	runner  *Runner
 	ctx     context.Context
-	request Request
+	claim   Claim // that it would make
+	waiting func()
 	counted bool             // as a waiter of the owner
 	timeout <-chan time.Time // of the wait; nil until it waits
 	over    bool             // its time is over, or the Runner drains
@@ -61,7 +62,7 @@ func (w *waiter) await(e *Execution) (record Record, err error, decided bool) {
 		if changed == nil {
 			return record, err, decided
 		}
-		// Without the lock: pause calls Request.Waiting, which may panic.
+		// Without the lock: pause calls waiting, which may panic.
 		if err := w.pause(changed, nil); err != nil {
 			return Record{}, err, true
 		}
@@ -82,7 +83,7 @@ func (w *waiter) look(e *Execution) (record Record, decided bool, changed <-chan
 		return Record{}, true, nil, e.err
 	case e.phase == endedEmpty:
 		return Record{}, false, nil, nil
-	case confirmed && e.claim.Fingerprint != w.request.Fingerprint:
+	case confirmed && e.claim.Fingerprint != w.claim.Fingerprint:
 		return Record{}, true, nil, ErrMismatch
 	case e.phase == answered || e.phase == ended:
 		return e.answer, true, nil, nil
@@ -103,7 +104,7 @@ func (w *waiter) mayWait(runs bool) bool {
 		return false
 	}
 	if !w.counted {
-		w.counted = w.runner.loads.startWaiting(w.request.Owner)
+		w.counted = w.runner.loads.startWaiting(w.claim.Owner)
 	}
 	return w.counted
 }
@@ -117,8 +118,8 @@ func (w *waiter) pause(changed <-chan struct{}, poll <-chan time.Time) error {
 			d = w.runner.options.Timeout
 		}
 		w.timeout = time.After(d)
-		if w.request.Waiting != nil {
-			w.request.Waiting()
+		if w.waiting != nil {
+			w.waiting()
 		}
 	}
 	select {
@@ -137,7 +138,7 @@ func (w *waiter) pause(changed <-chan struct{}, poll <-chan time.Time) error {
 func (w *waiter) leave() {
 	if w.counted {
 		w.runner.mu.Lock()
-		w.runner.loads.endWaiting(w.request.Owner)
+		w.runner.loads.endWaiting(w.claim.Owner)
 		w.runner.mu.Unlock()
 	}
 }

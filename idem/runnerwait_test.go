@@ -265,22 +265,20 @@ func TestPollingClaims(t *testing.T) {
 	})
 }
 
-// A panic in Request.Waiting goes to the caller and leaves nothing behind: no
+// A panic in waiting goes to the caller and leaves nothing behind: no
 // waiter on the account, and nobody who waits for the one who panicked.
 func TestWaitingPanics(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		holder, elsewhere := newRunner(s, idem.Options{}), newRunner(s, idem.Options{})
 		e := mustRun(t, holder, request)
 		for name, r := range map[string]*idem.Runner{"where it runs": holder, "elsewhere": elsewhere} {
-			panics := request
-			panics.Waiting = func() { panic(name) }
 			func() {
 				defer func() {
 					if got := recover(); got != name {
 						t.Errorf("%s: got panic %v, want the caller's own", name, got)
 					}
 				}()
-				r.Begin(t.Context(), panics)
+				r.Begin(t.Context(), request, func() { panic(name) })
 			}()
 			if n := r.Stats().Waiters; n != 0 {
 				t.Errorf("%s: got %d waiters, want 0", name, n)

@@ -29,14 +29,14 @@ func seal(keys ...string) *idem.Seal {
 }
 
 // sealed is the payload that a Runner with a Seal stores for a request.
-func sealed(t *testing.T, s *idem.Seal, req idem.Request, payload string) []byte {
+func sealed(t *testing.T, s *idem.Seal, req idem.Claim, payload string) []byte {
 	t.Helper()
 	store := newMemory()
 	mustSettle(t, mustRun(t, newRunner(store, idem.Options{Seal: s}), req), answer(payload))
 	return stored(t, store, req)
 }
 
-func stored(t *testing.T, s idem.Store, req idem.Request) []byte {
+func stored(t *testing.T, s idem.Store, req idem.Claim) []byte {
 	t.Helper()
 	r, err := s.Begin(t.Context(), idem.Claim{Key: req.Key, Token: newToken(), Lease: 1, Retention: 1})
 	if err != nil || r.State != idem.Done {

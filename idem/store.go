@@ -104,14 +104,17 @@ var (
 // one claim only. A Store keeps it with the outcome too.
 type ClaimToken [16]byte
 
-// Claim asks for the right to run a request.
+// Claim asks for the right to run a request. [Runner.Begin] says which fields
+// its caller gives.
 type Claim struct {
 	Key   Key
 	Token ClaimToken
-	// Owner names who is charged for the claim and its outcome, in a store that
-	// divides its room. A take-over does not change it.
+	// Owner is on whose account the request runs, waits and takes room in the
+	// store: usually an organization in one environment. A take-over does not
+	// change it.
 	Owner string
-	// Organization is by which an [Eraser] finds the claim. "" means Owner.
+	// Organization is by which an [Eraser] finds the claim, the same for all of
+	// an Owner. "" means Owner.
 	Organization string
 	// Fingerprint is a hash of what a repeat must have in common with the first
 	// request of its key, such as its body.

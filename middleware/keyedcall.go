@@ -58,16 +58,16 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 		return bodyProblem(err)
 	}
 	s.extendDeadline(run.W, run.R)
-	request := s.request(f, run, key)
-	if s.stage.Warnings.IsFalse(request.Key) {
+	claim := s.claim(f, run, key)
+	if s.stage.Warnings.IsFalse(claim.Key) {
 		return refusal(codes.NotRetained)
 	}
 	ctx := run.R.Context()
-	record, execution, err := s.Runner.Begin(ctx, request)
+	record, execution, err := s.Runner.Begin(ctx, claim, run.Wait)
 	if err != nil && err == ctx.Err() && run.Waiting.IsZero() {
 		// Nothing was claimed yet. The client has left, or has only closed its
 		// sending half and still reads.
-		record, execution, err = s.Runner.Begin(context.WithoutCancel(ctx), request)
+		record, execution, err = s.Runner.Begin(context.WithoutCancel(ctx), claim, run.Wait)
 	}
 	if !run.Waiting.IsZero() {
 		recordOf(run.W).note(func(e *Event) { e.Waited = time.Since(run.Waiting) })
@@ -86,13 +86,13 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 		}
 		return refusal(codes.InProgress)
 	}
-	run.Key, run.Execution, run.Attempt = request.Key, execution, record.Attempt
+	run.Key, run.Execution, run.Attempt = claim.Key, execution, record.Attempt
 	run.IDHeader, run.RequestID, run.Response = f.response.IDHeader, f.id(), &f.response.Writer
 	return s.execute(f, run)
 }
 
-// request describes the request to the runner.
-func (s *idempotentStage) request(f *facts, run *keyed.Run, key string) idem.Request {
+// claim describes the request to the runner.
+func (s *idempotentStage) claim(f *facts, run *keyed.Run, key string) idem.Claim {
 	r, caller, extra := run.R, f.caller, ""
 	if s.Partition != nil {
 		inner := r.WithContext(f)
@@ -110,14 +110,13 @@ func (s *idempotentStage) request(f *facts, run *keyed.Run, key string) idem.Req
 		// forms.
 		target += "\x00" + r.URL.RequestURI()
 	}
-	return idem.Request{
+	return idem.Claim{
 		Key:   idem.NewKey(caller.Organization(), string(caller.Environment()), caller.Subject(), extra, key),
 		Owner: caller.Tenant(), Organization: caller.Organization(),
 		Fingerprint: repeat.Content{
 			Method: r.Method, Host: host, Target: target, Range: firstValue(r.Header["Range"]),
 			ContentType: firstValue(r.Header["Content-Type"]), Body: run.Body.Bytes,
 		}.Fingerprint(),
-		Waiting: run.Wait,
 	}
 }
 

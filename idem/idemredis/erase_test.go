@@ -18,7 +18,7 @@ func fill(t *testing.T, s idem.Store, n int) {
 	runner := idem.NewRunner(s, idem.Options{})
 	for i := range n {
 		for _, owner := range []string{"acme", "other"} {
-			_, e, err := runner.Begin(t.Context(), idem.Request{Key: idem.NewKey(owner, fmt.Sprint(i)), Owner: owner})
+			_, e, err := runner.Begin(t.Context(), idem.Claim{Key: idem.NewKey(owner, fmt.Sprint(i)), Owner: owner}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

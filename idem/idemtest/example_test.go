@@ -26,13 +26,13 @@ func ExampleFaulty() {
 	ctx := context.Background()
 	store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
 	runner := idem.NewRunner(store, idem.Options{})
-	request := idem.Request{Key: idem.NewKey("acme production", "7c0e"), Owner: "acme production"}
+	request := idem.Claim{Key: idem.NewKey("acme production", "7c0e"), Owner: "acme production"}
 
 	store.Next(idemtest.Begin, idemtest.LoseAnswer)
-	_, execution, err := runner.Begin(ctx, request)
+	_, execution, err := runner.Begin(ctx, request, nil)
 	fmt.Println(execution != nil, errors.Is(err, idemtest.ErrInjected))
 
-	_, execution, err = runner.Begin(ctx, request)
+	_, execution, err = runner.Begin(ctx, request, nil)
 	fmt.Println(execution != nil, err)
 	// Output:
 	// false true

@@ -135,8 +135,8 @@ func (c command) reply() {
 	if err := store.Migrate(c.t.Context()); err != nil {
 		c.t.Fatal(err)
 	}
-	request := idem.Request{Key: idem.NewKey("acme"), Owner: "acme"}
-	if _, _, err := idem.NewRunner(store, idem.Options{}).Begin(c.t.Context(), request); err != nil {
+	request := idem.Claim{Key: idem.NewKey("acme"), Owner: "acme"}
+	if _, _, err := idem.NewRunner(store, idem.Options{}).Begin(c.t.Context(), request, nil); err != nil {
 		c.t.Fatal(err)
 	}
 }
