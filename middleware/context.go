@@ -22,7 +22,7 @@ type facts struct {
 	context.Context
 
 	response   *exchange        // the one that the request is answered by; nil before the first stage
-	hooks      *Hooks           // of the stages outside, for a Guard that has none
+	hooks      *Hooks           // of the innermost stage that has any; nil for none
 	caller     *keystore.Caller // nil for nobody
 	reported   bool             // Options.ReportOnly let the request pass without a caller
 	scoped     atomic.Bool      // a scope decision let the caller pass

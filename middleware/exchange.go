@@ -3,7 +3,6 @@ package middleware
 import (
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
@@ -19,7 +18,6 @@ type exchange struct {
 	idText        [20]byte
 	foreign       bool                      // of an Authenticate without RequestID, or behind a writer that hides it
 	auth          *call                     // of the Guard's Authenticate outside, which wants a decision; nil without one
-	hooks         *Hooks                    // of the innermost stage that has any
 	facts         *facts                    // of the innermost stage that knows the caller
 	authorization string                    // of the request that was authenticated: never logged
 	apiKey        string                    // the same of KeyOptions.Header
@@ -45,26 +43,6 @@ func (x *exchange) observed() *record {
 		return nil
 	}
 	return x.record
-}
-
-// use makes hooks, unless they are nil, those of what follows.
-func (x *exchange) use(hooks *Hooks) {
-	if hooks == nil {
-		return
-	}
-	x.hooks = hooks
-	if x.record == nil && hooks.Observe != nil {
-		x.record = &record{start: time.Since(started)}
-	}
-	if n := x.record; n != nil {
-		// Those of stages outside come first.
-		if n.observe == nil {
-			n.observe = hooks.Observe
-		}
-		if n.pattern == nil {
-			n.pattern = hooks.Pattern
-		}
-	}
 }
 
 // know makes f what is known about the caller.

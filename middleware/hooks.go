@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 )
 
 // Hooks change the log, the form of refusals, and who is told of responses. The
@@ -40,16 +41,35 @@ func (h *Hooks) logger() *slog.Logger {
 	return h.Logger
 }
 
-// hooks returns those for a response: the Guard's own, or those of the stages
-// outside.
+// hooks returns the Guard's own, or else those of the stages outside, which the
+// facts have; nil if there are none. x, or nil, knows the facts of a request
+// whose context a handler has replaced.
 func (p *reporter) hooks(x *exchange, r *http.Request) *Hooks {
-	switch f := factsOf(r.Context()); {
-	case p.own != nil:
-		return p.own
-	case f != nil && f.hooks != nil:
-		return f.hooks
-	case x != nil:
-		return x.hooks // also of a stage inside
+	f := factsOf(r.Context())
+	if f == nil && x != nil {
+		f = x.facts
 	}
-	return nil
+	if p.own != nil || f == nil {
+		return p.own
+	}
+	return f.hooks
+}
+
+// observe makes hooks, or nil, observe the response, unless those of a stage
+// outside do.
+func (x *exchange) observe(hooks *Hooks) {
+	if hooks == nil {
+		return
+	}
+	if x.record == nil && hooks.Observe != nil {
+		x.record = &record{start: time.Since(started)}
+	}
+	if n := x.record; n != nil {
+		if n.observe == nil {
+			n.observe = hooks.Observe
+		}
+		if n.pattern == nil {
+			n.pattern = hooks.Pattern
+		}
+	}
 }

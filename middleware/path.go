@@ -217,7 +217,7 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 	case x == nil: // an Authenticate whose writer is foreign: the exchange carries the id and the Check
 		c.opened, x = true, &c.own
 		c.before = fieldsBefore(x, w.Header())
-		x.Owner, x.Request, x.foreign, x.hooks = x, r, true, g.report.hooks(nil, r)
+		x.Owner, x.Request, x.foreign = x, r, true
 		if outer != nil && outer.response != nil {
 			x.IDHeader, x.ID = outer.response.IDHeader, outer.response.ID
 		}
@@ -227,7 +227,7 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 			w = x.trackCommit(w, r)
 			c.before = fieldsBefore(x, w.Header())
 		}
-		x.use(g.options.Hooks)
+		x.observe(g.options.Hooks)
 		if c.gate.authenticates {
 			x.Checked = false // by an Authenticate outside: what follows here decides
 		}
@@ -243,13 +243,15 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 	case c.misplaced: // what is known of the caller stays
 	case c.gate.authenticates:
 		// No decision about an outer request holds for this one.
-		c.facts.Context, c.facts.response, c.facts.hooks, x.facts = r.Context(), x, x.hooks, &c.facts
+		c.facts.Context, c.facts.response, c.facts.hooks = r.Context(), x, g.report.hooks(x, r)
+		x.facts = &c.facts
 	case c.opened:
 		c.facts.copy(r.Context(), outer)
 		if outer != nil && outer.response != nil {
 			x.auth = outer.response.auth
 		}
-		c.facts.response, c.facts.hooks, x.facts = x, x.hooks, &c.facts
+		c.facts.response, c.facts.hooks = x, g.report.hooks(x, r)
+		x.facts = &c.facts
 	}
 }
 

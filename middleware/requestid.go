@@ -33,12 +33,11 @@ func (s *requestIDs) open(x *exchange, w http.ResponseWriter, r *http.Request, o
 		// The same request behind a foreign writer, or a request within a
 		// request.
 		x.IDHeader, x.ID = outer.response.IDHeader, outer.response.ID
-		x.hooks = outer.hooks
 	} else {
 		x.IDHeader = s.header
 		s.assign(x, r)
 	}
-	x.use(s.report.hooks(x, r))
+	x.observe(s.report.hooks(x, r))
 	if x.record != nil {
 		x.record.event.Nested, x.record.outer = nested, r.Pattern
 	}
