@@ -112,7 +112,9 @@ func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idem
 				report.logPanic(exchangeOf(w), r, p)
 				recordOf(w).panicked()
 			},
-			Answer500: func(w http.ResponseWriter, r *http.Request) { report.write(w, r, refusal(codes.Internal)) },
+			Answer500: func(w http.ResponseWriter, r *http.Request) {
+				report.refuse(w, r, StageRecover, denied(codes.Internal))
+			},
 		},
 	}
 }

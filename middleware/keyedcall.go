@@ -39,28 +39,28 @@ func (s *idempotentStage) handle(f *facts, w http.ResponseWriter, r *http.Reques
 	}
 	run := &keyed.Run{Request: keyed.Request{Stage: &s.stage, W: w, R: r}}
 	defer run.Body.Release()
-	if refused := s.answer(f, run, values); refused != nil {
-		s.report.refuse(w, r, StageIdempotency, refused)
+	if d := s.answer(f, run, values); d.problem != nil {
+		s.report.refuse(w, r, StageIdempotency, d)
 	}
 }
 
 // answer claims the key and answers the request, by its handler or by what is
 // stored, or it returns why it does not.
-func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Problem {
+func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) denial {
 	if len(values) == 0 {
-		return refusal(codes.KeyRequired)
+		return denied(codes.KeyRequired)
 	}
 	key, err := repeat.Key(values)
 	if err != nil {
 		return explained(codes.KeyInvalid, "The Idempotency-Key header cannot be used: "+err.Error()+".")
 	}
 	if err := run.ReadBody(f.caller.Tenant()); err != nil {
-		return bodyProblem(err)
+		return bodyDenial(err)
 	}
 	s.extendDeadline(run.W, run.R)
 	claim := s.claim(f, run, key)
 	if s.stage.Warnings.IsFalse(claim.Key) {
-		return refusal(codes.NotRetained)
+		return denied(codes.NotRetained)
 	}
 	ctx := run.R.Context()
 	record, execution, err := s.Runner.Begin(ctx, claim, run.Wait)
@@ -74,7 +74,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 	}
 	switch {
 	case err != nil:
-		return s.beginProblem(run, err)
+		return s.beginDenial(run, err)
 	case execution == nil:
 		return s.replay(run, record)
 	case run.Dropped:
@@ -84,7 +84,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) *Pro
 		if err != nil && !errors.Is(err, idem.ErrLost) {
 			s.report.fault(run.W, run.R, "a claim that was not used is not freed yet", err)
 		}
-		return refusal(codes.InProgress)
+		return denied(codes.InProgress)
 	}
 	run.Key, run.Execution, run.Attempt = claim.Key, execution, record.Attempt
 	run.IDHeader, run.RequestID, run.Response = f.response.IDHeader, f.id(), &f.response.Writer
@@ -121,7 +121,7 @@ func (s *idempotentStage) claim(f *facts, run *keyed.Run, key string) idem.Claim
 }
 
 // execute runs the handler under its claim.
-func (s *idempotentStage) execute(f *facts, run *keyed.Run) *Problem {
+func (s *idempotentStage) execute(f *facts, run *keyed.Run) denial {
 	// Apart from the run: a handler may retain its context.
 	inner := &struct {
 		facts facts
@@ -139,27 +139,27 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) *Problem {
 		if x := f.response; run.Silent && x.Request != nil && keyed.SameRequest(x.Request, run.R) {
 			x.silent.Store(run)
 		}
-		return nil
+		return denial{}
 	case err == http.ErrAbortHandler:
 		panic(err)
 	case errors.Is(err, idem.ErrLost):
 		return explained(codes.InProgress,
 			"Another request with this Idempotency-Key took over. Retry after the wait to get its response.")
 	case errors.Is(err, idem.ErrCommitUnknown):
-		return refusal(codes.CommitUnknown)
+		return denied(codes.CommitUnknown)
 	case errors.Is(err, keyed.ErrInterrupted):
-		return refusal(codes.Interrupted)
+		return denied(codes.Interrupted)
 	}
-	return refusal(codes.ReplyStore)
+	return denied(codes.ReplyStore)
 }
 
 // replay answers a repeat from the record.
-func (s *idempotentStage) replay(run *keyed.Run, record idem.Record) *Problem {
+func (s *idempotentStage) replay(run *keyed.Run, record idem.Record) denial {
 	switch record.State {
 	case idem.InFlight:
-		return refusal(codes.InProgress)
+		return denied(codes.InProgress)
 	case idem.Unknown:
-		return refusal(codes.OutcomeUnknown)
+		return denied(codes.OutcomeUnknown)
 	}
 	first, err := keyed.Decode(record.Payload)
 	x, h := exchangeOf(run.W), run.W.Header()
@@ -169,12 +169,12 @@ func (s *idempotentStage) replay(run *keyed.Run, record idem.Record) *Problem {
 	if err != nil || !first.Retained {
 		p := refusal(codes.NotRetained)
 		p.OriginalStatus, p.OriginalLocation = first.Status, first.Location()
-		return p
+		return denial{problem: p}
 	}
 	h["Idempotent-Replayed"] = []string{"true"}
 	recordOf(run.W).decide(StageIdempotency, replayed)
 	first.Send(run.W)
-	return nil
+	return denial{}
 }
 
 // extendDeadline gives a request the time that waiting, running and the store
@@ -193,14 +193,7 @@ func (s *idempotentStage) extendDeadline(w http.ResponseWriter, r *http.Request)
 	}
 }
 
-// explained is a refusal with a detail of its own.
-func explained(code, detail string) *Problem {
-	p := refusal(code)
-	p.Detail = detail
-	return p
-}
-
-func bodyProblem(err error) *Problem {
+func bodyDenial(err error) denial {
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return explained(codes.BodyTooLarge, "The request body is larger than "+strconv.FormatInt(tooLarge.Limit, 10)+
 			" bytes, the most that a request with an Idempotency-Key may have here.")
@@ -212,17 +205,17 @@ func bodyProblem(err error) *Problem {
 	return explained(codes.BadRequest, "The request body ended early or is not well formed. Nothing was done.")
 }
 
-// beginProblem is the refusal for an error of [idem.Runner.Begin].
-func (s *idempotentStage) beginProblem(run *keyed.Run, err error) *Problem {
+// beginDenial is the refusal for an error of [idem.Runner.Begin].
+func (s *idempotentStage) beginDenial(run *keyed.Run, err error) denial {
 	switch {
 	case errors.Is(err, idem.ErrMismatch):
-		p := refusal(codes.KeyReused)
 		if strings.HasPrefix(strings.ToLower(run.R.Header.Get("Content-Type")), "multipart/") {
-			p.Detail += " The boundary of a multipart body is part of the comparison: repeat the same bytes."
+			return explained(codes.KeyReused, codes.Table[codes.KeyReused].Detail+
+				" The boundary of a multipart body is part of the comparison: repeat the same bytes.")
 		}
-		return p
+		return denied(codes.KeyReused)
 	case errors.Is(err, idem.ErrTooMany):
-		return refusal(codes.TooManyInFlight)
+		return denied(codes.TooManyInFlight)
 	case errors.Is(err, idem.ErrNoTurn):
 		s.report.fault(run.W, run.R, "a keyed request found no free transaction in time", err)
 		return explained(codes.TooManyInFlight,
@@ -230,10 +223,10 @@ func (s *idempotentStage) beginProblem(run *keyed.Run, err error) *Problem {
 				"Nothing was done: retry after the wait.")
 	case errors.Is(err, idem.ErrFull):
 		s.report.fault(run.W, run.R, "the idempotency store is full", err)
-		return refusal(codes.ReplyStoreFull)
+		return denied(codes.ReplyStoreFull)
 	case run.R.Context().Err() != nil:
-		return refusal(codes.InProgress) // the client has left
+		return denied(codes.InProgress) // the client has left
 	}
 	s.report.fault(run.W, run.R, "the idempotency store does not answer", err)
-	return refusal(codes.ReplyStore)
+	return denied(codes.ReplyStore)
 }

@@ -64,7 +64,7 @@ func (c *call) enter() {
 			c.facts.reported = true
 			c.facts.response.observed().noteReported(refused.Code, refused.key)
 		default:
-			g.report.refuse(c.w, c.r, StageAuth, refused) // 401, 400, 403, 429, 500, 503
+			g.report.refuse(c.w, c.r, StageAuth, denial{problem: refused}) // 401, 400, 403, 429, 500, 503
 			return
 		}
 		if c.gate.mux == nil {
@@ -105,7 +105,7 @@ func (x *exchange) Refuse() bool {
 	report.logWith(x, c.r).Error("middleware: a route has no Require: its handler ran, and its success is answered "+
 		"with 500; put Guard.Require on it, or Guard.Enforce(middleware.AnyCaller()) if no scope is needed",
 		"pattern", report.route(x, c.r))
-	report.refuse(x, c.r, StageScope, refusal(codes.Internal))
+	report.refuse(x, c.r, StageScope, denied(codes.Internal))
 	return true
 }
 
@@ -133,15 +133,15 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	// From here on only scoped changes in f: a Plan may hold it.
-	if refused, ok := g.limits.check(f, x, c.w, r, rt.limit); !ok {
-		g.report.refuse(c.w, r, StageRateLimit, &refused) // 429, 400, 503
+	if d := g.limits.check(f, x, c.w, r, rt.limit); d.problem != nil {
+		g.report.refuse(c.w, r, StageRateLimit, d) // 429, 400, 503
 		return
 	}
 	defer g.limits.end(f.caller)
 
 	if !f.reported {
-		if refused := rt.scope.check(f.caller, x); refused != nil {
-			g.report.refuse(c.w, r, StageScope, refused) // 403
+		if d := rt.scope.check(f.caller, x); d.problem != nil {
+			g.report.refuse(c.w, r, StageScope, d) // 403
 			return
 		}
 	}
@@ -157,19 +157,19 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // unmatched charges a request that no route matched, and answers it.
 func (c *call) unmatched() {
 	g, mux := c.gate.guard, c.muxAnswer()
-	if refused, ok := g.limits.charge(&c.facts, c.facts.response, c.w, c.r, routeLimit{}); !ok {
-		g.report.refuse(c.w, c.r, StageRateLimit, &refused)
+	if d := g.limits.charge(&c.facts, c.facts.response, c.w, c.r, routeLimit{}); d.problem != nil {
+		g.report.refuse(c.w, c.r, StageRateLimit, d)
 		return
 	}
 	h := c.w.Header()
 	switch mux.status {
 	case http.StatusNotFound:
-		g.report.refuse(c.w, c.r, StageRoute, refusal(codes.NotFound))
+		g.report.refuse(c.w, c.r, StageRoute, denied(codes.NotFound))
 	case http.StatusMethodNotAllowed:
 		h["Allow"] = mux.header["Allow"]
-		g.report.refuse(c.w, c.r, StageRoute, refusal(codes.MethodNotAllowed))
+		g.report.refuse(c.w, c.r, StageRoute, denied(codes.MethodNotAllowed))
 	case http.StatusBadRequest: // "OPTIONS *" has no path
-		g.report.refuse(c.w, c.r, StageRoute, refusal(codes.BadRequest))
+		g.report.refuse(c.w, c.r, StageRoute, denied(codes.BadRequest))
 	default: // a redirect to the clean path
 		recordOf(c.w).decide(StageRoute, redirected)
 		maps.Copy(h, mux.header)

@@ -104,10 +104,9 @@ func (g *Guard) RateLimit(next http.Handler) http.Handler {
 		}
 		x := exchangeOf(w)
 		x.know(f)
-		refused, ok := g.limits.check(f, x, w, r, routeLimit{})
-		if !ok {
+		if d := g.limits.check(f, x, w, r, routeLimit{}); d.problem != nil {
 			keyed.FreeKey(w, r)
-			g.report.refuse(w, r, StageRateLimit, &refused)
+			g.report.refuse(w, r, StageRateLimit, d)
 			return
 		}
 		defer g.limits.end(f.caller)
@@ -153,8 +152,8 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 			x.know(f)
 			g.report.pattern(x, r)
 			if !f.reported {
-				if refused := check.check(f.caller, x); refused != nil {
-					g.report.refuse(w, r, StageScope, refused)
+				if d := check.check(f.caller, x); d.problem != nil {
+					g.report.refuse(w, r, StageScope, d)
 					return
 				}
 			}

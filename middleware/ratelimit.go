@@ -145,18 +145,17 @@ type routeLimit struct {
 }
 
 // check charges a request under facts to all its limits. If they admit it, the
-// caller calls end. Otherwise check returns false and the refusal. x is the
-// exchange of w, or nil.
+// caller calls end. x is the exchange of w, or nil.
 func (l *limiter) check(
 	f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit,
-) (refused Problem, ok bool) {
-	if refused, ok = l.charge(f, x, w, r, route); !ok {
-		return refused, false
+) denial {
+	if d := l.charge(f, x, w, r, route); d.problem != nil {
+		return d
 	}
 	if l.concurrency != nil && f.caller != nil && !l.concurrency.Acquire(f.caller.Tenant()) {
-		return *refusal(codes.TooManyConcurrent), false
+		return denied(codes.TooManyConcurrent)
 	}
-	return refused, true
+	return denial{}
 }
 
 func (l *limiter) end(c *keystore.Caller) {
@@ -165,10 +164,10 @@ func (l *limiter) end(c *keystore.Caller) {
 	}
 }
 
-// charge charges a request to its policies, or returns false and the refusal.
+// charge charges a request to its policies.
 func (l *limiter) charge(
 	f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit,
-) (refused Problem, ok bool) {
+) denial {
 	var room []ratelimit.Charge
 	if x != nil {
 		room = x.room[:0]
@@ -177,33 +176,32 @@ func (l *limiter) charge(
 	charges, err := l.charges(ctx, room, f.caller, r, route)
 	if err != nil {
 		l.report.fault(w, r, "RateLimit.Plan gave no usable policy", err)
-		return *refusal(codes.RateStore), false
+		return denied(codes.RateStore)
 	}
 	n := enforced(charges)
-	ok = true
 	if n > 0 {
-		refused, ok = l.take(ctx, x, w, r, charges[:n])
+		if d := l.take(ctx, x, w, r, charges[:n]); d.problem != nil {
+			return d
+		}
 	}
-	if ok && n < len(charges) {
+	if n < len(charges) {
 		l.observe(ctx, x, w, r, charges[n:])
 	}
-	return refused, ok
+	return denial{}
 }
 
-// take makes the charges, or returns false and the refusal.
+// take makes the charges that policies may refuse.
 func (l *limiter) take(
 	ctx context.Context, x *exchange, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge,
-) (refused Problem, ok bool) {
+) denial {
 	d, err := l.Store.Take(ctx, charges)
 	if errors.Is(err, ratelimit.ErrCost) {
 		l.report.fault(w, r, "a route costs more than the burst of a policy, so requests are refused", err)
-		refused = *refusal(codes.BadRequest)
-		refused.Detail = "The request asks for more at once than its rate limit ever allows. Split it."
-		return refused, false
+		return explained(codes.BadRequest, "The request asks for more at once than its rate limit ever allows. Split it.")
 	}
 	if err != nil {
 		l.report.fault(w, r, "the rate limit store does not answer", err)
-		return *refusal(codes.RateStore), false
+		return denied(codes.RateStore)
 	}
 	switch l.Fields {
 	case FieldsDraft11:
@@ -214,10 +212,9 @@ func (l *limiter) take(
 	policy, left := charges[d.Limiting].Policy, d.States[d.Limiting]
 	x.observed().noteLimit(policy, left)
 	if !d.Allowed {
-		refused = *refusal(codes.RateLimited)
-		refused.RetryAfter, refused.Policy = max(left.Wait, 1), policy.Name
+		return denial{problems[codes.RateLimited], policy.Name, max(left.Wait, 1)}
 	}
-	return refused, d.Allowed
+	return denial{}
 }
 
 // enforced moves the charges of report-only policies to the end, and returns

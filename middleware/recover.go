@@ -24,8 +24,7 @@ func recovered(report *reporter, w http.ResponseWriter, r *http.Request, v any, 
 	clear(h)
 	maps.Copy(h, before)
 	x.Stamp(h)
-	hurry(w, r)
-	report.write(w, r, refusal(codes.Internal))
+	report.refuse(w, r, StageRecover, denied(codes.Internal))
 }
 
 // fieldsBefore returns what recovered restores: a copy of the header, nil if it

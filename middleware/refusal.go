@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
@@ -14,17 +15,38 @@ import (
 // the request on would be unsafe.
 func (p *reporter) misuse(w http.ResponseWriter, r *http.Request, stage, what string) {
 	p.logWith(w, r).Error("middleware: " + what)
-	p.refuse(w, r, stage, refusal(codes.Internal))
+	p.refuse(w, r, stage, denied(codes.Internal))
 }
 
-// refuse answers with a refusal of a stage.
-func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage string, refused *Problem) {
+// A denial is what the check of a stage answers: why a request does not pass.
+// The zero denial lets it pass.
+type denial struct {
+	problem *Problem      // requests may share it; nil for none
+	policy  string        // the rate limit that refused, or ""
+	wait    time.Duration // of that; 0 leaves the problem's own
+}
+
+// denied is the denial with the table's row of a code.
+func denied(code string) denial { return denial{problem: problems[code]} }
+
+// explained is a denial with a detail of its own.
+func explained(code, detail string) denial {
+	p := refusal(code)
+	p.Detail = detail
+	return denial{problem: p}
+}
+
+// refuse answers for a stage. Every refusal comes by here.
+func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage string, d denial) {
 	if n := recordOf(w); n != nil {
-		n.decide(stage, refused.Code)
-		n.event.RefusedKey, n.event.Policy = refused.key, cmp.Or(refused.Policy, n.event.Policy)
+		n.decide(stage, d.problem.Code)
+		n.event.RefusedKey = cmp.Or(d.problem.key, n.event.RefusedKey)
+		n.event.Policy = cmp.Or(d.policy, d.problem.Policy, n.event.Policy)
 	}
 	hurry(w, r)
-	p.write(w, r, refused)
+	problem := *d.problem
+	problem.Policy, problem.RetryAfter = cmp.Or(d.policy, problem.Policy), cmp.Or(d.wait, problem.RetryAfter)
+	p.write(w, r, &problem)
 }
 
 // hurry has net/http answer a client without a key at once: it would read the
@@ -58,28 +80,28 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	new(reporter).write(w, r, &p)
 }
 
-// write answers with a problem, unless the response is committed.
-func (p *reporter) write(w http.ResponseWriter, r *http.Request, problem *Problem) {
+// write answers with a problem, whose RequestID it sets, unless the response is
+// committed.
+func (p *reporter) write(w http.ResponseWriter, r *http.Request, full *Problem) {
 	if response.Committed(w) {
-		w.WriteHeader(problem.Status) // which only logs it as superfluous
+		w.WriteHeader(full.Status) // which only logs it as superfluous
 		return
 	}
 	x, h := exchangeOf(w), w.Header()
 	// Fresh slices: outer middleware may modify header values in place.
-	values := &[...]string{problemType, "no-store", problem.Challenge, ""}
+	values := &[...]string{problemType, "no-store", full.Challenge, ""}
 	h["Cache-Control"] = values[1:2:2]
-	if problem.Challenge != "" {
+	if full.Challenge != "" {
 		h["Www-Authenticate"] = values[2:3:3]
 	}
-	if problem.RetryAfter > 0 {
-		values[3] = seconds(problem.RetryAfter)
+	if full.RetryAfter > 0 {
+		values[3] = seconds(full.RetryAfter)
 		h["Retry-After"] = values[3:]
 	}
 	delete(h, "Content-Length") // of a response that the handler had in mind before
-	full := *problem
 	full.RequestID = x.idOf(r)
 	if hooks := p.hooks(x, r); hooks != nil && hooks.Problem != nil {
-		if contentType, body := p.ask(hooks, x, r, full); body != nil {
+		if contentType, body := p.ask(hooks, x, r, *full); body != nil {
 			h["Content-Type"] = []string{contentType}
 			w.WriteHeader(full.Status)
 			_, _ = w.Write(body) // the client has left: nobody to tell

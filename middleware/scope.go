@@ -47,7 +47,7 @@ type scopeCheck struct {
 	registry  *scope.Registry
 	set       scope.Set
 	challenge string
-	all       *Problem // for a key that has none of the scopes
+	all       denial // for a key that has none of the scopes
 }
 
 func newScopeCheck(need Requirement, r *scope.Registry) (*scopeCheck, error) {
@@ -58,7 +58,7 @@ func newScopeCheck(need Requirement, r *scope.Registry) (*scopeCheck, error) {
 	}
 	c.challenge = `Bearer realm="api", error="insufficient_scope", scope="` + joinNames(need.names) + `"`
 	c.all = c.refusal(need.names)
-	c.all.makeHead()
+	c.all.problem.makeHead()
 	return c, nil
 }
 
@@ -84,32 +84,32 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 	return set, nil
 }
 
-// check returns the refusal for a caller that lacks a scope, or nil. Where the
-// requirement is report-only, it notes the refusal for the Event of x.
-func (c *scopeCheck) check(caller *keystore.Caller, x *exchange) *Problem {
+// check denies a caller that lacks a scope. Where the requirement is
+// report-only, it notes the refusal for the Event of x.
+func (c *scopeCheck) check(caller *keystore.Caller, x *exchange) denial {
 	granted := caller.Bind(c.registry).Granted()
 	switch {
 	case c.need.none:
-		return nil
+		return denial{}
 	case !c.need.any && granted.HasAll(c.set), c.need.any && granted.HasAny(c.set):
 		caller.Needed(c.need.names...)
-		return nil
+		return denial{}
 	case c.need.reportOnly:
 		caller.Needed(c.need.names...)
 		x.observed().noteReported(codes.InsufficientScope, "")
-		return nil
+		return denial{}
 	case !granted.HasAny(c.set):
 		return c.all
 	}
 	return c.refusal(slices.DeleteFunc(slices.Clone(c.need.names), granted.Has))
 }
 
-func (c *scopeCheck) refusal(missing []scope.Name) *Problem {
+func (c *scopeCheck) refusal(missing []scope.Name) denial {
 	p := refusal(codes.InsufficientScope)
 	p.Missing = missing
 	p.Detail = "The credentials lack " + describe(missing, c.need.any) + "."
 	p.Challenge = c.challenge
-	return p
+	return denial{problem: p}
 }
 
 func describe(missing []scope.Name, anyOf bool) string {
