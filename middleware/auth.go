@@ -38,28 +38,30 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 	return a
 }
 
-// check returns the caller, or the refusal of a request that is answered by x.
-func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Request) (*keystore.Caller, *Problem) {
+// check returns the caller of a request that is answered by x.
+func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Request) (*keystore.Caller, denial) {
 	x.authorization = firstValue(r.Header["Authorization"])
 	if a.keys != nil && a.keys.Header != "" {
 		x.apiKey = firstValue(r.Header[a.keys.Header])
 	}
 	caller, err := a.caller(r)
 	if err == nil && known(caller) && fits(caller, a.registry) {
-		return caller, nil
+		return caller, denial{}
 	}
 	refused, isProblem := errors.AsType[*Problem](err)
 	broken := ""
 	switch {
 	case isProblem && refused != nil && refused.Status >= 400 && refused.Status <= 599:
-		return nil, refused
+		return nil, denial{problem: refused}
 	case errors.Is(err, ErrNoCredentials):
-		if a.keys != nil && bearer.Bare(r.Header["Authorization"]) {
-			bare := *a.missing
-			bare.Detail = "The Authorization header has no scheme. Send the header Authorization: Bearer YOUR_API_KEY."
-			return nil, &bare
+		missing := a.missing
+		if mistake := bearer.Mistake(r.Header["Authorization"]); a.keys != nil && mistake != "" {
+			explained := *missing
+			explained.Detail = "The Authorization header has " + mistake +
+				". Send the header Authorization: Bearer YOUR_API_KEY."
+			missing = &explained
 		}
-		return nil, a.missing
+		return nil, denial{problem: missing}
 	case err == nil && known(caller):
 		broken = "a caller of another scope registry"
 	case err == nil:
@@ -71,15 +73,15 @@ func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Reque
 	}
 	if broken != "" {
 		a.report.fault(w, r, "Options.Authenticate breaks its contract", errors.New("it returned "+broken))
-		return nil, refusal(codes.Internal)
+		return nil, denied(codes.Internal)
 	}
 	if _, ok := errors.AsType[*keystore.FieldsError](err); ok {
 		// Not a fault: anybody with an account elsewhere may cause it.
 		a.report.sampled(w, r, slog.LevelInfo, "the credentials name a caller that is not accepted", err)
-		return nil, refusal(codes.CallerNotAccepted)
+		return nil, denied(codes.CallerNotAccepted)
 	}
 	a.report.fault(w, r, "the credentials of a request could not be checked", err)
-	return nil, refusal(codes.KeyStore)
+	return nil, denied(codes.KeyStore)
 }
 
 // caller asks for an API key first, so that a revoked one is refused even

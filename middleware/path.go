@@ -56,15 +56,15 @@ func (c *call) enter() {
 			"Authenticate stands inside Idempotent, so a replay would skip it; put it outside")
 		return
 	case c.gate.authenticates:
-		caller, refused := g.auth.check(c.facts.response, c.w, c.r)
+		caller, d := g.auth.check(c.facts.response, c.w, c.r)
 		switch {
-		case refused == nil:
+		case d.problem == nil:
 			c.facts.caller = caller
-		case g.options.ReportOnly && refused.Status < http.StatusInternalServerError:
+		case g.options.ReportOnly && d.problem.Status < http.StatusInternalServerError:
 			c.facts.reported = true
-			c.facts.response.observed().noteReported(refused.Code, refused.key)
+			c.facts.response.observed().noteReported(d.problem.Code, d.problem.key)
 		default:
-			g.report.refuse(c.w, c.r, StageAuth, denial{problem: refused}) // 401, 400, 403, 429, 500, 503
+			g.report.refuse(c.w, c.r, StageAuth, d) // 401, 400, 403, 429, 500, 503
 			return
 		}
 		if c.gate.mux == nil {

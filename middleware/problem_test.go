@@ -91,6 +91,9 @@ var provoked = []struct {
 		}
 		return a
 	}},
+	{"api_key_missing", nil, func(t *testing.T, w *world) answer {
+		return serve(w.api, request("GET", "/api/v1/tasks", "", "", "Authorization: Bearer "))
+	}},
 	{"api_key_invalid", nil, faulty(badKey)},
 	{"insufficient_scope", nil, faulty(wrongScope)},
 	{"several_credentials", nil, func(t *testing.T, w *world) answer {

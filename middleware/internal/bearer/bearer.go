@@ -15,17 +15,25 @@ const (
 	Token                // a Bearer token
 )
 
+const scheme = "Bearer"
+
 // longestScheme is more than the schemes that are registered need.
 const longestScheme = 16
 
-// Bare reports whether the values are one word too long for the name of a
-// scheme: most likely a token that was sent without Bearer.
-func Bare(values []string) bool {
+// Mistake says what the header of a client that meant to send a token lacks, or
+// "". One word that is too long for the name of a scheme is most likely a token
+// that was sent without Bearer.
+func Mistake(values []string) string {
 	if len(values) != 1 {
-		return false
+		return ""
 	}
-	word := textproto.TrimString(values[0])
-	return len(word) > longestScheme && !strings.ContainsAny(word, " \t,=")
+	switch word := textproto.TrimString(values[0]); {
+	case strings.EqualFold(word, scheme):
+		return "an empty token"
+	case len(word) > longestScheme && !strings.ContainsAny(word, " \t,="):
+		return "no scheme"
+	}
+	return ""
 }
 
 // Parse finds the token of RFC 6750, section 2.1, in the values of the
@@ -38,7 +46,6 @@ func Parse(values []string) (token string, found Found) {
 	default:
 		return "", Bad
 	}
-	const scheme = "Bearer"
 	value := textproto.TrimString(values[0])
 	if !strings.HasPrefix(value, scheme) && (len(value) < len(scheme) || !strings.EqualFold(value[:len(scheme)], scheme)) {
 		return "", Nothing
