@@ -45,7 +45,7 @@ func (o Options) raw() rawconn.Options {
 		NewID:  func() string { return xid.New().String() },
 		Body: func(status int, id string) (string, []byte) {
 			p := refusal(cmp.Or(rawCodes[status], codes.BadRequest))
-			p.Status, p.RequestID = status, id
+			p.Status, p.requestID = status, id
 			return problemType, p.append(nil)
 		},
 	}

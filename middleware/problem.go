@@ -20,8 +20,6 @@ type Problem struct {
 	Code   string // "code": stable, for programs
 	Detail string // "detail": what was wrong and what to do, for people
 
-	RequestID string // "request_id"; left out when empty
-
 	// RetryAfter is the wait that the Retry-After header tells: whole seconds,
 	// rounded up, at least 1. Zero means no header.
 	RetryAfter time.Duration
@@ -34,6 +32,8 @@ type Problem struct {
 
 	OriginalStatus   int    // "original_status" and "original_location": what is left of
 	OriginalLocation string // a response that was not retained
+
+	requestID string // "request_id"; left out when empty
 
 	key  string // id of the API key that is refused, for the Event only
 	head *head  // nil, or of a Problem with this status, detail and code
@@ -73,7 +73,7 @@ func (p *Problem) append(b []byte) []byte {
 	} else {
 		b = p.appendHead(b)
 	}
-	b = appendMember(b, "request_id", p.RequestID)
+	b = appendMember(b, "request_id", p.requestID)
 	b = appendMember(b, "policy", p.Policy)
 	for i, name := range p.Missing {
 		b = append(b, [...]string{`,"missing_scopes":[`, `,`}[min(i, 1)]...)

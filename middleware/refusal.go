@@ -80,7 +80,7 @@ func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	new(reporter).write(w, r, &p)
 }
 
-// write answers with a problem, whose RequestID it sets, unless the response is
+// write answers with a problem, whose request id it sets, unless the response is
 // committed.
 func (p *reporter) write(w http.ResponseWriter, r *http.Request, full *Problem) {
 	if response.Committed(w) {
@@ -99,7 +99,7 @@ func (p *reporter) write(w http.ResponseWriter, r *http.Request, full *Problem) 
 		h["Retry-After"] = values[3:]
 	}
 	delete(h, "Content-Length") // of a response that the handler had in mind before
-	full.RequestID = x.idOf(r)
+	full.requestID = x.idOf(r)
 	if hooks := p.hooks(x, r); hooks != nil && hooks.Problem != nil {
 		if contentType, body := p.ask(hooks, x, r, *full); body != nil {
 			h["Content-Type"] = []string{contentType}
@@ -132,7 +132,7 @@ func (p *reporter) ask(hooks *Hooks, x *exchange, r *http.Request, problem Probl
 		f.caller = x.facts.caller
 	}
 	f.hooks, f.response = &once, new(exchange)
-	f.response.ID = problem.RequestID
+	f.response.ID = problem.requestID
 	problem.Missing = slices.Clone(problem.Missing) // otherwise those of the Requirement
 	p.contain(x, r, func() { contentType, body = hooks.Problem(r.WithContext(f), problem) })
 	return contentType, body
