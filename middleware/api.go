@@ -89,10 +89,10 @@ type Route struct {
 	Method, Path string       // Path as in the pattern, wildcards and a host included
 	Scopes       []scope.Name // that the caller needs
 	AnyOf        bool         // one of Scopes is enough
-	Idempotent   bool
-	KeyRequired  bool // a request without an Idempotency-Key is refused
 
-	Deprecated, Sunset time.Time // of RouteOptions; zero for none
+	// Options are those given to Handle. Where they leave the Idempotency to the
+	// API they have the API's, and it is Off if the route is not idempotent.
+	Options RouteOptions
 }
 
 // Routes returns the routes in the order of registration.
@@ -116,12 +116,9 @@ type RouteOptions struct {
 	// policy with a smaller burst, the request gets 400.
 	Cost int64
 	// Idempotency changes the API's for this route: a field that is zero has
-	// the API's value, the Runner too. It must name the route's method, where
-	// the API does not.
-	Idempotency *IdempotencyOptions
-	// NotIdempotent takes the route out of idempotency: an Idempotency-Key is
-	// ignored.
-	NotIdempotent bool
+	// the API's value, the Runner too. Off takes the route out. Methods must
+	// have the route's method, where those of the API do not.
+	Idempotency IdempotencyOptions
 	// Deprecated is since when, or from when on, clients should not use the
 	// route; Sunset is when it will be gone, not before. Responses of the route
 	// say so in the fields Deprecation (RFC 9745) and Sunset (RFC 8594), its
@@ -164,7 +161,7 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 	if err := a.guard.limits.validRoute(limit); err != "" {
 		mistake(pattern, err)
 	}
-	repeats, err := a.routeIdempotency(method, o)
+	repeats, err := a.routeIdempotency(method, o.Idempotency)
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
@@ -179,14 +176,13 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 		a.limits[p.Name] = p.Limit
 	}
 	rt := &route{guard: a.guard, limit: limit, scope: check, deprecation: ends, next: h}
-	described := Route{Method: method, Path: path, Scopes: need.names, AnyOf: need.any,
-		Deprecated: o.Deprecated, Sunset: o.Sunset}
+	o.Idempotency = IdempotencyOptions{Off: true}
 	if repeats != nil {
 		rt.idempotent = &idempotentStage{repeats, a.guard.report, h}
-		described.Idempotent, described.KeyRequired = true, repeats.Required
+		o.Idempotency = repeats.IdempotencyOptions
 	}
 	a.mux.Handle(pattern, rt)
-	a.routes = append(a.routes, described)
+	a.routes = append(a.routes, Route{Method: method, Path: path, Scopes: need.names, AnyOf: need.any, Options: o})
 }
 
 // HandleFunc is [API.Handle] for a function.
@@ -215,27 +211,23 @@ func mistake(pattern, what string) {
 }
 
 // routeIdempotency returns that of a route, or nil if the route has none.
-func (a *API) routeIdempotency(method string, o RouteOptions) (*idempotency, error) {
-	g := a.guard
-	switch own := o.Idempotency; {
-	case o.NotIdempotent && own != nil:
-		return nil, errors.New("RouteOptions has both Idempotency and NotIdempotent")
-	case own == nil && (o.NotIdempotent || g.idempotency == nil || !slices.Contains(g.idempotency.Methods, method)):
+func (a *API) routeIdempotency(method string, own IdempotencyOptions) (*idempotency, error) {
+	const of = "RouteOptions.Idempotency"
+	g, inherits := a.guard, reflect.ValueOf(own).IsZero()
+	switch {
+	case inherits && (g.idempotency == nil || !slices.Contains(g.idempotency.Methods, method)):
 		return nil, nil
-	case own == nil:
+	case inherits:
 		g.useIdempotent()
 		return g.idempotency, nil
-	case reflect.ValueOf(*own).IsZero():
-		return nil, errors.New("RouteOptions.Idempotency is empty; NotIdempotent takes the route out of idempotency")
 	case own.Off:
-		return nil, errors.New("RouteOptions.Idempotency is Off; NotIdempotent takes the route out of idempotency")
+		return nil, named(of, own.validate())
 	case own.Runner == nil && g.idempotency == nil:
-		return nil, errors.New("RouteOptions.Idempotency has no Runner, and that of the API is Off")
-	}
-	if o.Idempotency.Runner == nil {
+		return nil, errors.New(of + " has no Runner, and that of the API is Off")
+	case own.Runner == nil:
 		g.useIdempotent()
 	}
-	merged := o.Idempotency.orElse(g.options.Idempotency)
+	merged := own.orElse(g.options.Idempotency)
 	merged.Off = false
 	merged = merged.withDefaults()
 	err := merged.validate()
@@ -243,11 +235,18 @@ func (a *API) routeIdempotency(method string, o RouteOptions) (*idempotency, err
 		err = errors.Join(err, fmt.Errorf("the field Methods is %q and does not have the route's %s", merged.Methods, method))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("RouteOptions.Idempotency: %w", err)
+		return nil, named(of, err)
 	}
 	bodies := g.bodies
-	if o.Idempotency.MaxBodies != 0 {
+	if own.MaxBodies != 0 {
 		bodies = &keyed.Bodies{Max: merged.MaxBodies}
 	}
 	return g.newIdempotency(merged, bodies), nil
+}
+
+func named(field string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", field, err)
 }

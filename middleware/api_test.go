@@ -204,15 +204,15 @@ func TestNames(t *testing.T) {
 func TestRoutes(t *testing.T) {
 	api := middleware.NewAPI(issuing.NewMemory(),
 		middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	own := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: replies(),
+	own := middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{Runner: replies(),
 		Methods: []string{"PUT"}, Required: true}}
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)
 	api.HandleFunc("GET \t api.example/api/v1/tasks/{id}", middleware.RequireAny(scope.TasksRead, scope.TasksWrite), sayOK)
 	api.Handle("PUT /api/v1/tasks/{id}", middleware.AnyCaller(), http.HandlerFunc(sayOK), own)
 	var got []string
 	for _, r := range api.Routes() {
-		got = append(got, fmt.Sprintf("%s %s needs %s, any %v, %v, %v", r.Method, r.Path, r.Scopes, r.AnyOf, r.Idempotent,
-			r.KeyRequired))
+		got = append(got, fmt.Sprintf("%s %s needs %s, any %v, %v, %v", r.Method, r.Path, r.Scopes, r.AnyOf,
+			!r.Options.Idempotency.Off, r.Options.Idempotency.Required))
 	}
 	want := []string{
 		"POST /api/v1/tasks needs [tasks:write], any false, true, false",

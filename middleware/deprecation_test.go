@@ -54,7 +54,7 @@ func TestDeprecatedRoutes(t *testing.T) {
 			t.Errorf("%+v: got %d %v and the Event %+v", tt, got.StatusCode, got.Header, e)
 		}
 	}
-	if r := api.Routes()[0]; r.Deprecated != since || r.Sunset != since {
+	if r := api.Routes()[0]; r.Options.Deprecated != since || r.Options.Sunset != since {
 		t.Errorf("got %+v", r)
 	}
 	for want, ro := range map[string]middleware.RouteOptions{

@@ -72,7 +72,7 @@ func TestUnusedStages(t *testing.T) {
 // TestWaitSettled: a shutdown waits for the creates that run, those of a
 // route's own Runner included, as long as its context lets it.
 func TestWaitSettled(t *testing.T) {
-	own := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: replies()}}
+	own := middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
 	type settler interface{ WaitSettled(context.Context) error }
 	apiWith := func(route middleware.RouteOptions) func(*keyring, middleware.Options, http.Handler) (settler,
 		http.Handler) {

@@ -175,7 +175,7 @@ func ExampleRouteOptions_uploadAndStream() {
 			w.WriteHeader(http.StatusCreated)
 			fmt.Fprintf(w, "%d bytes", n)
 		},
-		middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{MaxBody: largest}})
+		middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{MaxBody: largest}})
 
 	api.HandleFunc("POST /api/v1/chat", middleware.Require(scope.ChatWrite),
 		func(w http.ResponseWriter, r *http.Request) {

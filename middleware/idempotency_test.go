@@ -118,15 +118,15 @@ func TestRunnerOfARoute(t *testing.T) {
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Idempotency: keyedOptions{Runner: runnerOf(shared)},
 			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory()}})
-	route := middleware.RouteOptions{Idempotency: &keyedOptions{Runner: runnerOf(own), Required: true}}
+	route := middleware.RouteOptions{Idempotency: keyedOptions{Runner: runnerOf(own), Required: true}}
 	api.Handle("POST /api/v1/own", middleware.AnyCaller(), numbered(&runs, nil), route)
 	route.Limit = &ratelimit.Policy{Name: "route", Limit: ratelimit.MustParse("9-H")}
 	api.Handle("POST /api/v1/limited", middleware.AnyCaller(), numbered(&runs, nil), route)
 	api.Handle("POST /api/v1/shared", middleware.AnyCaller(), numbered(&runs, nil))
 	api.Handle("PUT /api/v1/put", middleware.AnyCaller(), numbered(&runs, nil))
 	for _, r := range api.Routes() {
-		if want := r.Method == "POST"; r.Idempotent != want {
-			t.Errorf("%s %s: Idempotent %t, want %t", r.Method, r.Path, r.Idempotent, want)
+		if want := r.Method == "POST"; r.Options.Idempotency.Off == want {
+			t.Errorf("%s %s: Off %t, want %t", r.Method, r.Path, want, !want)
 		}
 	}
 	for _, row := range []struct {
@@ -152,7 +152,7 @@ func TestRunnerOfARoute(t *testing.T) {
 }
 
 // TestRouteIdempotency: a route's options change the API's, field by field, and
-// only NotIdempotent takes the route out.
+// only Off takes the route out.
 func TestRouteIdempotency(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -168,14 +168,15 @@ func TestRouteIdempotency(t *testing.T) {
 		want         []int // of a request, its repeat, another partition, and no key
 		runs         int64
 	}{
-		{"POST", "/api/v1/body", middleware.RouteOptions{Idempotency: &keyedOptions{MaxBody: 8 << 20}}, "1234",
+		{"POST", "/api/v1/body", middleware.RouteOptions{Idempotency: keyedOptions{MaxBody: 8 << 20}}, "1234",
 			[]int{201, 201, 201, 400}, 2},
-		{"PUT", "/api/v1/timeout", middleware.RouteOptions{Idempotency: &keyedOptions{Timeout: time.Hour}}, "123",
+		{"PUT", "/api/v1/timeout", middleware.RouteOptions{Idempotency: keyedOptions{Timeout: time.Hour}}, "123",
 			[]int{201, 201, 201, 400}, 2},
 		{"POST", "/api/v1/plain", middleware.RouteOptions{}, "1234", []int{413, 413, 413, 400}, 0},
-		{"POST", "/api/v1/own", middleware.RouteOptions{Idempotency: &keyedOptions{Runner: replies()}}, "1234",
+		{"POST", "/api/v1/own", middleware.RouteOptions{Idempotency: keyedOptions{Runner: replies()}}, "1234",
 			[]int{413, 413, 413, 400}, 0},
-		{"POST", "/api/v1/off", middleware.RouteOptions{NotIdempotent: true}, "1234", []int{201, 201, 201, 201}, 4},
+		{"POST", "/api/v1/off", middleware.RouteOptions{Idempotency: keyedOptions{Off: true}}, "1234",
+			[]int{201, 201, 201, 201}, 4},
 	} {
 		api.Handle(row.method+" "+row.path, middleware.AnyCaller(), numbered(&runs, nil), row.o)
 		runs.Store(0)
@@ -188,7 +189,7 @@ func TestRouteIdempotency(t *testing.T) {
 			t.Errorf("%s: got %v with %d runs, want %v with %d", row.path, got, runs.Load(), row.want, row.runs)
 		}
 		route := api.Routes()[len(api.Routes())-1]
-		if route.Idempotent == row.o.NotIdempotent || route.KeyRequired == row.o.NotIdempotent {
+		if got := route.Options.Idempotency; got.Off != row.o.Idempotency.Off || got.Required == got.Off {
 			t.Errorf("%s: got %+v", row.path, route)
 		}
 	}
@@ -226,17 +227,18 @@ func TestRepliesByDefault(t *testing.T) {
 		options     keyedOptions
 		runs, lines int
 	}{
-		"an API":                      {api(), keyedOptions{}, 1, 1},
-		"an API with another option":  {api(), keyedOptions{Required: true}, 1, 1},
-		"pieces":                      {pieces, keyedOptions{}, 1, 1},
-		"an API, off":                 {api(), keyedOptions{Off: true}, 2, 0},
-		"a Runner":                    {api(), keyedOptions{Runner: replies()}, 1, 0},
-		"pieces without the stage":    {without, keyedOptions{}, 2, 0},
-		"pieces without it, off":      {without, keyedOptions{Off: true}, 2, 0},
-		"routes that need no default": {api(middleware.RouteOptions{NotIdempotent: true}), keyedOptions{}, 2, 0},
-		"routes with a Runner of their own": {api(middleware.RouteOptions{Idempotency: &keyedOptions{Runner: replies()}}),
+		"an API":                     {api(), keyedOptions{}, 1, 1},
+		"an API with another option": {api(), keyedOptions{Required: true}, 1, 1},
+		"pieces":                     {pieces, keyedOptions{}, 1, 1},
+		"an API, off":                {api(), keyedOptions{Off: true}, 2, 0},
+		"a Runner":                   {api(), keyedOptions{Runner: replies()}, 1, 0},
+		"pieces without the stage":   {without, keyedOptions{}, 2, 0},
+		"pieces without it, off":     {without, keyedOptions{Off: true}, 2, 0},
+		"routes that need no default": {api(middleware.RouteOptions{Idempotency: keyedOptions{Off: true}}),
+			keyedOptions{}, 2, 0},
+		"routes with a Runner of their own": {api(middleware.RouteOptions{Idempotency: keyedOptions{Runner: replies()}}),
 			keyedOptions{Off: true}, 1, 0},
-		"routes with other options": {api(middleware.RouteOptions{Idempotency: &keyedOptions{Required: true}}),
+		"routes with other options": {api(middleware.RouteOptions{Idempotency: keyedOptions{Required: true}}),
 			keyedOptions{}, 1, 1},
 	} {
 		var runs atomic.Int64
@@ -276,18 +278,16 @@ func TestRouteIdempotencyMistakes(t *testing.T) {
 		runner *idem.Runner
 		route  middleware.RouteOptions
 	}{
-		"has both": {replies(),
-			middleware.RouteOptions{NotIdempotent: true, Idempotency: &keyedOptions{Required: true}}},
-		"is empty": {replies(), middleware.RouteOptions{Idempotency: &keyedOptions{}}},
+		"is Off, and another field is set": {replies(),
+			middleware.RouteOptions{Idempotency: keyedOptions{Off: true, Required: true}}},
 		"has no Runner, and that of the API is Off": {nil,
-			middleware.RouteOptions{Idempotency: &keyedOptions{Required: true}}},
-		"is Off; NotIdempotent takes": {replies(), middleware.RouteOptions{Idempotency: &keyedOptions{Off: true}}},
+			middleware.RouteOptions{Idempotency: keyedOptions{Required: true}}},
 		`["PUT"] and does not have the route's POST`: {replies(),
-			middleware.RouteOptions{Idempotency: &keyedOptions{Methods: []string{"PUT"}}}},
+			middleware.RouteOptions{Idempotency: keyedOptions{Methods: []string{"PUT"}}}},
 		"Methods is empty": {replies(),
-			middleware.RouteOptions{Idempotency: &keyedOptions{Methods: []string{}}}},
+			middleware.RouteOptions{Idempotency: keyedOptions{Methods: []string{}}}},
 		"MaxBodies is smaller than twice MaxBody": {replies(),
-			middleware.RouteOptions{Idempotency: &keyedOptions{MaxBody: 257 << 20}}},
+			middleware.RouteOptions{Idempotency: keyedOptions{MaxBody: 257 << 20}}},
 	} {
 		api := middleware.NewAPI(issuing.NewMemory(), with(keyedOptions{Runner: row.runner, Off: row.runner == nil}))
 		wantPanic(t, want, func() {
@@ -320,10 +320,10 @@ func TestBodiesOfRoutes(t *testing.T) {
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				inside = post("/api/v1/inner")
 				w.WriteHeader(201)
-			}), middleware.RouteOptions{Idempotency: &row.outer})
+			}), middleware.RouteOptions{Idempotency: row.outer})
 
 		api.Handle("POST /api/v1/inner", middleware.AnyCaller(), numbered(new(atomic.Int64), nil),
-			middleware.RouteOptions{Idempotency: &row.inner})
+			middleware.RouteOptions{Idempotency: row.inner})
 		if got := post("/api/v1/outer"); got != 201 || inside != row.want {
 			t.Errorf("%+v, %+v: got %d and %d, want 201 and %d", row.outer, row.inner, got, inside, row.want)
 		}

@@ -106,9 +106,7 @@ func (o Options) Validate() error {
 	o = o.withDefaults()
 	var errs []error
 	add := func(field string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("middleware: Options.%s: %w", field, err))
-		}
+		errs = append(errs, named("middleware: Options."+field, err)) // Join drops nil
 	}
 	if !strings.HasPrefix(o.Base, "/") || strings.ContainsAny(o.Base, "{} ") {
 		add("Base", fmt.Errorf("%q is not a path; write it as \"/api/v1\"", o.Base))

@@ -163,11 +163,10 @@ func TestEveryOption(t *testing.T) {
 		"RouteOptions.Limit": func(p *probed) { p.route.Limit = one("x") },
 		"RouteOptions.Cost":  func(p *probed) { p.route.Cost = 600 },
 		"RouteOptions.Idempotency": func(p *probed) {
-			p.route.Idempotency = &middleware.IdempotencyOptions{Required: true}
+			p.route.Idempotency = middleware.IdempotencyOptions{Required: true}
 		},
-		"RouteOptions.NotIdempotent": func(p *probed) { p.route.NotIdempotent = true },
-		"RouteOptions.Deprecated":    func(p *probed) { p.route.Deprecated = time.Unix(1e9, 0) },
-		"RouteOptions.Sunset":        func(p *probed) { p.route.Sunset = time.Unix(1e9, 0) },
+		"RouteOptions.Deprecated": func(p *probed) { p.route.Deprecated = time.Unix(1e9, 0) },
+		"RouteOptions.Sunset":     func(p *probed) { p.route.Sunset = time.Unix(1e9, 0) },
 		"RouteOptions.Successor": func(p *probed) {
 			p.route.Successor, p.route.Sunset = "/v2", time.Unix(2e9, 0)
 		},

@@ -503,7 +503,7 @@ func TestRouteLimit(t *testing.T) {
 		t.Errorf("got the log %s, want one line", text)
 	}
 	for _, route := range api.Routes() {
-		if route.Idempotent != (route.Method == "POST") {
+		if !route.Options.Idempotency.Off != (route.Method == "POST") {
 			t.Errorf("%+v: want only the POST route idempotent", route)
 		}
 	}

@@ -28,7 +28,8 @@ func Connect(keys keystore.Store, options middleware.Options, tasks *Tasks) http
 	api.Handle("POST "+getProcedure, middleware.Require(scope.TasksRead),
 		connect.NewUnaryHandler(getProcedure, tasks.connectGet))
 	api.Handle("POST "+watchProcedure, middleware.Require(scope.TasksRead),
-		connect.NewServerStreamHandler(watchProcedure, tasks.connectWatch), middleware.RouteOptions{NotIdempotent: true})
+		connect.NewServerStreamHandler(watchProcedure, tasks.connectWatch),
+		middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{Off: true}})
 	writer := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refusal := &connectRefusal{ResponseWriter: w}

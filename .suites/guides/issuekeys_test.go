@@ -97,7 +97,7 @@ func Example_issueKeys() {
 
 	leases := idem.NewRunner(replyTable, idem.Options{})
 	api.HandleFunc("POST /api/v1/keys", middleware.Require("keys:write"), issueKey(issuer),
-		middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Runner: leases}})
+		middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{Runner: leases}})
 
 	admin := issue(issuer, "org_1", "keys:write", "parcels:read")
 	for _, body := range []string{`{"scopes":["parcels:read"]}`, `{"scopes":["parcels:read"]}`, `{"scopes":["all"]}`} {

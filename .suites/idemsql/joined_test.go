@@ -227,7 +227,7 @@ func TestStreamWithLeasesBesideJoined(t *testing.T) {
 				}
 				stream(w, r)
 			},
-			middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{
+			middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{
 				Runner: idem.NewRunner(s.store, idem.Options{}),
 			}})
 		leased := func() answer {

@@ -167,7 +167,7 @@ func ref(kind, name string) object { return object{"$ref": "#/components/" + kin
 // operation describes a route whose path has these wildcards.
 func (d documented) operation(r documentRoute, wildcards []string) operation {
 	o := operation{
-		Deprecated: !r.Deprecated.IsZero() || !r.Sunset.IsZero(),
+		Deprecated: !r.Options.Deprecated.IsZero() || !r.Options.Sunset.IsZero(),
 		Security:   security(r.Route),
 		Responses: map[string]object{
 			"401": ref("responses", "Unauthorized"),
@@ -186,9 +186,9 @@ func (d documented) operation(r documentRoute, wildcards []string) operation {
 	if len(r.Scopes) > 0 {
 		o.Responses["403"] = ref("responses", "Forbidden")
 	}
-	if r.Idempotent {
+	if !r.Options.Idempotency.Off {
 		key := "IdempotencyKey"
-		if r.KeyRequired {
+		if r.Options.Idempotency.Required {
 			key = "RequiredIdempotencyKey"
 		}
 		o.Parameters = append(o.Parameters, ref("parameters", key))

@@ -277,11 +277,12 @@ func TestOfAKeyThatIsRequired(t *testing.T) {
 	idempotency := middleware.IdempotencyOptions{Runner: replies()}
 	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{Idempotency: idempotency})
 	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	required := middleware.RouteOptions{Idempotency: &middleware.IdempotencyOptions{Required: true}}
+	required := middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{Required: true}}
 	api.Handle("POST /api/v1/a", middleware.AnyCaller(), nothing)
 	api.Handle("POST /api/v1/b", middleware.AnyCaller(), nothing, required)
 	api.Handle("GET /api/v1/c", middleware.AnyCaller(), nothing)
-	api.Handle("POST /api/v1/d", middleware.AnyCaller(), nothing, middleware.RouteOptions{NotIdempotent: true})
+	api.Handle("POST /api/v1/d", middleware.AnyCaller(), nothing,
+		middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{Off: true}})
 	d := parse(t, openapi.Document(api, openapi.Info{}))
 	for _, tt := range []struct{ path, method, want string }{
 		{"/api/v1/a", "post", "#/components/parameters/IdempotencyKey"},

@@ -133,7 +133,7 @@ func serve(ctx context.Context) error {
 	api.Handle("POST /api/v1/streamed", need, create(db, true))
 	if *replies == "sql" {
 		joined := runner(true)
-		api.Handle("POST /api/v1/joined", need, create(db, false), middleware.RouteOptions{Idempotency: &joined})
+		api.Handle("POST /api/v1/joined", need, create(db, false), middleware.RouteOptions{Idempotency: joined})
 	}
 	for name, text := range map[string]string{"same": *same, "changed": *changed} {
 		limit, err := ratelimit.Parse(text)

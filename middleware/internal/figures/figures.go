@@ -126,7 +126,7 @@ func Expected(routes []middleware.Route) []Response {
 	var all []Response
 	for _, route := range routes {
 		success := Response{Status: http.StatusOK, Outcome: "handled"}
-		if route.Idempotent {
+		if !route.Options.Idempotency.Off {
 			success = Response{Status: http.StatusCreated, Outcome: "executed"}
 		}
 		for _, r := range []Response{
@@ -136,7 +136,7 @@ func Expected(routes []middleware.Route) []Response {
 			{Status: http.StatusServiceUnavailable, Outcome: codes.RateStore},
 			{Status: http.StatusServiceUnavailable, Outcome: codes.ReplyStore},
 		} {
-			if r.Outcome == codes.ReplyStore && !route.Idempotent {
+			if r.Outcome == codes.ReplyStore && route.Options.Idempotency.Off {
 				continue
 			}
 			for _, env := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
