@@ -16,31 +16,34 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// RateLimitOptions say how many requests are let through. The policies that
-// apply to a request are decided together: all of them admit it, or none is
-// charged. A nil policy limits nothing. Each policy must have a name of its
-// own.
+// RateLimitOptions say how many requests are let through. These are the limits
+// of a request, in the order in which header fields tell of them:
+//
+//	Organization        of each organization, production and sandbox apart
+//	Sandbox             in place of Organization, for sandbox callers
+//	Key                 of each API key, and of each subject without one
+//	RouteOptions.Limit  of each organization on a route, as Organization
+//	Client              of each client address, one /64 for IPv6
+//	Concurrent          of each organization, for requests in progress
+//	Options.Failures    of each client address, for wrong keys alone
+//
+// The policies, which are all but the last two, are decided together: all of
+// them admit a request, or none is charged. Nil limits nothing. Each must have a
+// name of its own. A request without a caller has Client alone.
 type RateLimitOptions struct {
 	// Store keeps the counters. It is required as soon as there is a policy. A
 	// store outside the process belongs behind a ratelimit.Failover, which
 	// bounds how long it may take; ratelimitredis has one.
 	Store ratelimit.Store
 
-	// Organization limits each organization, production and sandbox apart.
-	Organization *ratelimit.Policy
-	// Sandbox, when set, takes the place of Organization for sandbox keys.
-	Sandbox *ratelimit.Policy
-	// Key limits each API key, and each subject of callers without one.
-	Key *ratelimit.Policy
+	Organization, Sandbox, Key, Client *ratelimit.Policy
+
 	// Plan, when set, chooses the policies of a caller: one in place of
 	// Organization and Sandbox, the other in place of Key. A nil policy means
 	// theirs; ratelimit.Unlimited means none. For an error, or a policy that is
 	// not valid, the client gets 503. Plan is called for every request and must
 	// be quick.
 	Plan func(context.Context, *keystore.Caller) (organization, key *ratelimit.Policy, err error)
-	// Client limits each client address, one /64 for IPv6. Alone it needs no
-	// Authenticate before it.
-	Client *ratelimit.Policy
 
 	// Concurrent is how many requests an organization and environment may have
 	// in progress at once in this process; 0 is no limit. A repeat that waits
