@@ -85,7 +85,7 @@ func TestTheProgramOfTheREADMERuns(t *testing.T) {
 		t.Errorf("the README's transcript is not what happens.\ngot:\n%s\n\nwant:\n%s", g, w)
 	}
 	const refusal = "HTTP/1.1 401 Unauthorized"
-	if got := answer(t, "curl -i http://"+addr+"/v2/parcels", "", []string{""}); !strings.HasPrefix(got, refusal) {
+	if got := answer(t, "curl -i http://"+addr+"/api/v1/tasks", "", []string{""}); !strings.HasPrefix(got, refusal) {
 		t.Errorf("without the key: got %s, want %s", got, refusal)
 	}
 }
