@@ -189,6 +189,7 @@ without_race() { # flags of go test
 
 staticcheck_version=v0.8.2
 govulncheck_version=v1.8.0
+gorelease_version=v0.0.0-20261113113407-e3970619a1a4
 
 # The folders with a go.mod. The root's stands first, and its ./... leaves out the others.
 mapfile -t modules < <(find . -name node_modules -prune -o -name go.mod -printf '%h\n' | sort)
