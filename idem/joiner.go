@@ -14,15 +14,16 @@ type Joiner interface {
 	// when Record.State is Claimed. It then holds the claim, which needs no
 	// lease, and only its Settle ends it. After an error nothing is held.
 	//
-	// ctx bounds Join and nothing else: the transaction outlives it. Of its time
-	// timeout is for the database, and 0 leaves that to the Joiner. Where only
-	// few transactions can be open, Join may wait for its turn until timeout
-	// before the deadline of ctx, or for half of the time up to it where that is
-	// longer; the error is [ErrNoTurn] if none came. With a turn it takes no
-	// longer than timeout, and it gives up a wait during which the database has
-	// not answered for that long. It must not wait for a transaction that holds the
-	// same key: the answer is then InFlight, with a zero Fingerprint where the
-	// other's cannot be read.
+	// ctx bounds Join and nothing else: the transaction outlives it. timeout is
+	// the part of that time which the database may take; 0 leaves it to the
+	// Joiner. The rest is for waiting, where only few transactions can be open:
+	// until timeout before the deadline of ctx, but for half of the time to the
+	// deadline at least. If no transaction is free by then, the error is
+	// [ErrNoTurn]. A Join that waits gives up when the database has answered
+	// nobody for as long as timeout.
+	//
+	// Join does not wait for a transaction that holds the same key. The answer
+	// is then InFlight, with a zero Fingerprint if the other's cannot be read.
 	Join(ctx context.Context, c Claim, timeout time.Duration) (Record, Transaction, error)
 }
 

@@ -33,12 +33,12 @@ var (
 // store, ask the store again after 25 ms and then after twice as long each
 // time, up to 500 ms.
 //
-// The store may fail, panic or hang; no request runs twice because of it. No
-// call is waited for longer than Options.Timeout, except Join, which may take
-// Options.Wait more, and those of a store that says that it honors contexts and
-// does not, see [Store]. The number of calls that never return is bounded. A request runs only after
-// the store said that the claim is its own, and an answer that breaks the
-// contract of [Store] is an error.
+// The store may fail, panic or hang; no request runs twice because of it. A
+// request runs only after the store said that the claim is its own. An answer
+// that breaks the contract of [Store] is an error. A call of the store is waited
+// for as long as Options.Timeout, one of Join for Options.Wait longer, and one
+// of a store with a method HonorsContext (see [Store]) until it returns. The
+// number of calls that never return is bounded.
 type Runner struct {
 	options Options
 	backend *backend

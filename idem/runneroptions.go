@@ -16,18 +16,19 @@ type Options struct {
 	// Retention is how long a key is remembered, and at least the Lease. The
 	// default is 24 h.
 	Retention time.Duration
-	// Wait is how long a duplicate waits for the first request, and in joined
-	// mode how long any request waits for a transaction while too many are
-	// open; then the error is ErrNoTurn. A database that answers nobody ends
-	// that wait after Timeout. The default is 10 s; when negative, a
-	// duplicate does not wait for a request that runs, and half of Timeout is
-	// for the wait for a transaction. At most 4,096 duplicates wait at once,
-	// and 256 of one owner; the next get InFlight at once.
+	// Wait is how long a duplicate waits for the first request. The default is
+	// 10 s; when negative, it does not wait for a request that runs. At most
+	// 4,096 duplicates wait at once, and 256 of one owner; the next get InFlight
+	// at once.
+	//
+	// In joined mode any request waits as long for a transaction while too many
+	// are open, half of Timeout when Wait is negative; then the error is
+	// ErrNoTurn. If the database answers nobody, that wait ends after Timeout.
 	Wait time.Duration
 	// Timeout bounds each call of the store, and all that Settle tries before
 	// it goes on in the background. The default is 2 s. After five claims in a
-	// row that failed, others fail at once, but for one each second; so do those
-	// in joined mode that wait for a transaction.
+	// row that failed, one a second is tried, and all others fail at once; in
+	// joined mode also those that wait for a transaction.
 	Timeout time.Duration
 	// ExecutionsPerOwner is how many requests of one owner may run at once.
 	// Beyond that a request gets ErrTooMany, and the store is not asked whether

@@ -18,12 +18,12 @@ import (
 // any other error means that the store could not answer and that its work may
 // or may not have been done.
 //
-// A method returns soon after ctx is done. A Store that does so whatever the
-// network and its driver do has a method HonorsContext(), and a [Runner] calls
-// it in the goroutine of the request. For any other one it starts a goroutine
-// with each call, to be able to leave it behind, which takes a quarter of the
-// processor time of a create in Redis. For Join and the Settle of its
-// transactions a [Joiner] says so by a method JoinHonorsContext().
+// A method returns soon after ctx is done. A Store that does so in any case,
+// also when the network or its driver hangs, says so by a method
+// HonorsContext(), and a [Joiner] of Join and the Settle of its transactions by
+// JoinHonorsContext(). A [Runner] then calls it in the goroutine of the request.
+// Otherwise each call has a goroutine of its own, which the Runner can leave
+// behind; in Redis that takes a quarter of the processor time of a create.
 //
 // A Store is safe for concurrent use. It keeps payloads as they are given to
 // it: without a [Seal] who can read the store can read what clients were

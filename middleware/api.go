@@ -90,8 +90,8 @@ type Route struct {
 	Scopes       []scope.Name // that the caller needs
 	AnyOf        bool         // one of Scopes is enough
 
-	// Options are those given to Handle. Where they leave the Idempotency to the
-	// API they have the API's, and it is Off if the route is not idempotent.
+	// Options are what Handle was given. The fields of Idempotency that are zero
+	// have the API's values; if the route is not idempotent, Off is set.
 	Options RouteOptions
 }
 

@@ -28,10 +28,10 @@ type Hooks struct {
 	// Without Observe, no Event is made. See [AccessLog].
 	Observe func(ctx context.Context, e Event)
 
-	// Pattern finds the pattern of a route for the Event where a router other
+	// Pattern finds the pattern of a route for the Event, where a router other
 	// than http.ServeMux knows it. It is called in Guard.Require, which should
-	// stand on the route, and when the response ends, until it returns one. Where
-	// a route has no Guard.Require, it is called for the line of the log.
+	// stand on the route, and if it returns "" there, again when the response
+	// ends. For a route without Guard.Require it is called for the log.
 	Pattern func(r *http.Request) string
 }
 

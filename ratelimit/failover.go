@@ -18,9 +18,9 @@ type FailoverOptions struct {
 	// without it.
 	Budget time.Duration
 	Logger *slog.Logger // nil means slog.Default()
-	// Draining, unless nil, lets a store that is not called be asked about once
-	// a second also without requests, by a charge of a policy named "probe",
-	// until it answers or Draining is closed. Close it at shutdown.
+	// Draining, unless nil, says that a store which failed is asked once a second
+	// whether it answers again, also without requests: by a charge of a policy
+	// named "probe". Close it at shutdown, which ends that.
 	Draining <-chan struct{}
 }
 

@@ -55,8 +55,8 @@ type Charge struct {
 type State struct {
 	Remaining int64         // whole units that are left
 	Reset     time.Duration // until the bucket is full; 0 if it is
-	// Wait is 0, or how long until this charge would be admitted, after those
-	// before it from the same bucket.
+	// Wait is 0 if this charge is admitted, or else how long until it would be.
+	// Charges before it from the same bucket count as made.
 	Wait time.Duration
 }
 

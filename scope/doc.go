@@ -1,6 +1,13 @@
 // Package scope holds the names of what an API key may do, and the sets that
 // answer the question quickly.
 //
+//	registry := scope.New(
+//		scope.Definition{Name: "tasks:read"},
+//		scope.Definition{Name: "tasks:write", Implies: []scope.Name{"tasks:read"}},
+//	)
+//	held, unknown := registry.Parse([]scope.Name{"tasks:write", "tasks:all"})
+//	fmt.Println(held.Has("tasks:read"), unknown) // true [tasks:all]
+//
 // A [Registry] is the list of all scopes a service has; [Contract] returns the
 // one with the sixteen scopes of the API. A [Set] is a subset of one registry.
 //

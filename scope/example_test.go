@@ -30,13 +30,12 @@ func ExampleSet_HasAll() {
 // Who may write tasks may also read them.
 func ExampleNew_implies() {
 	registry := scope.New(
-		scope.Definition{Name: scope.TasksRead, Meaning: "See tasks."},
-		scope.Definition{Name: scope.TasksWrite, Meaning: "Create tasks.", Implies: []scope.Name{scope.TasksRead}},
+		scope.Definition{Name: "tasks:read"},
+		scope.Definition{Name: "tasks:write", Implies: []scope.Name{"tasks:read"}},
 	)
-
-	held, _ := registry.Parse([]scope.Name{scope.TasksWrite})
-	fmt.Println(held.Has(scope.TasksRead))
-	// Output: true
+	held, unknown := registry.Parse([]scope.Name{"tasks:write", "tasks:all"})
+	fmt.Println(held.Has("tasks:read"), unknown)
+	// Output: true [tasks:all]
 }
 
 func ExampleRegistry_Suggest() {
