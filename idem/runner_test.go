@@ -176,48 +176,6 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-func TestSettleTwice(t *testing.T) {
-	both(t, func(t *testing.T, s idem.Store) {
-		r := newRunner(s, idem.Options{})
-		e := mustRun(t, r, request)
-		mustSettle(t, e, answer("created"))
-		for _, again := range []idem.Settlement{answer("created"), answer("another"), freed, unknown} {
-			if err := e.Settle(t.Context(), again); err != idem.ErrSettled {
-				t.Errorf("Settle again as %v: got %v, want ErrSettled", again.Outcome, err)
-			}
-		}
-		mustReplay(t, r, request, "created")
-	})
-}
-
-// One of 200 in two processes runs; the others get its answer.
-func TestManyAtOnce(t *testing.T) {
-	both(t, func(t *testing.T, s idem.Store) {
-		runners := []*idem.Runner{newRunner(s, idem.Options{}), newRunner(s, idem.Options{})}
-		var runs atomic.Int64
-		var wg sync.WaitGroup
-		for i := range 200 {
-			wg.Go(func() {
-				record, e, err := runners[i%2].Begin(t.Context(), request, nil)
-				switch {
-				case e != nil:
-					runs.Add(1)
-					time.Sleep(time.Second)
-					mustSettle(t, e, answer("created"))
-				case err != nil || string(record.Payload) != "created":
-					t.Errorf("Begin: got %v with %q, error %v", record.State, record.Payload, err)
-				}
-			})
-		}
-		wg.Wait()
-		if runs.Load() != 1 {
-			t.Errorf("got %d runs, want 1", runs.Load())
-		}
-		mustBeIdle(t, runners[0])
-		mustBeIdle(t, runners[1])
-	})
-}
-
 // Outside a bubble the goroutines run at once, which is what the race detector
 // needs.
 func TestManyAtOnceInParallel(t *testing.T) {
@@ -262,61 +220,6 @@ func TestEndlessLeaseInTwoProcesses(t *testing.T) {
 	})
 }
 
-// A process that died left a claim that nobody settles.
-func TestCrash(t *testing.T) {
-	crashed := idem.Claim{
-		Key: request.Key, Token: newToken(), Fingerprint: request.Fingerprint, Lease: 15 * time.Second, Retention: time.Hour,
-	}
-	t.Run("at-most-once", func(t *testing.T) {
-		both(t, func(t *testing.T, s idem.Store) {
-			s.Begin(t.Context(), crashed)
-			r := newRunner(s, idem.Options{Wait: noWait})
-			mustGet(t, r, request, idem.InFlight)
-			time.Sleep(15 * time.Second)
-			mustGet(t, r, request, idem.Unknown)
-			mustRefuse(t, r, other, idem.ErrMismatch)
-			time.Sleep(30 * time.Minute)
-			mustGet(t, r, request, idem.Unknown)
-		})
-	})
-	t.Run("at-least-once", func(t *testing.T) {
-		both(t, func(t *testing.T, s idem.Store) {
-			s.Begin(t.Context(), crashed)
-			time.Sleep(15 * time.Second)
-			r := newRunner(s, idem.Options{Reexecute: true})
-			mustRefuse(t, r, other, idem.ErrMismatch)
-			mustSettle(t, mustRunAs(t, r, request, 2), answer("created again"))
-			mustReplay(t, r, request, "created again")
-		})
-	})
-	t.Run("one-takes-over", func(t *testing.T) {
-		both(t, func(t *testing.T, s idem.Store) {
-			s.Begin(t.Context(), crashed)
-			time.Sleep(15 * time.Second)
-			var runs atomic.Int64
-			var wg sync.WaitGroup
-			for range 20 {
-				r := newRunner(s, idem.Options{Reexecute: true})
-				wg.Go(func() {
-					_, e, err := r.Begin(t.Context(), request, nil)
-					if err != nil {
-						t.Errorf("Begin: got error %v", err)
-					}
-					if e != nil {
-						runs.Add(1)
-						time.Sleep(time.Second)
-						mustSettle(t, e, answer("created again"))
-					}
-				})
-			}
-			wg.Wait()
-			if runs.Load() != 1 {
-				t.Errorf("got %d take-overs, want 1", runs.Load())
-			}
-		})
-	})
-}
-
 func TestBeginOfOneWhoLeft(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		f := idemtest.NewFaulty(s)
@@ -350,36 +253,6 @@ func TestContextOfExecution(t *testing.T) {
 			if context.Cause(ctx) != context.Canceled {
 				t.Errorf("after Settle: got cause %v, want context.Canceled", context.Cause(ctx))
 			}
-		}
-	})
-}
-
-// An http.TimeoutHandler answers while the handler runs on, and so does a
-// server whose Shutdown was cut short.
-func TestWaitSettledWaitsForWhatRuns(t *testing.T) {
-	both(t, func(t *testing.T, s idem.Store) {
-		r := newRunner(s, idem.Options{})
-		if err := r.WaitSettled(t.Context()); err != nil {
-			t.Errorf("an idle Runner: got error %v", err)
-		}
-		e := mustRun(t, r, request)
-		bounded, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if err := r.WaitSettled(bounded); err != context.DeadlineExceeded {
-			t.Errorf("while an execution runs: got error %v, want context.DeadlineExceeded", err)
-		}
-		waited := make(chan error, 1)
-		go func() { waited <- r.WaitSettled(t.Context()) }()
-		synctest.Wait()
-		mustSettle(t, e, answer("created"))
-		synctest.Wait()
-		select {
-		case err := <-waited:
-			if err != nil {
-				t.Errorf("after Settle: got error %v", err)
-			}
-		default:
-			t.Error("WaitSettled waits on after Settle")
 		}
 	})
 }

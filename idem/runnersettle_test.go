@@ -3,7 +3,6 @@ package idem_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -14,63 +13,6 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
-
-// The request ran and its answer cannot be saved: it is never run again, and
-// the answer is saved in the end.
-func TestSaveGoesOnInTheBackground(t *testing.T) {
-	for _, fault := range []idemtest.Fault{idemtest.Fail, idemtest.Hang, idemtest.Stall, idemtest.Panic} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newMemory()
-			f := idemtest.NewFaulty(s)
-			r := newRunner(f, idem.Options{})
-			e := mustRun(t, r, request)
-			ctx := e.Context(t.Context())
-			waiting := begin(t.Context(), r, request)
-			synctest.Wait()
-
-			f.Always(idemtest.Settle, fault)
-			start := time.Now()
-			err := e.Settle(t.Context(), answer("created"))
-			if err == nil || errors.Is(err, idem.ErrLost) || errors.Is(err, idem.ErrSettled) {
-				t.Fatalf("fault %d: got error %v, want one that says that it is not saved", fault, err)
-			}
-			if took := time.Since(start); took > 2*time.Second {
-				t.Errorf("fault %d: Settle took %v, want at most the timeout of 2s", fault, took)
-			}
-			if ctx.Err() == nil {
-				t.Errorf("fault %d: the context lives after Settle", fault)
-			}
-			if got := <-waiting; got.record.State != idem.Done || string(got.record.Payload) != "created" {
-				t.Errorf("fault %d: the one who waits got %v, error %v, want the answer", fault, got.record.State, got.err)
-			}
-			for range 5 {
-				time.Sleep(time.Minute)
-				mustReplay(t, r, request, "created")
-				mustRefuse(t, r, other, idem.ErrMismatch)
-				if got := elsewhere(t, s, request); got != idem.InFlight {
-					t.Fatalf("fault %d: in another process the key is %v, want in flight", fault, got)
-				}
-				if got := r.Stats(); got.Executions != 1 || got.Unsaved != 1 || got.SaveErrors == 0 {
-					t.Errorf("fault %d: got %+v, want one execution that is not saved", fault, got)
-				}
-			}
-			bounded, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			if err := r.WaitSettled(bounded); err != context.DeadlineExceeded {
-				t.Errorf("fault %d: WaitSettled: got %v, want a timeout", fault, err)
-			}
-
-			f.Always(idemtest.Settle, idemtest.None)
-			if err := r.WaitSettled(t.Context()); err != nil {
-				t.Error(err)
-			}
-			mustReplay(t, r, request, "created")
-			mustReplay(t, newRunner(s, idem.Options{}), request, "created")
-			mustBeIdle(t, r)
-			f.Release()
-		})
-	}
-}
 
 // The tries in the background are 100 ms apart at first, then twice as long
 // each time, and 5 s in the end.
@@ -115,6 +57,15 @@ func TestSettleKeepsItsTimeout(t *testing.T) {
 		}
 		r.WaitSettled(t.Context())
 		mustReplay(t, r, request, "created")
+		// Nor after a call that has taken all of it.
+		e = mustRun(t, r, numberedRequest(1))
+		f.Always(idemtest.Settle, idemtest.Hang)
+		start = time.Now()
+		if err := e.Settle(t.Context(), answer("created")); err == nil || time.Since(start) != 50*time.Millisecond {
+			t.Errorf("got error %v after %v, want one after 50ms", err, time.Since(start))
+		}
+		f.Always(idemtest.Settle, idemtest.None)
+		r.WaitSettled(t.Context())
 	})
 }
 
@@ -191,57 +142,32 @@ func TestSavedWithoutHearingOfIt(t *testing.T) {
 	})
 }
 
-// Saving ends when the claim proves to be lost, and when the retention is over.
+// Saving ends when the retention is over.
 func TestSavingEnds(t *testing.T) {
-	t.Run("lost", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := newMemory()
-			f := idemtest.NewFaulty(s)
-			r := newRunner(f, idem.Options{})
-			e := mustRun(t, r, request)
-			f.Always(idemtest.Settle, idemtest.Fail)
-			f.Always(idemtest.Extend, idemtest.Fail)
-			e.Settle(t.Context(), answer("stale"))
-			time.Sleep(time.Minute)
-			taker := mustRunAs(t, newRunner(s, idem.Options{Reexecute: true}), request, 2)
-			f.Always(idemtest.Settle, idemtest.None)
-			if err := r.WaitSettled(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if n := r.Stats().Lost; n != 1 {
-				t.Errorf("got %d lost executions, want 1", n)
-			}
-			mustBeIdle(t, r)
-			mustSettle(t, taker, answer("fresh"))
-			mustReplay(t, r, request, "fresh")
-		})
-	})
-	t.Run("retention", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := newMemory()
-			f := idemtest.NewFaulty(s)
-			var log bytes.Buffer
-			r := idem.NewRunner(f, idem.Options{Retention: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			e := mustRun(t, r, request)
-			f.Always(idemtest.Settle, idemtest.Fail)
-			start := time.Now()
-			e.Settle(t.Context(), answer("created"))
-			if err := r.WaitSettled(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if took := time.Since(start); took < time.Hour || took > time.Hour+10*time.Second {
-				t.Errorf("given up after %v, want after an hour", took)
-			}
-			mustBeIdle(t, r)
-			if text := "is not saved and will not be"; strings.Count(log.String(), text) != 1 {
-				t.Errorf("the log does not say %q once:\n%s", text, &log)
-			}
-			n := f.Calls(idemtest.Extend)
-			time.Sleep(time.Minute)
-			if f.Calls(idemtest.Extend) != n {
-				t.Error("renewals go on after saving was given up")
-			}
-		})
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		f := idemtest.NewFaulty(s)
+		var log bytes.Buffer
+		r := idem.NewRunner(f, idem.Options{Retention: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		e := mustRun(t, r, request)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		start := time.Now()
+		e.Settle(t.Context(), answer("created"))
+		if err := r.WaitSettled(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took < time.Hour || took > time.Hour+10*time.Second {
+			t.Errorf("given up after %v, want after an hour", took)
+		}
+		mustBeIdle(t, r)
+		if text := "is not saved and will not be"; strings.Count(log.String(), text) != 1 {
+			t.Errorf("the log does not say %q once:\n%s", text, &log)
+		}
+		n := f.Calls(idemtest.Extend)
+		time.Sleep(time.Minute)
+		if f.Calls(idemtest.Extend) != n {
+			t.Error("renewals go on after saving was given up")
+		}
 	})
 }
 
@@ -257,33 +183,6 @@ func TestUnsavedCountAsExecutions(t *testing.T) {
 		f.Always(idemtest.Settle, idemtest.None)
 		r.WaitSettled(t.Context())
 		mustSettle(t, mustRun(t, r, numberedRequest(4)), freed)
-		mustBeIdle(t, r)
-	})
-}
-
-// What cannot be freed is kept until it can: nobody is told that it is done,
-// and nobody runs it meanwhile.
-func TestFreeingGoesOnInTheBackground(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newMemory()
-		f := idemtest.NewFaulty(s)
-		r := newRunner(f, idem.Options{})
-		e := mustRun(t, r, request)
-		f.Always(idemtest.Settle, idemtest.Fail)
-		if err := e.Settle(t.Context(), freed); err == nil {
-			t.Error("got nil, want an error")
-		}
-		if got := <-begin(t.Context(), r, request); got.record.State != idem.InFlight {
-			t.Errorf("got %v, want in flight", got.record.State)
-		}
-		waiting := begin(t.Context(), r, request)
-		time.Sleep(time.Second)
-		f.Always(idemtest.Settle, idemtest.None)
-		got := <-waiting
-		if got.e == nil {
-			t.Fatalf("got %v, error %v, want an execution", got.record.State, got.err)
-		}
-		mustSettle(t, got.e, answer("created"))
 		mustBeIdle(t, r)
 	})
 }

@@ -1,68 +1,14 @@
 package idem_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
-
-// A Begin that reaches the store long after it was given up must not leave a
-// claim behind.
-func TestLateBeginIsTakenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newMemory()
-		f := idemtest.NewFaulty(s)
-		r := newRunner(f, idem.Options{})
-		f.Next(idemtest.Begin, idemtest.Stall)
-		if got := <-begin(t.Context(), r, request); !errors.Is(got.err, context.DeadlineExceeded) {
-			t.Fatalf("got error %v, want a timeout", got.err)
-		}
-		time.Sleep(5 * time.Second)
-		f.Release()
-		synctest.Wait()
-		r.WaitSettled(t.Context())
-		if n := s.Stats().Keys; n != 0 {
-			t.Errorf("got %d claims, want 0", n)
-		}
-		if n := f.Calls(idemtest.Settle); n != 2 {
-			t.Errorf("the claim was taken back %d times, want 2: before it was made and after", n)
-		}
-	})
-}
-
-// The store claims without saying so and then is away for longer than the
-// lease. The request has not run: its repeat runs as soon as the store is back,
-// and is not told for a day that the outcome is unknown.
-func TestClaimIsUndoneAfterAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newMemory()
-		f := idemtest.NewFaulty(s)
-		r := newRunner(f, idem.Options{Wait: noWait})
-		f.Next(idemtest.Begin, idemtest.LoseAnswer)
-		f.Always(idemtest.Settle, idemtest.Fail)
-		mustRefuse(t, r, request, idemtest.ErrInjected)
-		mustGet(t, r, request, idem.InFlight)
-		time.Sleep(10 * time.Minute)
-		mustGet(t, r, request, idem.InFlight) // this process knows that it never ran
-		if got := elsewhere(t, s, request); got != idem.Unknown {
-			t.Errorf("elsewhere: got %v, want unknown until the claim is undone", got)
-		}
-		if n := f.Calls(idemtest.Settle); n < 114 || n > 138 {
-			t.Errorf("got %d tries in 10 minutes, want about 126: one in 5s", n)
-		}
-		f.Always(idemtest.Settle, idemtest.None)
-		time.Sleep(7 * time.Second)
-		mustSettle(t, mustRun(t, r, request), answer("created"))
-		mustReplay(t, r, request, "created")
-		mustBeIdle(t, r)
-	})
-}
 
 // An undo is tried at once, and then each time after twice as long.
 func TestUndoIsTriedLessAndLessOften(t *testing.T) {
@@ -74,33 +20,13 @@ func TestUndoIsTriedLessAndLessOften(t *testing.T) {
 		if n := f.Calls(idemtest.Settle); n != 5 {
 			t.Errorf("got %d tries in 2.2s, want 5", n)
 		}
+		time.Sleep(10 * time.Minute)
+		if n := f.Calls(idemtest.Settle); n < 114 || n > 138 {
+			t.Errorf("got %d tries in 10 minutes, want about 126: one in 5s", n)
+		}
 		f.Always(idemtest.Settle, idemtest.None)
 		r.WaitSettled(t.Context())
 		mustBeIdle(t, r)
-	})
-}
-
-// A repeat that comes when the store is back, and the claim is not undone yet,
-// waits for that and runs.
-func TestRepeatWaitsForTheUndo(t *testing.T) {
-	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
-		f.Next(idemtest.Begin, idemtest.LoseAnswer)
-		f.Always(idemtest.Settle, idemtest.Fail)
-		mustRefuse(t, r, request, idemtest.ErrInjected)
-		time.Sleep(10 * time.Minute)
-		f.Always(idemtest.Settle, idemtest.None)
-		for _, req := range []idem.Claim{request, other} {
-			got := <-begin(t.Context(), r, req)
-			if got.e == nil || got.after > 7*time.Second {
-				t.Fatalf("got %v, error %v after %v, want an execution within 7s", got.record.State, got.err, got.after)
-			}
-			mustSettle(t, got.e, freed)
-			mustBeIdle(t, r)
-			f.Next(idemtest.Begin, idemtest.LoseAnswer)
-			f.Next(idemtest.Settle, idemtest.Fail)
-			mustRefuse(t, r, request, idemtest.ErrInjected)
-		}
-		r.WaitSettled(t.Context())
 	})
 }
 

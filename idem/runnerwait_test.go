@@ -10,33 +10,6 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
 
-func TestWaitIsWoken(t *testing.T) {
-	both(t, func(t *testing.T, s idem.Store) {
-		f := idemtest.NewFaulty(s)
-		r := newRunner(f, idem.Options{})
-		e := mustRun(t, r, request)
-		waiting := begin(t.Context(), r, request)
-		synctest.Wait()
-		if n := r.Stats().Waiters; n != 1 {
-			t.Errorf("got %d waiters, want 1", n)
-		}
-		time.Sleep(3 * time.Second)
-		mustSettle(t, e, answer("created"))
-		got := <-waiting
-		if got.record.State != idem.Done || string(got.record.Payload) != "created" ||
-			got.record.Fingerprint != request.Fingerprint {
-			t.Errorf("got %v with %q, error %v, want the answer", got.record.State, got.record.Payload, got.err)
-		}
-		if got.after != 3*time.Second {
-			t.Errorf("woken after %v, want at once, after 3s", got.after)
-		}
-		if n := f.Calls(idemtest.Begin); n != 1 {
-			t.Errorf("the store was asked %d times, want once", n)
-		}
-		mustBeIdle(t, r)
-	})
-}
-
 func TestWaitInVain(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		r := newRunner(s, idem.Options{})
