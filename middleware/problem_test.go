@@ -92,7 +92,11 @@ var provoked = []struct {
 		return a
 	}},
 	{"api_key_missing", nil, func(t *testing.T, w *world) answer {
-		return serve(w.api, request("GET", "/api/v1/tasks", "", "", "Authorization: Bearer "))
+		a := serve(w.api, request("GET", "/api/v1/tasks", "", "", "Authorization: Bearer "))
+		if !strings.Contains(a.body, "has an empty token") {
+			t.Errorf("got %s, want it to say that the token is empty", a.body)
+		}
+		return a
 	}},
 	{"api_key_invalid", nil, faulty(badKey)},
 	{"insufficient_scope", nil, faulty(wrongScope)},
