@@ -67,7 +67,8 @@ func New(keys keystore.Store, o Options) *Guard {
 	if ownReplies {
 		o.Idempotency.Runner = idem.NewRunner(idem.NewMemory(idem.MemoryOptions{Logger: o.Hooks.logger()}), idem.Options{})
 	}
-	report := &reporter{own: o.Hooks, shapes: keyShapes(o.Service), keyHeader: o.Keys.Header, proxies: o.proxies()}
+	report := &reporter{own: o.Hooks, shapes: keyShapes(o.Service), keyHeader: o.Keys.Header, proxies: o.proxies(),
+		advises: !o.NoShouldRetry}
 	g := &Guard{
 		options: o, report: report,
 		ids:      &requestIDs{o.RequestIDHeader, o.TrustRequestID, report},
@@ -107,7 +108,8 @@ func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idem
 			MaxBody: o.MaxBody, Bodies: bodies, MaxResponse: o.MaxResponse, Streaming: o.Streaming,
 			Timeout: o.Timeout, Retention: runner.Retention, Join: runner.Join, FreeOn: o.FreeOn,
 			OriginalID: keyed.OriginalIDHeader(g.options.RequestIDHeader), Warnings: g.warnings[o.Runner],
-			Log: report.logWith, Failed: report.fault,
+			Advises: report.advises,
+			Log:     report.logWith, Failed: report.fault,
 			Panicked: func(w http.ResponseWriter, r *http.Request, p any) {
 				report.logPanic(exchangeOf(w), r, p)
 				recordOf(w).panicked()

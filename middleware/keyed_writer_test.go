@@ -168,6 +168,7 @@ func TestResponsesAndReplays(t *testing.T) {
 					runner = joining(newJoiner())
 				}
 				o := with(keyedOptions{Runner: runner})
+				o.NoShouldRetry = true
 				for _, row := range responses {
 					t.Run(row.name, func(t *testing.T) {
 						bareServer, bareClient := listen(t, protocol, row.handle)

@@ -148,7 +148,11 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) denial {
 	case errors.Is(err, idem.ErrCommitUnknown):
 		return denied(codes.CommitUnknown)
 	case errors.Is(err, keyed.ErrInterrupted):
-		return denied(codes.Interrupted)
+		p := *problems[codes.Interrupted]
+		if s.Runner.Options().Reexecute {
+			p.again = "" // a repeat runs
+		}
+		return denial{problem: &p}
 	}
 	return denied(codes.ReplyStore)
 }
@@ -173,7 +177,7 @@ func (s *idempotentStage) replay(run *keyed.Run, record idem.Record) denial {
 	}
 	h["Idempotent-Replayed"] = []string{"true"}
 	recordOf(run.W).decide(StageIdempotency, replayed)
-	first.Send(run.W)
+	first.Send(&s.stage, run.W)
 	return denial{}
 }
 

@@ -35,15 +35,17 @@ type Problem struct {
 
 	requestID string // "request_id"; left out when empty
 
-	key  string // id of the API key that is refused, for the Event only
-	head *head  // nil, or of a Problem with this status, detail and code
+	key   string // id of the API key that is refused, for the Event only
+	head  *head  // nil, or of a Problem with this status, detail and code
+	again codes.Advice
 }
 
 // problems are the rows of [codes.Table].
 var problems = func() map[string]*Problem {
 	all := make(map[string]*Problem, len(codes.Table))
 	for code, row := range codes.Table {
-		all[code] = &Problem{Status: row.Status, Code: code, Detail: row.Detail, RetryAfter: row.RetryAfter}
+		all[code] = &Problem{Status: row.Status, Code: code, Detail: row.Detail, RetryAfter: row.RetryAfter,
+			again: row.Again}
 		all[code].makeHead()
 	}
 	return all

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
+	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
@@ -46,6 +47,9 @@ func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage string, 
 	hurry(w, r)
 	problem := *d.problem
 	problem.Policy, problem.RetryAfter = cmp.Or(d.policy, problem.Policy), cmp.Or(d.wait, problem.RetryAfter)
+	if keyed.Answers(w) {
+		problem.again = "" // its Idempotent says whether the key is free
+	}
 	p.write(w, r, &problem)
 }
 
@@ -89,14 +93,17 @@ func (p *reporter) write(w http.ResponseWriter, r *http.Request, full *Problem) 
 	}
 	x, h := exchangeOf(w), w.Header()
 	// Fresh slices: outer middleware may modify header values in place.
-	values := &[...]string{problemType, "no-store", full.Challenge, ""}
+	values := &[...]string{problemType, "no-store", full.Challenge, "", string(full.again)}
 	h["Cache-Control"] = values[1:2:2]
 	if full.Challenge != "" {
 		h["Www-Authenticate"] = values[2:3:3]
 	}
 	if full.RetryAfter > 0 {
 		values[3] = seconds(full.RetryAfter)
-		h["Retry-After"] = values[3:]
+		h["Retry-After"] = values[3:4:4]
+	}
+	if _, set := h[keyed.ShouldRetry]; p.advises && full.again != "" && !set {
+		h[keyed.ShouldRetry] = values[4:]
 	}
 	delete(h, "Content-Length") // of a response that the handler had in mind before
 	full.requestID = x.idOf(r)

@@ -22,6 +22,7 @@ type reporter struct {
 	shapes    *regexp.Regexp // of API keys
 	keyHeader string         // that may carry an API key, beside Authorization
 	proxies   *proxies
+	advises   bool     // by X-Should-Retry
 	faults    sync.Map // to *fault, by message
 }
 

@@ -9,6 +9,25 @@ type Row struct {
 	Status     int
 	Detail     string
 	RetryAfter time.Duration
+	Again      Advice // whether to send the request again, with the same Idempotency-Key
+}
+
+// Advice is what X-Should-Retry says, a field that the SDKs of OpenAI and
+// Anthropic obey. "" leaves it out: the client decides.
+type Advice string
+
+const (
+	InVain Advice = "false" // a repeat gets no other answer, whenever it comes
+	Helps  Advice = "true"  // nothing was decided yet
+)
+
+// Final is the advice on a stored response of a handler. Clients repeat these
+// statuses, and get the same one.
+func Final(status int) Advice {
+	if status == 408 || status == 409 || status == 425 || status == 429 || status >= 500 {
+		return InVain
+	}
+	return ""
 }
 
 // The codes of the refusals. They are part of the interface: a code is added,
@@ -72,39 +91,40 @@ var Table = map[string]Row{
 		"The Allow header lists those it answers to."},
 
 	InProgress: {Status: 409, Detail: "The first request with this Idempotency-Key is still being worked on. " +
-		"Retry after the wait to get its response.", RetryAfter: time.Second},
+		"Retry after the wait to get its response.", RetryAfter: time.Second, Again: Helps},
 	OutcomeUnknown: {Status: 409, Detail: "The first request with this Idempotency-Key was interrupted, " +
-		"and whether it took effect is not known. Look at the resource before you try again with a new key."},
+		"and whether it took effect is not known. Look at the resource before you try again with a new key.", Again: InVain},
 	NotRetained: {Status: 409, Detail: "The response to the first request with this Idempotency-Key cannot be " +
 		"returned: it was a stream, cut short, too large or secret, there was no room for it, or it cannot be read any " +
-		"more. The request is not carried out again."},
+		"more. The request is not carried out again.", Again: InVain},
 
 	BodyTooLarge: {Status: 413, Detail: "The request body is too large."},
 	KeyReused: {Status: 422, Detail: "This Idempotency-Key was used for a different request. " +
-		"A key belongs to one method, host, path, query, Range, content type and body; use a new key for a new operation."},
+		"A key belongs to one method, host, path, query, Range, content type and body; use a new key for a new operation.",
+		Again: InVain},
 
-	RateLimited: {Status: 429, Detail: "Too many requests. Wait as long as the Retry-After header says."},
+	RateLimited: {Status: 429, Detail: "Too many requests. Wait as long as the Retry-After header says.", Again: Helps},
 	TooManyFailures: {Status: 429, Detail: "Too many requests with an invalid API key came from this address. " +
 		"Wait as long as the Retry-After header says.", RetryAfter: time.Second},
 	TooManyConcurrent: {Status: 429, Detail: "Too many requests of this organization are being worked on at once. " +
-		"Retry when one of them has ended.", RetryAfter: time.Second},
+		"Retry when one of them has ended.", RetryAfter: time.Second, Again: Helps},
 
 	Internal: {Status: 500, Detail: "Something went wrong on our side. Quote the request id to support."},
 
 	KeyStore: {Status: 503, Detail: "The credentials cannot be checked at the moment. " +
-		"They have not been refused: retry after the wait.", RetryAfter: time.Second},
+		"They have not been refused: retry after the wait.", RetryAfter: time.Second, Again: Helps},
 	TooManyInFlight: {Status: 503, Detail: "Too many operations of this organization are being worked on. " +
-		"Nothing was done: retry after the wait.", RetryAfter: time.Second},
+		"Nothing was done: retry after the wait.", RetryAfter: time.Second, Again: Helps},
 	ReplyStore: {Status: 503, Detail: "The Idempotency-Key cannot be checked at the moment. " +
-		"Nothing was done: retry after the wait with the same key.", RetryAfter: time.Second},
+		"Nothing was done: retry after the wait with the same key.", RetryAfter: time.Second, Again: Helps},
 	ReplyStoreFull: {Status: 503, Detail: "No more operations can be remembered at the moment. " +
-		"Nothing was done: retry after the wait with the same key.", RetryAfter: 5 * time.Second},
+		"Nothing was done: retry after the wait with the same key.", RetryAfter: 5 * time.Second, Again: Helps},
 	CommitUnknown: {Status: 503, Detail: "The operation was carried out or it was not; the database did not say. " +
-		"Retry with the same Idempotency-Key to find out.", RetryAfter: time.Second},
+		"Retry with the same Idempotency-Key to find out.", RetryAfter: time.Second, Again: Helps},
 	Interrupted: {Status: 503, Detail: "The operation was interrupted, and whether it took effect is not known. " +
-		"Look at the resource before you send the request again with a new key."},
+		"Look at the resource before you send the request again with a new key.", Again: InVain},
 	RateStore: {Status: 503, Detail: "The rate limit cannot be checked at the moment. " +
-		"Nothing was done: retry after the wait.", RetryAfter: time.Second},
+		"Nothing was done: retry after the wait.", RetryAfter: time.Second, Again: Helps},
 
 	Expectation:    {Status: 417, Detail: "The only expectation that this server meets is 100-continue."},
 	HeaderTooLarge: {Status: 431, Detail: "The header of the request is too large. Send less in it."},

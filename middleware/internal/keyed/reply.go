@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unsafe"
+
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 )
 
 // Reply is what is stored of a response.
@@ -190,12 +192,27 @@ func (r Reply) Location() string {
 	return ""
 }
 
-// Send writes the reply to w, beside the header fields that are set there.
-func (r Reply) Send(w http.ResponseWriter) {
+// Send writes the reply to w, beside the header fields that are set there, with
+// the stage's advice.
+func (r Reply) Send(s *Stage, w http.ResponseWriter) {
 	r.header.set(w.Header())
+	s.advise(w.Header(), r.Status)
 	w.WriteHeader(r.Status)
 	if len(r.Body) > 0 {
 		_, _ = w.Write(r.Body) // the client has left: it may repeat again
+	}
+}
+
+// ShouldRetry is the field that tells clients whether to repeat a request. Of a
+// stored response it is not part: what is final is known when it is sent.
+const ShouldRetry = "X-Should-Retry"
+
+// advise sets ShouldRetry on a response that each repeat gets too, unless the
+// handler has done so.
+func (s *Stage) advise(h http.Header, status int) {
+	advice := codes.Final(status)
+	if _, set := h[ShouldRetry]; s.Advises && advice != "" && !set {
+		h[ShouldRetry] = []string{string(advice)}
 	}
 }
 

@@ -23,6 +23,7 @@ type Stage struct {
 	OriginalID  string        // header of a replay that has the id of the first response
 	Streaming   []string      // media types whose responses are sent as they are flushed, beside the usual ones
 	Warnings    *Warnings
+	Advises     bool // by ShouldRetry
 
 	// The functions get the writer and the request that the stage was given.
 

@@ -219,6 +219,7 @@ func (x *Run) settle() error {
 	if streamed {
 		x.writer.moveDeadline(time.Now().Add(x.Stage.Timeout))
 	} else {
+		x.writer.final = s.Outcome == idem.Finished
 		x.writer.send()
 	}
 	return nil
@@ -244,6 +245,7 @@ func (x *Run) commit() error {
 			x.Silent = w.store()
 			x.Stage.Warnings.stored(x.log, x.R, w.status, x.Silent)
 		}
+		w.final = true
 		w.send()
 	case errors.Is(err, idem.ErrCommitUnknown):
 		x.Stage.Failed(x.W, x.R, "the database did not say whether a transaction was committed", err)

@@ -2,6 +2,7 @@ package keyed
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,6 +45,7 @@ type writer struct {
 	trailer fields // once the handler has returned
 	unkept  string // why a response that streams is not recorded
 	refused error  // why the response is discarded
+	final   bool   // repeats get it too, or 409
 
 	explicit, late bool // the status is WriteHeader's; it was set when the context had ended
 }
@@ -275,6 +277,7 @@ func (w *writer) stream(why string) error {
 	if w.commit != nil {
 		return nil
 	}
+	w.final = !w.ctx.Freed.Load() && !slices.Contains(w.q.Stage.FreeOn, w.status)
 	w.sendHead()
 	if why == "" && !w.q.Body.Hold(cap(head)) {
 		w.unrecord(noRoom)
@@ -366,6 +369,9 @@ func (w *writer) send() {
 func (w *writer) sendHead() http.Header {
 	h := w.q.W.Header()
 	w.head.replace(h)
+	if w.final {
+		w.q.Stage.advise(h, w.status)
+	}
 	w.q.W.WriteHeader(w.status)
 	return h
 }
