@@ -9,8 +9,8 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 )
 
-// The page for clients has a row for each code, with its status, says where
-// Retry-After is, and shows the body of a refusal.
+// The page for clients has a row for each code, with its status and
+// X-Should-Retry, says where Retry-After is, and shows the body of a refusal.
 func TestTheClientsKnowEveryCode(t *testing.T) {
 	page, err := os.ReadFile("../.github/CLIENTS.md")
 	if err != nil {
@@ -27,7 +27,7 @@ func TestTheClientsKnowEveryCode(t *testing.T) {
 	rows := make(map[string]int)
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, "|")
-		if len(cells) != 5 {
+		if len(cells) != 6 {
 			continue // a sentence
 		}
 		status, err := strconv.Atoi(strings.TrimSpace(cells[1]))
@@ -40,9 +40,12 @@ func TestTheClientsKnowEveryCode(t *testing.T) {
 		if !there || status != row.Status {
 			t.Errorf("the page has %d %s, want status %d (0: there is no such code)", status, code, row.Status)
 		}
+		if again := strings.TrimSpace(cells[3]); again != string(row.Again) {
+			t.Errorf("%s: the page says %q of X-Should-Retry, and it is %q", code, again, row.Again)
+		}
 		waits := row.RetryAfter > 0 || code == codes.RateLimited // which sets its own
-		if strings.Contains(cells[3], "`Retry-After`") != waits {
-			t.Errorf("%s: the page says %q, and that the response has Retry-After is %t", code, cells[3], waits)
+		if strings.Contains(cells[4], "`Retry-After`") != waits {
+			t.Errorf("%s: the page says %q, and that the response has Retry-After is %t", code, cells[4], waits)
 		}
 	}
 	for code := range codes.Table {

@@ -223,9 +223,12 @@ func (d documented) headers(names ...string) object {
 		"RequestId":         d.RequestIDHeader,
 		"OriginalRequestId": keyed.OriginalIDHeader(d.RequestIDHeader),
 		"Replayed":          "Idempotent-Replayed",
-		"RetryAfter":        "Retry-After", "Challenge": "WWW-Authenticate",
+		"RetryAfter":        "Retry-After", "Challenge": "WWW-Authenticate", "ShouldRetry": keyed.ShouldRetry,
 	}
 	headers := make(object)
+	if d.NoShouldRetry {
+		names = slices.DeleteFunc(names, func(name string) bool { return name == "ShouldRetry" })
+	}
 	for _, name := range append(names, "RequestId") {
 		headers[wire[name]] = ref("headers", name)
 	}
@@ -259,19 +262,22 @@ func (d documented) components(used map[scope.Name]bool) object {
 			"Replayed": header(object{"type": "string", "const": "true"},
 				"On a repeat: the original response was returned, and nothing was done."),
 			"RetryAfter": header(object{"type": "integer", "minimum": 1}, "Seconds to wait before the request is repeated."),
-			"Challenge":  always("A Bearer challenge (RFC 6750, section 3)."),
+			"ShouldRetry": header(object{"type": "string", "enum": []string{"true", "false"}},
+				"Whether a repeat with the same Idempotency-Key gets another answer."),
+			"Challenge": always("A Bearer challenge (RFC 6750, section 3)."),
 		},
 		"responses": object{
 			"BadRequest":   d.refusal(400, "The request or its Idempotency-Key cannot be read."),
 			"Unauthorized": d.refusal(401, "The API key is missing or not valid.", "Challenge"),
 			"Forbidden":    d.refusal(403, "The credentials lack a scope.", "Challenge"),
 			"Conflict": d.refusal(409, "The original response to this Idempotency-Key cannot be returned, or not yet; "+
-				"Retry-After is there in the second case.", "RetryAfter"),
+				"Retry-After is there in the second case.", "RetryAfter", "ShouldRetry"),
 			"TooLarge":        d.refusal(413, "The body of a request with an Idempotency-Key is too large."),
-			"Unprocessable":   d.refusal(422, "The Idempotency-Key was used for a different request."),
-			"TooManyRequests": d.refusal(429, "A rate limit is used up.", "RetryAfter"),
-			"Unavailable":     d.refusal(503, "The request was not finished. Repeat it if Retry-After is there.", "RetryAfter"),
-			"Problem":         d.refusal(0, "Any other refusal."),
+			"Unprocessable":   d.refusal(422, "The Idempotency-Key was used for a different request.", "ShouldRetry"),
+			"TooManyRequests": d.refusal(429, "A rate limit is used up.", "RetryAfter", "ShouldRetry"),
+			"Unavailable": d.refusal(503, "The request was not finished. Repeat it if Retry-After is there.",
+				"RetryAfter", "ShouldRetry"),
+			"Problem": d.refusal(0, "Any other refusal.", "ShouldRetry"),
 		},
 		"schemas": d.schemas(),
 	}
