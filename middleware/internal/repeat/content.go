@@ -12,7 +12,7 @@ import (
 // its members in another order, another escape in the path, another order of
 // query parameters or a new multipart boundary is another request. A client
 // that repeats a request still has its bytes, and a looser rule would some day
-// hand out the answer to a different request.
+// hand out the answer to a different request. [Content.ByValue] is such a rule.
 type Content struct {
 	Method string
 	// Host is the host that the client asked, with its port. Upper and lower
@@ -35,14 +35,7 @@ type Content struct {
 // fields before the body take less than about 400 bytes.
 func (c Content) Fingerprint() [32]byte {
 	var room [512]byte
-	// Each part is preceded by its length, so that no part can end where
-	// another began.
-	b := append(room[:0], bodyInline)
-	b = appendPart(b, c.Method)
-	b = appendPart(b, canonicalHost(c.Host))
-	b = appendPart(b, originForm(c.Target))
-	b = appendPart(b, c.Range)
-	b = appendPart(b, c.ContentType)
+	b := c.appendHead(room[:0], bodyInline)
 	if len(b)+len(c.Body) <= len(room) {
 		return sha256.Sum256(append(b, c.Body...))
 	}
@@ -53,11 +46,22 @@ func (c Content) Fingerprint() [32]byte {
 	return sha256.Sum256(append(b, sum[:]...))
 }
 
-// The first byte of what is hashed.
+// The first byte of what is hashed: no form of a body is taken for another.
 const (
 	bodyInline = iota
 	bodyHashed
+	bodyByValue
 )
+
+// appendHead appends all but the body. Each part is preceded by its length, so
+// that no part can end where another began.
+func (c *Content) appendHead(b []byte, form byte) []byte {
+	b = appendPart(append(b, form), c.Method)
+	b = appendPart(b, canonicalHost(c.Host))
+	b = appendPart(b, originForm(c.Target))
+	b = appendPart(b, c.Range)
+	return appendPart(b, c.ContentType)
+}
 
 func appendPart(b []byte, part string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(part)))
