@@ -108,8 +108,8 @@ func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idem
 			MaxBody: o.MaxBody, Bodies: bodies, MaxResponse: o.MaxResponse, Streaming: o.Streaming,
 			Timeout: o.Timeout, Retention: runner.Retention, Join: runner.Join, FreeOn: o.FreeOn,
 			OriginalID: keyed.OriginalIDHeader(g.options.RequestIDHeader), Warnings: g.warnings[o.Runner],
-			Advises: report.advises,
-			Log:     report.logWith, Failed: report.fault,
+			Advises: report.advises, JSONByValue: o.JSONByValue,
+			Log: report.logWith, Failed: report.fault,
 			Panicked: func(w http.ResponseWriter, r *http.Request, p any) {
 				report.logPanic(exchangeOf(w), r, p)
 				recordOf(w).panicked()

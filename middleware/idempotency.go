@@ -47,6 +47,27 @@ type IdempotencyOptions struct {
 	// host as sent.
 	Host func(host string) string
 
+	// JSONByValue compares bodies of the types application/json and +json by
+	// their value: members in another order, other spaces and escapes, and 1.0
+	// for 1, are the same request, and so are other parameters of the type. A
+	// body with a member twice, in whatever letter case, or more than 100 levels
+	// is compared by its bytes, as is any other. By value a client that uses a
+	// key for a second create which differs in its bytes alone gets the response
+	// of the first in place of a 422: leave it off unless a protocol asks for it.
+	//
+	// It can be switched on and off while a fleet serves: a repeat is compared as
+	// the first request was. A version of this package without the option gives
+	// 422 to repeats of what was stored by value, so update all processes first.
+	JSONByValue bool
+
+	// MismatchStatus is the status for a key that was used for another request:
+	// 422 or 409; 0 means 422, as in the draft of the IETF.
+	MismatchStatus int
+
+	// EchoKey puts the Idempotency-Key of the request on each response of the
+	// stage and its handler.
+	EchoKey bool
+
 	// MaxBody is the largest body that a request with a key may have, in bytes;
 	// 0 means 1 MiB. The body is in memory while the handler runs. MaxBodies is
 	// how many bytes of such bodies, and of responses that are recorded while
@@ -113,7 +134,7 @@ func (o IdempotencyOptions) withDefaults() IdempotencyOptions {
 		return o // validate refuses what is set
 	}
 	return o.orElse(IdempotencyOptions{
-		Methods: []string{http.MethodPost},
+		Methods: []string{http.MethodPost}, MismatchStatus: http.StatusUnprocessableEntity,
 		MaxBody: 1 << 20, MaxBodies: defaultMaxBodies, MaxResponse: 1 << 20, Timeout: 30 * time.Second,
 	})
 }
@@ -139,6 +160,9 @@ func (o IdempotencyOptions) validate() error {
 	}
 	if cmp.Or(o.MaxBodies, defaultMaxBodies)/2 < o.MaxBody {
 		errs = append(errs, errors.New("MaxBodies is smaller than twice MaxBody"))
+	}
+	if s := o.MismatchStatus; s != 0 && s != http.StatusConflict && s != http.StatusUnprocessableEntity {
+		errs = append(errs, fmt.Errorf("MismatchStatus is %d; it is 422 or 409", s))
 	}
 	for _, mediaType := range o.Streaming {
 		if main, sub, _ := strings.Cut(mediaType, "/"); !validToken(main) || !validToken(sub) {

@@ -54,6 +54,9 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) deni
 	if err != nil {
 		return explained(codes.KeyInvalid, "The Idempotency-Key header cannot be used: "+err.Error()+".")
 	}
+	if s.EchoKey {
+		run.W.Header()["Idempotency-Key"] = []string{values[0]}
+	}
 	if err := run.ReadBody(f.caller.Tenant()); err != nil {
 		return bodyDenial(err)
 	}
@@ -63,11 +66,12 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) deni
 		return denied(codes.NotRetained)
 	}
 	ctx := run.R.Context()
-	record, execution, err := s.Runner.Begin(ctx, claim, run.Wait)
-	if err != nil && err == ctx.Err() && run.Waiting.IsZero() {
-		// Nothing was claimed yet. The client has left, or has only closed its
-		// sending half and still reads.
-		record, execution, err = s.Runner.Begin(context.WithoutCancel(ctx), claim, run.Wait)
+	record, execution, err := s.begin(run, claim)
+	if errors.Is(err, idem.ErrMismatch) {
+		var other bool
+		if claim.Fingerprint, other = run.Other(); other {
+			record, execution, err = s.begin(run, claim)
+		}
 	}
 	if !run.Waiting.IsZero() {
 		recordOf(run.W).note(func(e *Event) { e.Waited = time.Since(run.Waiting) })
@@ -91,6 +95,17 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) deni
 	return s.execute(f, run)
 }
 
+func (s *idempotentStage) begin(run *keyed.Run, claim idem.Claim) (idem.Record, *idem.Execution, error) {
+	ctx := run.R.Context()
+	record, execution, err := s.Runner.Begin(ctx, claim, run.Wait)
+	if err != nil && err == ctx.Err() && run.Waiting.IsZero() {
+		// Nothing was claimed yet. The client has left, or has only closed its
+		// sending half and still reads.
+		record, execution, err = s.Runner.Begin(context.WithoutCancel(ctx), claim, run.Wait)
+	}
+	return record, execution, err
+}
+
 // claim describes the request to the runner.
 func (s *idempotentStage) claim(f *facts, run *keyed.Run, key string) idem.Claim {
 	r, caller, extra := run.R, f.caller, ""
@@ -110,13 +125,14 @@ func (s *idempotentStage) claim(f *facts, run *keyed.Run, key string) idem.Claim
 		// forms.
 		target += "\x00" + r.URL.RequestURI()
 	}
+	run.Content = repeat.Content{
+		Method: r.Method, Host: host, Target: target, Range: firstValue(r.Header["Range"]),
+		ContentType: firstValue(r.Header["Content-Type"]),
+	}
 	return idem.Claim{
 		Key:   idem.NewKey(caller.Organization(), string(caller.Environment()), caller.Subject(), extra, key),
 		Owner: caller.Tenant(), Organization: caller.Organization(),
-		Fingerprint: repeat.Content{
-			Method: r.Method, Host: host, Target: target, Range: firstValue(r.Header["Range"]),
-			ContentType: firstValue(r.Header["Content-Type"]), Body: run.Body.Bytes,
-		}.Fingerprint(),
+		Fingerprint: run.Fingerprint(),
 	}
 }
 
@@ -213,11 +229,12 @@ func bodyDenial(err error) denial {
 func (s *idempotentStage) beginDenial(run *keyed.Run, err error) denial {
 	switch {
 	case errors.Is(err, idem.ErrMismatch):
+		p := refusal(codes.KeyReused)
+		p.Status = s.MismatchStatus
 		if strings.HasPrefix(strings.ToLower(run.R.Header.Get("Content-Type")), "multipart/") {
-			return explained(codes.KeyReused, codes.Table[codes.KeyReused].Detail+
-				" The boundary of a multipart body is part of the comparison: repeat the same bytes.")
+			p.Detail += " The boundary of a multipart body is part of the comparison: repeat the same bytes."
 		}
-		return denied(codes.KeyReused)
+		return denial{problem: p}
 	case errors.Is(err, idem.ErrTooMany):
 		return denied(codes.TooManyInFlight)
 	case errors.Is(err, idem.ErrNoTurn):

@@ -151,13 +151,16 @@ func TestEveryOption(t *testing.T) {
 		"IdempotencyOptions.Partition": func(p *probed) {
 			p.o.Idempotency.Partition = func(r *http.Request) string { return r.Header.Get("X-Part") }
 		},
-		"IdempotencyOptions.Host":        func(p *probed) { p.o.Idempotency.Host = func(string) string { return "one" } },
-		"IdempotencyOptions.MaxBody":     func(p *probed) { p.o.Idempotency.MaxBody = 1 },
-		"IdempotencyOptions.MaxBodies":   func(p *probed) { p.o.Idempotency.MaxBodies = 1 },
-		"IdempotencyOptions.MaxResponse": func(p *probed) { p.o.Idempotency.MaxResponse = 1 },
-		"IdempotencyOptions.Streaming":   func(p *probed) { p.o.Idempotency.Streaming = []string{"text/x-log"} },
-		"IdempotencyOptions.Timeout":     func(p *probed) { p.o.Idempotency.Timeout = time.Minute },
-		"IdempotencyOptions.FreeOn":      func(p *probed) { p.o.Idempotency.FreeOn = []int{418} },
+		"IdempotencyOptions.Host":           func(p *probed) { p.o.Idempotency.Host = func(string) string { return "one" } },
+		"IdempotencyOptions.JSONByValue":    func(p *probed) { p.o.Idempotency.JSONByValue = true },
+		"IdempotencyOptions.MismatchStatus": func(p *probed) { p.o.Idempotency.MismatchStatus = 409 },
+		"IdempotencyOptions.EchoKey":        func(p *probed) { p.o.Idempotency.EchoKey = true },
+		"IdempotencyOptions.MaxBody":        func(p *probed) { p.o.Idempotency.MaxBody = 1 },
+		"IdempotencyOptions.MaxBodies":      func(p *probed) { p.o.Idempotency.MaxBodies = 1 },
+		"IdempotencyOptions.MaxResponse":    func(p *probed) { p.o.Idempotency.MaxResponse = 1 },
+		"IdempotencyOptions.Streaming":      func(p *probed) { p.o.Idempotency.Streaming = []string{"text/x-log"} },
+		"IdempotencyOptions.Timeout":        func(p *probed) { p.o.Idempotency.Timeout = time.Minute },
+		"IdempotencyOptions.FreeOn":         func(p *probed) { p.o.Idempotency.FreeOn = []int{418} },
 
 		"Options.NoShouldRetry": func(p *probed) { p.o.NoShouldRetry = true },
 
@@ -302,6 +305,10 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 		}
 	}
 	send(api, "POST", full, "X-Part: 2", "Idempotency-Key: 1")
+	for _, body := range []string{"{}", "{ }"} {
+		r := request("POST", "/api/v1/tasks", full, body, "Idempotency-Key: json", "Content-Type: application/json")
+		fmt.Fprintln(&b, serve(api, r).StatusCode)
+	}
 	r := request("POST", "/api/v1/tasks", full, "{}", "Idempotency-Key: 1", "X-Part: 1")
 	r.Host = "another.example"
 	fmt.Fprintln(&b, serve(api, r).StatusCode)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware/internal/repeat"
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
@@ -24,6 +25,7 @@ type Stage struct {
 	Streaming   []string      // media types whose responses are sent as they are flushed, beside the usual ones
 	Warnings    *Warnings
 	Advises     bool // by ShouldRetry
+	JSONByValue bool // a first request with a body of JSON is known by its value
 
 	// The functions get the writer and the request that the stage was given.
 
@@ -59,6 +61,7 @@ type Request struct {
 	Response  *response.Writer // of R, or of the request that it is made in
 	Key       idem.Key
 	Body      Body
+	Content   repeat.Content // but for its body
 	Execution *idem.Execution
 	Attempt   int    // of the execution, 1 or more
 	IDHeader  string // of RequestID
@@ -66,11 +69,44 @@ type Request struct {
 
 	Waiting time.Time // when it began to wait for the first one with its key; zero if it did not
 	Dropped bool      // its body was released meanwhile
+
+	byBytes, byValue [32]byte // byValue is zero until it is needed, and where there is none
+	compared         bool     // both are known
 }
 
 // ReadBody reads the whole body, on the account of an owner; see [Bodies.Read].
 func (q *Request) ReadBody(owner string) error {
 	return q.Stage.Bodies.Read(&q.Body, owner, q.W, q.R, q.Stage.MaxBody)
+}
+
+// Fingerprint returns what the request is known by where it is the first with
+// its key.
+func (q *Request) Fingerprint() [32]byte {
+	q.Content.Body = q.Body.Bytes
+	q.byBytes = q.Content.Fingerprint()
+	if q.Stage.JSONByValue && q.compare() {
+		return q.byValue
+	}
+	return q.byBytes
+}
+
+// Other returns the fingerprint that the request would have at a stage with
+// another JSONByValue, if there is one. No bytes have a fingerprint by value, so
+// a record needs no mark of its form: it has the one or the other.
+func (q *Request) Other() (f [32]byte, ok bool) {
+	if ok = q.compare(); ok && !q.Stage.JSONByValue {
+		return q.byValue, true
+	}
+	return q.byBytes, ok
+}
+
+// compare reports whether there is a fingerprint by value.
+func (q *Request) compare() bool {
+	if !q.compared {
+		q.compared = true
+		q.byValue, _ = q.Content.ByValue()
+	}
+	return q.byValue != [32]byte{}
 }
 
 // waitingBody is the largest body that a request keeps while it waits for the
@@ -81,8 +117,12 @@ const waitingBody = 16 << 10
 // many may wait. Should the first request free the key, such a request is told
 // to come again.
 func (q *Request) Wait() {
-	q.Waiting = time.Now()
+	if q.Waiting.IsZero() {
+		q.Waiting = time.Now()
+	}
 	if len(q.Body.Bytes) > waitingBody {
+		q.compare() // now, while the body is there
+		q.Content.Body = nil
 		q.Body.Release()
 		q.Dropped = true
 	}
