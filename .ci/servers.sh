@@ -101,7 +101,8 @@ programs() {
 		installed curl curl &&
 		installed node nodejs &&
 		installed npm npm &&
-		npm ci --prefix .side/kitservers/express --no-audit --no-fund --loglevel error
+		npm ci --prefix .side/kitservers/express --no-audit --no-fund --loglevel error &&
+		npm ci --prefix .side/sdks/node --no-audit --no-fund --loglevel error
 }
 
 # start_servers starts what the environment does not name, and installs what
