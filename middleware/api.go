@@ -108,7 +108,9 @@ func (a *API) Routes() []Route {
 type RouteOptions struct {
 	// Limit is a policy of this route, beside the API's limits. Routes with the
 	// same policy share its buckets, one for each organization and environment.
-	// It needs RateLimit.Store.
+	// It needs RateLimit.Store. With ratelimit.Unlimited the route is free: its
+	// requests are charged to no policy, the API's and Client among them, and
+	// only Concurrent counts them.
 	Limit *ratelimit.Policy
 	// Cost is what one request spends of each policy; 0 means 1. It needs a
 	// policy. Handle panics if Cost is above the burst of Limit, or of a
@@ -169,7 +171,7 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
-	if p := o.Limit; p != nil {
+	if p := o.Limit; p != nil && p != ratelimit.Unlimited {
 		if other, taken := a.limits[p.Name]; taken && other != p.Limit {
 			mistake(pattern, "another route has a different rate limit of the name "+strconv.Quote(p.Name))
 		}

@@ -16,7 +16,7 @@ import (
 // A Problem is a refusal, as RFC 9457 (Problem Details for HTTP APIs) describes
 // one. The members of the default body are named in the comments.
 type Problem struct {
-	Status int    // "status"; "type" is always "about:blank" and "title" the status's own phrase (RFC 9457, section 4.2.1)
+	Status int    // "status"; "type" is "about:blank" and "title" the status's own phrase (RFC 9457, section 4.2.1)
 	Code   string // "code": stable, for programs
 	Detail string // "detail": what was wrong and what to do, for people
 
@@ -38,6 +38,7 @@ type Problem struct {
 	key   string // id of the API key that is refused, for the Event only
 	head  *head  // nil, or of a Problem with this status, detail and code
 	again codes.Advice
+	quota bool // "type" and "violated-policies" are those of FieldsDraft11
 }
 
 // problems are the rows of [codes.Table].
@@ -70,13 +71,16 @@ const problemType = "application/problem+json"
 // append writes the body by hand, because encoding/json would cost more than
 // the rest of the stage.
 func (p *Problem) append(b []byte) []byte {
-	if h := p.head; h != nil && h.status == p.Status && h.detail == p.Detail && h.code == p.Code {
+	if h := p.head; h != nil && !p.quota && h.status == p.Status && h.detail == p.Detail && h.code == p.Code {
 		b = append(b, h.body...)
 	} else {
 		b = p.appendHead(b)
 	}
 	b = appendMember(b, "request_id", p.requestID)
 	b = appendMember(b, "policy", p.Policy)
+	if p.quota {
+		b = append(appendString(append(b, `,"violated-policies":[`...), p.Policy), ']')
+	}
 	for i, name := range p.Missing {
 		b = append(b, [...]string{`,"missing_scopes":[`, `,`}[min(i, 1)]...)
 		b = appendString(b, string(name))
@@ -92,8 +96,12 @@ func (p *Problem) append(b []byte) []byte {
 }
 
 func (p *Problem) appendHead(b []byte) []byte {
-	b = append(b, `{"type":"about:blank"`...)
-	b = appendMember(b, "title", http.StatusText(p.Status))
+	if p.quota {
+		b = append(b, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded"`...)
+	} else {
+		b = append(b, `{"type":"about:blank"`...)
+		b = appendMember(b, "title", http.StatusText(p.Status))
+	}
 	b = strconv.AppendInt(append(b, `,"status":`...), int64(p.Status), 10)
 	b = appendMember(b, "detail", p.Detail)
 	return appendMember(b, "code", p.Code)

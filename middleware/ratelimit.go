@@ -61,8 +61,9 @@ type RateLimitOptions struct {
 // Values of [RateLimitOptions].Fields.
 const (
 	// FieldsDraft11 are RateLimit-Policy and RateLimit as in
-	// draft-ietf-httpapi-ratelimit-headers-11. A later draft with other names
-	// will be a constant of its own.
+	// draft-ietf-httpapi-ratelimit-headers-11. The body of a 429 then has the
+	// type quota-exceeded of the draft. A later draft with other names will be a
+	// constant of its own.
 	FieldsDraft11 = "draft-11"
 	// FieldsGitHub are X-RateLimit-Limit, -Remaining, -Used, -Reset and
 	// -Resource, as GitHub documents them in "Rate limits for the REST API"
@@ -122,11 +123,14 @@ type limiter struct {
 	RateLimitOptions
 	proxies     *proxies
 	concurrency *slots.Slots
+	limited     *Problem // of a request over a policy
 	report      *reporter
 }
 
 func newLimiter(o RateLimitOptions, p *proxies, report *reporter) *limiter {
-	l := &limiter{RateLimitOptions: o, proxies: p, report: report}
+	limited := *problems[codes.RateLimited]
+	limited.quota = o.Fields == FieldsDraft11
+	l := &limiter{RateLimitOptions: o, proxies: p, limited: &limited, report: report}
 	if l.Concurrent > 0 {
 		l.concurrency = slots.New(l.Concurrent)
 	}
@@ -171,6 +175,9 @@ func (l *limiter) end(c *keystore.Caller) {
 func (l *limiter) charge(
 	f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit,
 ) denial {
+	if route.policy == ratelimit.Unlimited {
+		return denial{}
+	}
 	var room []ratelimit.Charge
 	if x != nil {
 		room = x.room[:0]
@@ -215,7 +222,7 @@ func (l *limiter) take(
 	policy, left := charges[d.Limiting].Policy, d.States[d.Limiting]
 	x.observed().noteLimit(policy, left)
 	if !d.Allowed {
-		return denial{problems[codes.RateLimited], policy.Name, max(left.Wait, 1)}
+		return denial{l.limited, policy.Name, max(left.Wait, 1)}
 	}
 	return denial{}
 }
@@ -337,6 +344,8 @@ func (l *limiter) validRoute(o routeLimit) string {
 	switch {
 	case o.cost < 0:
 		return "RouteOptions.Cost is negative"
+	case o.policy == ratelimit.Unlimited && o.cost == 0:
+		return ""
 	case o.cost > 0 && o.policy == nil && !l.counts():
 		return "RouteOptions.Cost is set and no policy applies to the route"
 	case o.policy != nil && l.Store == nil:

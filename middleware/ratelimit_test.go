@@ -923,3 +923,62 @@ func TestReportOnlyOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestFreeRoute: a route with ratelimit.Unlimited is charged to nothing, and
+// the other routes are.
+func TestFreeRoute(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	limits := middleware.PerOrganization("1-H")
+	limits.Client, limits.Fields = policy("client", "1-H", 1), middleware.FieldsDraft11
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits})
+	for _, path := range []string{"/free", "/gratis"} {
+		api.HandleFunc("GET /api/v1"+path, middleware.AnyCaller(), sayOK,
+			middleware.RouteOptions{Limit: ratelimit.Unlimited})
+	}
+	api.HandleFunc("GET /api/v1/charged", middleware.AnyCaller(), sayOK)
+	for i, want := range []struct {
+		path   string
+		status int
+	}{{"free", 200}, {"free", 200}, {"gratis", 200}, {"charged", 200}, {"charged", 429}, {"free", 200}} {
+		a := serve(api, request("GET", "/api/v1/"+want.path, token, ""))
+		if told := a.Header["Ratelimit"] != nil; a.StatusCode != want.status || told != (want.path == "charged") {
+			t.Errorf("%d: %s got %d, RateLimit %t, want %d", i, want.path, a.StatusCode, told, want.status)
+		}
+	}
+	wantPanic(t, "unlimited", func() {
+		api.HandleFunc("GET /api/v1/costly", middleware.AnyCaller(), sayOK,
+			middleware.RouteOptions{Limit: ratelimit.Unlimited, Cost: 2})
+	})
+	limits = middleware.RateLimitOptions{Store: limits.Store, Concurrent: 1}
+	api = middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits})
+	api.HandleFunc("GET /api/v1/nested", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(serve(api, request("GET", "/api/v1/nested", token, "")).StatusCode)
+	}, middleware.RouteOptions{Limit: ratelimit.Unlimited})
+	if a := serve(api, request("GET", "/api/v1/nested", token, "")); a.StatusCode != 429 {
+		t.Errorf("a second request at once: got %d, want 429", a.StatusCode)
+	}
+}
+
+// TestQuotaExceeded: with the fields of the draft a refusal has its type too.
+func TestQuotaExceeded(t *testing.T) {
+	for fields, want := range map[string]string{
+		middleware.FieldsDraft11: `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +
+			`"title":"Quota Exceeded","status":429,`,
+		middleware.FieldsGitHub: `{"type":"about:blank","title":"Too Many Requests","status":429,`,
+		"":                      `{"type":"about:blank",`,
+	} {
+		limits := middleware.PerOrganization("1-H")
+		limits.Fields = fields
+		ring := newKeyring()
+		token := ring.issue(t)
+		api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits})
+		serve(api, request("GET", "/api/v1/any", token, ""))
+		a := serve(api, request("GET", "/api/v1/any", token, ""))
+		violated := strings.Contains(a.body, `"policy":"organization","violated-policies":["organization"]`)
+		if p := a.problem(t); !strings.HasPrefix(a.body, want) || violated != (fields == middleware.FieldsDraft11) ||
+			p.Code != "rate_limited" {
+			t.Errorf("with the fields %q: got %s, want %s", fields, a.body, want)
+		}
+	}
+}

@@ -37,8 +37,8 @@ type Policy struct {
 	ReportOnly bool
 }
 
-// Unlimited says that a caller has no limit, where code chooses a policy for
-// the caller. Compare with ==. Stores never count it: Validate and Check refuse
+// Unlimited says that a caller or a route has no limit, where a policy is
+// chosen for it. Compare with ==. Stores never count it: Validate and Check refuse
 // it, so code that does not look for it admits nobody by mistake.
 var Unlimited = &Policy{Name: "unlimited"}
 

@@ -320,8 +320,12 @@ func (d documented) schemas() object {
 	}
 	text := func(description string) object { return object{"type": "string", "description": description} }
 	number := func(description string) object { return object{"type": "integer", "description": description} }
+	kind := "Always about:blank."
+	if d.RateLimit.Fields == middleware.FieldsDraft11 {
+		kind = "about:blank, or the type quota-exceeded of a rate limit."
+	}
 	properties := object{
-		"type":   text("Always about:blank."),
+		"type":   text(kind),
 		"title":  text("The phrase of the status."),
 		"status": number("The status of the response."),
 		"detail": text("What was wrong and what to do, for people."),
