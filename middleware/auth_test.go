@@ -887,3 +887,44 @@ func TestReportOnlyStaysOutside(t *testing.T) {
 		}
 	}
 }
+
+// TestResourceMetadata: each challenge of the service names the metadata, also
+// one of Options.Authenticate, unless that one does.
+func TestResourceMetadata(t *testing.T) {
+	const more, url = `, resource_metadata="https://api.example.com/.well-known/oauth-protected-resource"`,
+		"https://api.example.com/.well-known/oauth-protected-resource"
+	ring := newKeyring()
+	challenge := ""
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), ResourceMetadata: url,
+		Authenticate: func(r *http.Request) (*keystore.Caller, error) {
+			if r.Header.Get("Cookie") == "" {
+				return nil, middleware.ErrNoCredentials
+			}
+			return nil, &middleware.Problem{Status: 401, Code: "expired", Challenge: challenge}
+		}})
+	api.HandleFunc("GET /api/v1/scoped", middleware.Require(scope.TasksWrite), sayOK)
+	ask := func(path, token string, lines ...string) string {
+		return serve(api, request("GET", "/api/v1/"+path, token, "", lines...)).Header.Get("Www-Authenticate")
+	}
+	for _, got := range []string{ask("any", ""), ask("any", "wrong"), ask("any", swapLast(ring.issue(t))),
+		ask("scoped", ring.issue(t))} {
+		if !strings.HasPrefix(got, "Bearer realm=") || !strings.HasSuffix(got, more) || strings.Count(got, more) != 1 {
+			t.Errorf("the challenge is %q", got)
+		}
+	}
+	for own, want := range map[string]string{
+		`Bearer error="invalid_token"`: `Bearer error="invalid_token"` + more, "Basic realm=x": "Basic realm=x", "": "",
+		`Bearer resource_metadata="https://other"`: `Bearer resource_metadata="https://other"`,
+	} {
+		challenge = own
+		if got := ask("any", "", "Cookie: session=1"); got != want {
+			t.Errorf("after %q: the challenge is %q, want %q", own, got, want)
+		}
+	}
+	for _, wrong := range []string{"/meta", "ftp://a/b", "https://", `https://a/"`, "https://a/ b", "https://a/\n"} {
+		if err := (middleware.Options{ResourceMetadata: wrong}).Validate(); err == nil ||
+			!strings.Contains(err.Error(), "Options.ResourceMetadata: ") {
+			t.Errorf("%q: got %v", wrong, err)
+		}
+	}
+}

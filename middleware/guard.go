@@ -68,7 +68,7 @@ func New(keys keystore.Store, o Options) *Guard {
 		o.Idempotency.Runner = idem.NewRunner(idem.NewMemory(idem.MemoryOptions{Logger: o.Hooks.logger()}), idem.Options{})
 	}
 	report := &reporter{own: o.Hooks, shapes: keyShapes(o.Service), keyHeader: o.Keys.Header, proxies: o.proxies(),
-		advises: !o.NoShouldRetry}
+		advises: !o.NoShouldRetry, metadata: o.ResourceMetadata}
 	g := &Guard{
 		options: o, report: report,
 		ids:      &requestIDs{o.RequestIDHeader, o.TrustRequestID, report},

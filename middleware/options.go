@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/textproto"
+	"net/url"
 	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -62,6 +63,11 @@ type Options struct {
 	// different ones. To let the key win, return ErrNoCredentials for a request
 	// that has an Authorization header.
 	Authenticate func(*http.Request) (*keystore.Caller, error)
+
+	// ResourceMetadata is the URL of this API's protected resource metadata (RFC
+	// 9728), where clients find who issues tokens for it. Every Bearer challenge
+	// names it, as servers of MCP have to.
+	ResourceMetadata string
 
 	// ReportOnly is for an API that has callers without keys already. A request
 	// that authentication would refuse, for whatever reason, goes on without a
@@ -123,6 +129,10 @@ func (o Options) Validate() error {
 	add("Service", err)
 	add("RequestIDHeader", validHeader(o.RequestIDHeader))
 	add("Keys", o.Keys.validate())
+	if u, err := url.Parse(o.ResourceMetadata); o.ResourceMetadata != "" &&
+		(err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.String() != o.ResourceMetadata) {
+		add("ResourceMetadata", fmt.Errorf("%q is not the URL of a document", o.ResourceMetadata))
+	}
 	if o.Failures != (ratelimit.Limit{}) {
 		add("Failures", (&ratelimit.Policy{Name: "failures", Limit: o.Failures}).Validate())
 	}

@@ -162,7 +162,8 @@ func TestEveryOption(t *testing.T) {
 		"IdempotencyOptions.Timeout":        func(p *probed) { p.o.Idempotency.Timeout = time.Minute },
 		"IdempotencyOptions.FreeOn":         func(p *probed) { p.o.Idempotency.FreeOn = []int{418} },
 
-		"Options.NoShouldRetry": func(p *probed) { p.o.NoShouldRetry = true },
+		"Options.ResourceMetadata": func(p *probed) { p.o.ResourceMetadata = "https://example.com/meta" },
+		"Options.NoShouldRetry":    func(p *probed) { p.o.NoShouldRetry = true },
 
 		"Options.ReportOnly": func(p *probed) { p.o.ReportOnly = true },
 		"RouteOptions.Limit": func(p *probed) { p.route.Limit = one("x") },

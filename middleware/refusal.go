@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,6 +50,10 @@ func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage string, 
 	problem.Policy, problem.RetryAfter = cmp.Or(d.policy, problem.Policy), cmp.Or(d.wait, problem.RetryAfter)
 	if keyed.Answers(w) {
 		problem.again = "" // its Idempotent says whether the key is free
+	}
+	if p.metadata != "" && strings.HasPrefix(problem.Challenge, "Bearer ") &&
+		!strings.Contains(problem.Challenge, " resource_metadata=") {
+		problem.Challenge += `, resource_metadata="` + p.metadata + `"`
 	}
 	p.write(w, r, &problem)
 }

@@ -23,6 +23,7 @@ type reporter struct {
 	keyHeader string         // that may carry an API key, beside Authorization
 	proxies   *proxies
 	advises   bool     // by X-Should-Retry
+	metadata  string   // Options.ResourceMetadata
 	faults    sync.Map // to *fault, by message
 }
 
