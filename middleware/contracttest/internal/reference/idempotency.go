@@ -207,7 +207,7 @@ func (s *Server) differs(x *exchange, path string) bool {
 	if s.has("idem-forgets-refused") {
 		s.forget(x, path)
 	}
-	x.refuse(http.StatusUnprocessableEntity, "idempotency_key_reused")
+	x.refuse(s.status("idem-other-body", http.StatusUnprocessableEntity), "idempotency_key_reused")
 	return true
 }
 

@@ -304,6 +304,15 @@ var idempotencyChecks = checks{
 			p.fault(a, "another body with the same key: got %d, want 422", a.status)
 		}
 	},
+	"idempotency/should-retry": func(p *probe) {
+		c := p.create(0, p.full())
+		p.wantOK("the create", p.do(c.request))
+		a := p.do(p.another(c).request)
+		repeated := slices.Contains([]int{408, 409, 425, 429}, a.status) || a.class() == 5 // by clients
+		if says := a.header.Get("X-Should-Retry"); repeated && says != "false" || says == "true" {
+			p.fault(a, "another body with the same key: got %d, and X-Should-Retry is %q", a.status, says)
+		}
+	},
 	"idempotency/another-body": func(p *probe) {
 		c := p.create(0, p.full())
 		w := p.watch(c)
