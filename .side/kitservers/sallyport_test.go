@@ -5,6 +5,10 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -46,6 +50,40 @@ func TestSallyport(t *testing.T) {
 	}
 	contracttest.Run(t, to)
 }
+
+// TestProfiles has contractcheck say of our own API with the options of each
+// protocol, and without them, whether it keeps the protocol's profile.
+func TestProfiles(t *testing.T) {
+	check := filepath.Join(t.TempDir(), "contractcheck")
+	const source = "github.com/sallyport-go/sallyport/middleware/contracttest/cmd/contractcheck"
+	if out, err := exec.Command("go", "build", "-o", check, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	kept := map[string]middleware.IdempotencyOptions{
+		"acp":     {Required: true, JSONByValue: true, EchoKey: true, Partition: byPath},
+		"ucp":     {MismatchStatus: http.StatusConflict, Partition: byPath},
+		"iceberg": {Methods: []string{"POST", "DELETE"}, FreeOn: []int{500, 502, 503, 504}},
+	}
+	for name, options := range kept {
+		for broken, o := range map[bool]middleware.IdempotencyOptions{false: options, true: {Required: name == "iceberg"}} {
+			keys := issuing.NewMemory()
+			api := middleware.NewAPI(keys, middleware.Options{Idempotency: o})
+			tasks := &family{path: "/api/v1/tasks"}
+			tasks.register(api, scope.TasksRead, scope.TasksWrite)
+			srv := httptest.NewServer(api)
+			defer srv.Close()
+			cmd := exec.Command(check, "-url", srv.URL, "-keys", "-", "-profile", name, "-run", "^profile/", "-read", tasks.path,
+				"-create", tasks.path, "-body", tasks.create().Body, "-list", tasks.path, "-without", "rate-limit")
+			cmd.Stdin = strings.NewReader(`{"keys":{"full":"` + issueAll(t, keys).Full + `"}}`)
+			out, _ := cmd.CombinedOutput()
+			if code := cmd.ProcessState.ExitCode(); (code == 1) != broken || (code == 0) == broken {
+				t.Errorf("%s, without its options %t: contractcheck ended with %d\n%s", name, broken, code, out)
+			}
+		}
+	}
+}
+
+func byPath(r *http.Request) string { return r.URL.Path }
 
 // issueAll returns a key of each kind that the kit asks for.
 func issueAll(t *testing.T, store issuing.Manager) contracttest.Keys {

@@ -75,6 +75,7 @@ func parseFlags(args []string, getenv func(string) string, stdin io.Reader, stde
 	fs.BoolVar(&c.strict, "strict", inCI(getenv("CI")), "")
 	fs.BoolVar(&c.advice, "advice", false, "")
 	fs.BoolVar(&given.Wire, "wire", false, "")
+	fs.StringVar(&given.Profile, "profile", "", "")
 	fs.DurationVar(&c.timeout, "timeout", 0, "")
 	fs.BoolVar(&c.json, "json", false, "")
 	fs.StringVar(&c.junit, "junit", "", "")
@@ -109,6 +110,7 @@ func parseFlags(args []string, getenv func(string) string, stdin io.Reader, stde
 	}
 	c.target.Without = append(c.target.Without, given.Without...)
 	c.target.Wire = given.Wire
+	c.target.Profile = cmp.Or(given.Profile, c.target.Profile)
 	if c.target.URL == "" && errors.Join(mistakes...) == nil {
 		mistakes = append(mistakes, errors.New("it needs -url, or a base_url in the keys file"))
 	}

@@ -57,6 +57,7 @@ func summarize(w io.Writer, results []rules.Result, c config) {
 	headings := map[string]string{
 		"broken contract":  "Broken",
 		"broken wire":      "Broken, of the wire profile",
+		"broken profile":   "Broken, of the protocol's profile",
 		"broken reading":   "Warnings, by a reasonable reading of the contract",
 		"broken advice":    "Advice that is not kept",
 		"unclear contract": "Unclear",
@@ -82,7 +83,7 @@ func summarize(w io.Writer, results []rules.Result, c config) {
 		}
 		count[r.Rule.Level][r.Status]++
 	}
-	for _, level := range []rules.Level{rules.Contract, rules.Reading, rules.Advice, rules.Wire} {
+	for _, level := range []rules.Level{rules.Contract, rules.Reading, rules.Advice, rules.Wire, rules.Profile} {
 		var parts []string
 		for _, status := range []rules.Status{rules.Held, rules.Broken, rules.Unclear, rules.Skipped, rules.LeftOut} {
 			if n := count[level][status]; n > 0 {

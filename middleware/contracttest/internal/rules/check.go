@@ -88,6 +88,10 @@ func (s *Session) check(ctx context.Context, r Rule) Result {
 		result.Detail = "a profile of its own, which no stock server keeps: ask for it with -wire or Target.Wire"
 		return result
 	}
+	if r.Level == Profile && s.target.Profile == "" {
+		result.Status, result.Detail = LeftOut, "of a protocol: ask for it with -profile"
+		return result
+	}
 	missing, without := s.missing(r)
 	if len(without) > 0 {
 		result.Status, result.Detail = LeftOut, "the target does not offer "+offerText(without)

@@ -74,7 +74,7 @@ func TestHeld(t *testing.T) {
 		texts, names = append(texts, a.begins), append(names, a.rule)
 	}
 	for _, r := range rules.All() {
-		if r.Level != rules.Wire && !slices.Contains(names, r.Name) {
+		if r.Level != rules.Wire && r.Level != rules.Profile && !slices.Contains(names, r.Name) {
 			t.Errorf("no defect breaks %s", r.Name)
 		}
 	}
@@ -84,7 +84,7 @@ func TestHeld(t *testing.T) {
 	}
 	sentences := 0
 	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") || name == "wire.go" {
+		if strings.HasSuffix(name, "_test.go") || name == "wire.go" || name == "profiles.go" {
 			continue
 		}
 		fset := token.NewFileSet()

@@ -26,6 +26,8 @@ const (
 	// Wire rules are about responses that an HTTP server writes without
 	// asking its program. No stock server keeps them: a profile of its own.
 	Wire Level = "wire"
+	// Profile rules are those of a protocol, for a target that names one.
+	Profile Level = "profile"
 )
 
 // A Rule is one thing that a server has to do.
@@ -67,7 +69,7 @@ func (r Rule) Group() string {
 var All = sync.OnceValue(func() []Rule {
 	all := make(checks)
 	for _, group := range []checks{authChecks, scopeChecks, requestIDChecks, idempotencyChecks, interruptionChecks,
-		organizationChecks, resourceChecks, rateLimitChecks, pathChecks, http2Checks, wireChecks} {
+		organizationChecks, resourceChecks, rateLimitChecks, pathChecks, http2Checks, wireChecks, profileChecks} {
 		maps.Copy(all, group)
 	}
 	var lines []string

@@ -11,7 +11,7 @@ func TestAll(t *testing.T) {
 	var names []string
 	for _, r := range All() {
 		names = append(names, r.Name)
-		if !slices.Contains([]Level{Contract, Reading, Advice, Wire}, r.Level) ||
+		if !slices.Contains([]Level{Contract, Reading, Advice, Wire, Profile}, r.Level) ||
 			!slices.Contains([]phase{together, alone, last, end}, r.when) {
 			t.Errorf("%s is of the level %q and has the turn %q", r.Name, r.Level, r.when)
 		}

@@ -159,6 +159,9 @@ func (s subset) want(to rules.Target, r rules.Rule) rules.Status {
 		"list":        len(to.Creates) > 0 && to.Creates[0].List != "",
 		"second-list": len(to.Creates) > 1 && to.Creates[1].List != "",
 	}
+	if r.Level == rules.Profile {
+		return rules.LeftOut
+	}
 	lacking := rules.Skipped
 	if s.of("without") == 1 {
 		lacking = rules.LeftOut

@@ -26,6 +26,7 @@ type Target struct {
 
 	RequestIDHeader string `json:"request_id_header"` // "" means Svc-Request-Id
 	Wire            bool   `json:"-"`                 // check the wire rules too
+	Profile         string // of a protocol, whose rules are checked too; "" for none
 
 	// Dial replaces the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `json:"-"`
@@ -66,6 +67,9 @@ func (t *Target) complete() (*url.URL, error) {
 	}
 	t.URL = strings.TrimRight(t.URL, "/")
 
+	if _, known := profiles[t.Profile]; !known && t.Profile != "" {
+		mistake("there is no profile called %q; the names are %s", t.Profile, profileNames())
+	}
 	paths := []string{t.Read}
 	for i := range t.Creates {
 		c := &t.Creates[i]
