@@ -2,7 +2,7 @@
 // package middleware, without the stages, an API key or a store.
 //
 // For a handler that asks for the transaction of its request, see
-// idemsql.WithTx.
+// idemsql.WithTx. Package retrytest proves that handlers are safe to retry.
 package middlewaretest
 
 import (

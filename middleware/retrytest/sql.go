@@ -1,0 +1,267 @@
+package retrytest
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// DB returns a pool for the server whose connections are db's. Each statement of
+// a request is a step. db is a pool of the test's own with enough connections
+// for two processes, and stays open.
+func (p *Process) DB(db *sql.DB) *sql.DB {
+	pool := sql.OpenDB(connector{db, p})
+	p.closers = append(p.closers, func() { pool.Close() })
+	return pool
+}
+
+type connector struct {
+	db *sql.DB
+	p  *Process
+}
+
+func (c connector) Driver() driver.Driver { return c.db.Driver() }
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	if c.p.died.Err() != nil {
+		c.p.crash()
+	}
+	lent, err := c.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k := &conn{}
+	k.shut = sync.OnceValue(func() error {
+		if k.link.broken.Load() {
+			lent.Raw(func(any) error { return driver.ErrBadConn })
+		}
+		return lent.Close()
+	})
+	k.link = c.p.link(k.kill, func() { k.Close() })
+	return k, lent.Raw(func(inner any) error {
+		k.Conn = inner.(driver.Conn)
+		return nil
+	})
+}
+
+// conn has every optional interface of package driver, and does what
+// database/sql does where the driver's has none. Rows and results are the
+// driver's own.
+type conn struct {
+	driver.Conn
+	shut func() error
+	link *link
+	tx   atomic.Pointer[tx] // that is open
+}
+
+// kill ends what the connection holds. It is closed later if a rollback does
+// that: Rows may be open.
+func (c *conn) kill() {
+	if x := c.tx.Swap(nil); x == nil || x.Tx.Rollback() != nil {
+		c.shut()
+	}
+}
+
+func (c *conn) Close() error {
+	c.tx.Store(nil)
+	return c.shut()
+}
+
+var errRefused = errors.New("retrytest: the database refused the statement")
+
+// do is a step. A statement is refused by the database itself, which may also
+// give its transaction up then.
+func (c *conn) do(ctx context.Context, text string, do func(whole bool) error) error {
+	if c.link.broken.Load() {
+		return driver.ErrBadConn
+	}
+	return c.link.step(ctx, text, do, func() error {
+		var err error
+		if e, ok := c.Conn.(driver.ExecerContext); ok {
+			_, err = e.ExecContext(ctx, "a statement that retrytest made invalid", nil)
+		}
+		return errors.Join(errRefused, err)
+	})
+}
+
+func (c *conn) Ping(ctx context.Context) error {
+	if p, ok := c.Conn.(driver.Pinger); ok {
+		return p.Ping(ctx)
+	}
+	return nil
+}
+
+func (c *conn) ResetSession(ctx context.Context) error {
+	if r, ok := c.Conn.(driver.SessionResetter); ok {
+		return r.ResetSession(ctx)
+	}
+	return nil
+}
+
+func (c *conn) IsValid() bool {
+	v, ok := c.Conn.(driver.Validator)
+	return !c.link.broken.Load() && (!ok || v.IsValid())
+}
+
+func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
+	if n, ok := c.Conn.(driver.NamedValueChecker); ok {
+		return n.CheckNamedValue(v)
+	}
+	return driver.ErrSkip
+}
+
+func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	x := &tx{conn: c}
+	return x, c.do(ctx, "BEGIN", func(bool) (err error) {
+		if b, ok := c.Conn.(driver.ConnBeginTx); ok {
+			x.Tx, err = b.BeginTx(ctx, o)
+		} else if o != (driver.TxOptions{}) {
+			err = errors.New("retrytest: the driver supports neither isolation levels nor read-only transactions")
+		} else if err = ctx.Err(); err == nil {
+			x.Tx, err = c.Conn.Begin() //nolint:staticcheck // the driver has no other
+		}
+		if err == nil {
+			c.tx.Store(x)
+		}
+		return err
+	})
+}
+
+type tx struct {
+	conn *conn
+	driver.Tx
+}
+
+func (x *tx) Commit() error   { return x.end("COMMIT", x.Tx.Commit) }
+func (x *tx) Rollback() error { return x.end("ROLLBACK", x.Tx.Rollback) }
+
+// end is a step. A COMMIT that is refused rolls back.
+func (x *tx) end(text string, do func() error) error {
+	if x.conn.link.broken.Load() {
+		return driver.ErrBadConn
+	}
+	end := func(bool) error { x.conn.tx.Store(nil); return do() }
+	return x.conn.link.step(context.Background(), text, end, func() error {
+		do = x.Tx.Rollback
+		return errors.Join(errRefused, end(true))
+	})
+}
+
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (r driver.Result, err error) {
+	e, ok := c.Conn.(driver.ExecerContext)
+	if !ok {
+		return nil, driver.ErrSkip // database/sql prepares it then
+	}
+	err = c.do(ctx, query, func(bool) error { r, err = e.ExecContext(ctx, query, args); return err })
+	return r, err
+}
+
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (r driver.Rows, err error) {
+	q, ok := c.Conn.(driver.QueryerContext)
+	if !ok {
+		return nil, driver.ErrSkip
+	}
+	err = c.do(ctx, query, func(whole bool) error {
+		r, err = q.QueryContext(ctx, query, args)
+		return read(r, err, whole)
+	})
+	return r, err
+}
+
+// read reads the rows of a query to their end where that is asked for: it may
+// take effect while they are read.
+func read(r driver.Rows, err error, whole bool) error {
+	if err != nil || !whole {
+		return err
+	}
+	for values := make([]driver.Value, len(r.Columns())); err == nil; err = r.Next(values) {
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return errors.Join(err, r.Close())
+}
+
+func (c *conn) Prepare(query string) (driver.Stmt, error) {
+	return c.PrepareContext(context.Background(), query)
+}
+
+func (c *conn) PrepareContext(ctx context.Context, query string) (s driver.Stmt, err error) {
+	if p, ok := c.Conn.(driver.ConnPrepareContext); ok {
+		s, err = p.PrepareContext(ctx, query)
+	} else if err = ctx.Err(); err == nil {
+		s, err = c.Conn.Prepare(query)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w := &stmt{s, c, query}
+	if converter, ok := s.(driver.ColumnConverter); ok { //nolint:staticcheck // the driver may have no other
+		return convertingStmt{w, converter}, nil
+	}
+	return w, nil
+}
+
+type stmt struct {
+	driver.Stmt
+	conn  *conn
+	query string
+}
+
+type convertingStmt struct {
+	*stmt
+	columns driver.ColumnConverter //nolint:staticcheck // likewise
+}
+
+func (s convertingStmt) ColumnConverter(i int) driver.ValueConverter {
+	return s.columns.ColumnConverter(i)
+}
+
+func (s *stmt) CheckNamedValue(v *driver.NamedValue) error {
+	if n, ok := s.Stmt.(driver.NamedValueChecker); ok {
+		return n.CheckNamedValue(v)
+	}
+	return s.conn.CheckNamedValue(v)
+}
+
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (r driver.Result, err error) {
+	err = s.conn.do(ctx, s.query, func(bool) error {
+		if e, ok := s.Stmt.(driver.StmtExecContext); ok {
+			r, err = e.ExecContext(ctx, args)
+		} else {
+			r, err = old(ctx, args, s.Stmt.Exec)
+		}
+		return err
+	})
+	return r, err
+}
+
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (r driver.Rows, err error) {
+	err = s.conn.do(ctx, s.query, func(whole bool) error {
+		if q, ok := s.Stmt.(driver.StmtQueryContext); ok {
+			r, err = q.QueryContext(ctx, args)
+		} else {
+			r, err = old(ctx, args, s.Stmt.Query)
+		}
+		return read(r, err, whole)
+	})
+	return r, err
+}
+
+// old calls a function that takes no context and no named arguments.
+func old[T any](ctx context.Context, args []driver.NamedValue, call func([]driver.Value) (T, error)) (r T, err error) {
+	values := make([]driver.Value, len(args))
+	for i, a := range args {
+		if values[i] = a.Value; a.Name != "" {
+			return r, errors.New("retrytest: the driver does not support named arguments")
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return r, err
+	}
+	return call(values)
+}

@@ -1,0 +1,260 @@
+package retrytest
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The wrappers have each optional interface of package driver that there is,
+// also in a later version of Go; those of Rows are the driver's own.
+func TestTheWrappersLoseNoInterface(t *testing.T) {
+	has := func(v any) (methods []string) {
+		for m := range reflect.TypeOf(v).Methods() {
+			methods = append(methods, m.Name)
+		}
+		return methods
+	}
+	methods := map[string][]string{
+		"conn": has(&conn{}), "stmt": has(&stmt{}), "converter": has(convertingStmt{}), "tx": has(&tx{}),
+		"connector": has(connector{}),
+	}
+	wants := map[string]string{
+		"Conn": "conn", "ConnBeginTx": "conn", "ConnPrepareContext": "conn", "ExecerContext": "conn",
+		"QueryerContext":    "conn",
+		"NamedValueChecker": "conn stmt", "Pinger": "conn", "SessionResetter": "conn", "Validator": "conn",
+		"Stmt": "stmt", "StmtExecContext": "stmt", "StmtQueryContext": "stmt", "ColumnConverter": "converter",
+		"Tx": "tx", "Connector": "connector",
+		"Execer": "", "Queryer": "", // database/sql prefers those with a context
+		"Driver": "", "DriverContext": "", "Result": "", "Valuer": "", "ValueConverter": "",
+	}
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, filepath.Join(runtime.GOROOT(), "src/database/sql/driver/driver.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok || !spec.Name.IsExported() || strings.HasPrefix(spec.Name.Name, "Rows") {
+			return true
+		}
+		of, ok := spec.Type.(*ast.InterfaceType)
+		if !ok {
+			return true
+		}
+		found++
+		wrappers, known := wants[spec.Name.Name]
+		if !known {
+			t.Errorf("driver.%s is not known here", spec.Name)
+		}
+		for _, wrapper := range strings.Fields(wrappers) {
+			for _, m := range of.Methods.List {
+				if len(m.Names) > 0 && !slices.Contains(methods[wrapper], m.Names[0].Name) {
+					t.Errorf("%s has no %s of driver.%s", wrapper, m.Names[0], spec.Name)
+				}
+			}
+		}
+		return true
+	})
+	if found < 20 {
+		t.Errorf("found %d interfaces", found)
+	}
+}
+
+type fixed struct{ driver driver.Driver }
+
+func (f fixed) Connect(context.Context) (driver.Conn, error) { return f.driver.Open("") }
+func (f fixed) Driver() driver.Driver                        { return f.driver }
+
+// bare is a driver without an optional interface, and rich one with all: what
+// database/sql calls of them is the same behind the wrappers.
+type calls []string
+
+func (c *calls) add(name string) { *c = append(*c, name) }
+
+type bare struct{ calls *calls }
+
+func (b bare) Open(string) (driver.Conn, error) { return b, nil }
+func (b bare) Prepare(query string) (driver.Stmt, error) {
+	b.calls.add("Prepare")
+	return bareStmt{b.calls}, nil
+}
+func (b bare) Close() error              { return nil }
+func (b bare) Begin() (driver.Tx, error) { b.calls.add("Begin"); return b, nil }
+func (b bare) Commit() error             { b.calls.add("Commit"); return nil }
+func (b bare) Rollback() error           { b.calls.add("Rollback"); return nil }
+
+type bareStmt struct{ calls *calls }
+
+func (s bareStmt) Close() error  { return nil }
+func (s bareStmt) NumInput() int { return -1 }
+func (s bareStmt) Exec(v []driver.Value) (driver.Result, error) {
+	s.calls.add("Exec " + reflect.TypeOf(v[0]).String())
+	return driver.RowsAffected(1), nil
+}
+func (s bareStmt) Query([]driver.Value) (driver.Rows, error) {
+	s.calls.add("Query")
+	return noRows{}, nil
+}
+
+type noRows struct{}
+
+func (noRows) Columns() []string         { return nil }
+func (noRows) Close() error              { return nil }
+func (noRows) Next([]driver.Value) error { return driver.ErrBadConn }
+
+type convertingBare struct{ bare }
+
+func (b convertingBare) Open(string) (driver.Conn, error) { return b, nil }
+func (b convertingBare) Prepare(string) (driver.Stmt, error) {
+	return convertingBareStmt{bareStmt{b.calls}}, nil
+}
+
+type convertingBareStmt struct{ bareStmt }
+
+func (convertingBareStmt) ColumnConverter(int) driver.ValueConverter { return driver.String }
+
+type rich struct{ bare }
+
+func (r rich) Open(string) (driver.Conn, error)   { return r, nil }
+func (r rich) Ping(context.Context) error         { r.calls.add("Ping"); return nil }
+func (r rich) ResetSession(context.Context) error { r.calls.add("ResetSession"); return nil }
+func (r rich) IsValid() bool                      { r.calls.add("IsValid"); return true }
+func (r rich) CheckNamedValue(v *driver.NamedValue) error {
+	r.calls.add("CheckNamedValue")
+	v.Value = "checked"
+	return nil
+}
+func (r rich) BeginTx(_ context.Context, o driver.TxOptions) (driver.Tx, error) {
+	r.calls.add("BeginTx " + sql.IsolationLevel(o.Isolation).String())
+	return r, nil
+}
+func (r rich) PrepareContext(context.Context, string) (driver.Stmt, error) {
+	r.calls.add("PrepareContext")
+	return richStmt{bareStmt{r.calls}}, nil
+}
+func (r rich) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if query == "skip" {
+		return nil, driver.ErrSkip
+	}
+	r.calls.add("ExecContext " + args[0].Name)
+	return driver.RowsAffected(1), nil
+}
+func (r rich) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	r.calls.add("QueryContext")
+	return noRows{}, nil
+}
+
+type richStmt struct{ bareStmt }
+
+func (s richStmt) ExecContext(context.Context, []driver.NamedValue) (driver.Result, error) {
+	s.calls.add("stmt.ExecContext")
+	return driver.RowsAffected(1), nil
+}
+func (s richStmt) QueryContext(context.Context, []driver.NamedValue) (driver.Rows, error) {
+	s.calls.add("stmt.QueryContext")
+	return noRows{}, nil
+}
+func (s richStmt) CheckNamedValue(*driver.NamedValue) error {
+	s.calls.add("stmt.CheckNamedValue")
+	return nil
+}
+
+func TestTheWrappersChangeNothing(t *testing.T) {
+	for _, d := range []struct {
+		name   string
+		driver func(*calls) driver.Driver
+	}{
+		{"bare", func(c *calls) driver.Driver { return bare{c} }},
+		{"converting", func(c *calls) driver.Driver { return convertingBare{bare{c}} }},
+		{"rich", func(c *calls) driver.Driver { return rich{bare{c}} }},
+	} {
+		t.Run(d.name, func(t *testing.T) {
+			use := func(db *sql.DB) (errs []string) {
+				defer db.Close()
+				db.SetMaxOpenConns(1)
+				check := func(err error) {
+					if err != nil {
+						errs = append(errs, strings.ReplaceAll(err.Error(), "retrytest:", "sql:"))
+						return
+					}
+					errs = append(errs, "")
+				}
+				check(db.Ping())
+				_, err := db.Exec("insert", sql.Named("a", 1))
+				check(err)
+				_, err = db.Exec("insert", 1)
+				check(err)
+				_, err = db.Exec("skip", 1)
+				check(err)
+				rows, err := db.Query("select")
+				check(err)
+				rows.Close()
+				tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
+				if check(err); err == nil {
+					check(tx.Commit())
+				}
+				tx, err = db.Begin()
+				check(err)
+				s, err := tx.Prepare("insert")
+				check(err)
+				_, err = s.Exec(2)
+				check(err)
+				rows, err = s.Query()
+				check(err)
+				rows.Close()
+				check(s.Close())
+				check(tx.Rollback())
+				return errs
+			}
+			var plain, wrapped calls
+			want := use(sql.OpenDB(fixed{d.driver(&plain)}))
+			p := &Process{t: t, run: &run{}, died: t.Context()}
+			db := sql.OpenDB(fixed{d.driver(&wrapped)})
+			defer db.Close()
+			got := use(p.DB(db))
+			if n := len(wrapped); wrapped[n-1] == "IsValid" { // the connection is given back
+				wrapped = wrapped[:n-1]
+			}
+			if !slices.Equal(plain, wrapped) {
+				t.Errorf("got the calls %q\nwant %q", wrapped, plain)
+			}
+			if len(got) != len(want) {
+				t.Fatalf("got the errors %q\nwant %q", got, want)
+			}
+			for i := range got {
+				if (got[i] == "") != (want[i] == "") {
+					t.Errorf("call %d: got the error %q, want %q", i, got[i], want[i])
+				}
+			}
+		})
+	}
+}
+
+// A statement that the driver wants to be prepared is one step.
+func TestASkippedStatementIsNoStep(t *testing.T) {
+	var at place
+	for _, f := range []fault{none, after} {
+		var did calls
+		db := sql.OpenDB(fixed{rich{bare{&did}}})
+		defer db.Close()
+		r := &run{fault: f, at: at}
+		pool := (&Process{t: t, run: r, number: 1, request: 1, serving: true, died: t.Context()}).DB(db)
+		defer pool.Close()
+		_, err := pool.Exec("skip", 1)
+		if len(r.steps) != 1 || (err == errBroken) != (f == after) || !slices.Contains(did, "stmt.ExecContext") {
+			t.Fatalf("%q: got %d steps, %v, the calls %q", f, len(r.steps), err, did)
+		}
+		at = r.steps[0].place
+	}
+}
