@@ -36,11 +36,12 @@ var mayImport = map[string][]string{
 	"keystore/cmd/sallyport": {
 		"idem", "keystore", "github.com/go-sql-driver/mysql", "github.com/jackc/pgx/v5", "modernc.org/sqlite",
 	},
-	"idem/internal/claims":     {"idem", "golang.org/x/sync"},
-	"idem/idemsql":             {"idem"},
-	"idem/idempgx":             {"idem", "github.com/jackc/pgx/v5"},
-	"idem/idemredis":           {"idem", "github.com/redis/go-redis/v9"},
-	"ratelimit/ratelimitredis": {"ratelimit", "github.com/hashicorp/golang-lru/v2", "github.com/redis/go-redis/v9"},
+	"idem/internal/claims":      {"idem", "golang.org/x/sync"},
+	"idem/idemsql":              {"idem"},
+	"idem/idempgx":              {"idem", "github.com/jackc/pgx/v5"},
+	"idem/idempgx/pgxretrytest": {"middleware/retrytest", "github.com/jackc/pgx/v5"},
+	"idem/idemredis":            {"idem", "github.com/redis/go-redis/v9"},
+	"ratelimit/ratelimitredis":  {"ratelimit", "github.com/hashicorp/golang-lru/v2", "github.com/redis/go-redis/v9"},
 
 	"keystore/issuing":              {"keystore", "scope", "github.com/rs/xid"},
 	"keystore/internal/field":       {},

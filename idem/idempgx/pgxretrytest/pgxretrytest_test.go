@@ -1,0 +1,199 @@
+package pgxretrytest_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idempgx"
+	"github.com/sallyport-go/sallyport/idem/idempgx/pgxretrytest"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/retrytest"
+)
+
+const insert = "INSERT INTO parcels (id, target) VALUES ($1, 'Lisbon')"
+
+type create func(ctx context.Context, pool *pgxpool.Pool) error
+
+// suite is that of a server whose handler answers 500 to an error.
+func suite(t testing.TB, mode pgx.QueryExecMode, o idem.Options, create create) retrytest.Suite {
+	t.Helper()
+	config, err := pgxpool.ParseConfig("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig = pgtest.Schema(t)
+	config.ConnConfig.DefaultQueryExecMode = mode
+	config.MaxConns = 8
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	_, err = pool.Exec(t.Context(), "CREATE TABLE parcels (id text PRIMARY KEY, target text)")
+	if err := errors.Join(err, idempgx.New(pool, idempgx.Options{}).Migrate(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	o.Logger = quiet
+	return retrytest.Suite{
+		Server: func(p *retrytest.Process) http.Handler {
+			pool := pgxretrytest.Pool(p, config)
+			api := middleware.NewAPI(nil, middleware.Options{
+				Authenticate: func(*http.Request) (*keystore.Caller, error) {
+					return keystore.NewCaller(nil, keystore.Identity{Organization: "org_1"})
+				},
+				Idempotency: p.Idempotency(middleware.IdempotencyOptions{
+					Runner: idem.NewRunner(idempgx.New(pool, idempgx.Options{Logger: quiet}), o), Required: true,
+				}),
+				Hooks: &middleware.Hooks{Logger: quiet},
+			})
+			api.HandleFunc("POST /api/v1/parcels", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
+				if err := create(r.Context(), pool); err != nil {
+					w.WriteHeader(http.StatusInternalServerError)
+					return
+				}
+				w.WriteHeader(http.StatusCreated)
+				io.WriteString(w, "a parcel to Lisbon")
+			})
+			return api
+		},
+		Creates: []retrytest.Create{{Path: "/api/v1/parcels", Body: `{"to":"Lisbon"}`}},
+		Effects: map[string]func(context.Context) (int, error){
+			"parcels": func(ctx context.Context) (n int, err error) {
+				err = pool.QueryRow(ctx, "SELECT count(*) FROM parcels").Scan(&n)
+				return n, err
+			},
+		},
+	}
+}
+
+// recorder is a test whose failure is the wanted one.
+type recorder struct {
+	testing.TB
+	errors []string
+}
+
+func (r *recorder) Errorf(format string, a ...any) {
+	r.errors = append(r.errors, fmt.Sprintf(format, a...))
+}
+
+var joined, leases = idem.Options{Join: true}, idem.Options{}
+
+var modes = []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol}
+
+func TestWrongHandlers(t *testing.T) {
+	for name, wrong := range map[string]struct {
+		options idem.Options
+		says    string
+		create  create
+	}{
+		"pool beside the transaction": {joined, "idempgx.Tx", func(ctx context.Context, pool *pgxpool.Pool) error {
+			_, err := pool.Exec(ctx, insert, rand.Text()) // here: pool beside the transaction
+			return err
+		}},
+		"a batch beside the transaction": {joined, "idempgx.Tx", func(ctx context.Context, pool *pgxpool.Pool) error {
+			b := &pgx.Batch{}
+			b.Queue(insert, rand.Text())
+			b.Queue(insert, rand.Text())
+			return pool.SendBatch(ctx, b).Close() // here: a batch beside the transaction
+		}},
+		"error swallowed": {leases, "answer 500", func(ctx context.Context, pool *pgxpool.Pool) error {
+			pool.Exec(ctx, insert, rand.Text()) // here: error swallowed
+			return nil
+		}},
+		"retries of its own": {leases, "within a request", func(ctx context.Context, pool *pgxpool.Pool) (err error) {
+			for range 3 {
+				if _, err = pool.Exec(ctx, insert, rand.Text()); err == nil { // here: retries of its own
+					break
+				}
+			}
+			return err
+		}},
+	} {
+		for _, mode := range modes {
+			t.Run(name+"/"+mode.String(), func(t *testing.T) {
+				r := &recorder{TB: t}
+				suite(t, mode, wrong.options, wrong.create).Run(r)
+				text := strings.Join(r.errors, "\n")
+				if at := marked(t, name); len(r.errors) != 1 || !strings.Contains(text, at) || !strings.Contains(text, wrong.says) {
+					t.Errorf("got %d errors, want one at %s that says %q: %s", len(r.errors), at, wrong.says, text)
+				}
+			})
+		}
+	}
+}
+
+func TestRightHandlers(t *testing.T) {
+	for name, right := range map[string]struct {
+		options idem.Options
+		create  create
+	}{
+		"joined": {joined, func(ctx context.Context, _ *pgxpool.Pool) error {
+			tx, _ := idempgx.Tx(ctx)
+			_, err := tx.Exec(ctx, insert, rand.Text())
+			return err
+		}},
+		"joined, a batch, a copy and a savepoint": {joined, func(ctx context.Context, pool *pgxpool.Pool) error {
+			tx, _ := idempgx.Tx(ctx)
+			var n int
+			if err := pool.QueryRow(ctx, "SELECT count(*) FROM parcels").Scan(&n); err != nil {
+				return err
+			}
+			b := &pgx.Batch{}
+			b.Queue(insert, rand.Text())
+			b.Queue(insert, rand.Text())
+			if err := tx.SendBatch(ctx, b).Close(); err != nil {
+				return err
+			}
+			_, err := tx.CopyFrom(ctx, pgx.Identifier{"parcels"}, []string{"id"}, pgx.CopyFromRows([][]any{{rand.Text()}}))
+			if err != nil {
+				return err
+			}
+			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, insert, rand.Text())
+				return err
+			})
+		}},
+		"leases": {leases, func(ctx context.Context, pool *pgxpool.Pool) error {
+			_, err := pool.Exec(ctx, insert, rand.Text())
+			return err
+		}},
+	} {
+		for _, mode := range modes {
+			t.Run(name+"/"+mode.String(), func(t *testing.T) {
+				suite(t, mode, right.options, right.create).Run(t)
+			})
+		}
+	}
+}
+
+// marked returns the line that a comment marks.
+func marked(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("pgxretrytest_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		if strings.HasSuffix(line, "// here: "+name) {
+			return "code     pgxretrytest_test.go:" + strconv.Itoa(i+1) + ": "
+		}
+	}
+	t.Fatalf("no line is marked %q", name)
+	return ""
+}
