@@ -30,8 +30,8 @@ const maxCalls = 1024
 // and abandoned, when its caller stops waiting, and through returned, when the
 // store returns. These two come in either order.
 type breaker struct {
-	log    *slog.Logger
-	opened func() // called when the breaker opens
+	log   *slog.Logger
+	probe func() // asks without requests, from when the breaker opens
 
 	mu       sync.Mutex
 	first    time.Time // when the first call began
@@ -43,6 +43,7 @@ type breaker struct {
 	since    time.Time // open since
 	next     time.Time // when the next probe may start
 	probing  bool      // a caller waits for a probe
+	probes   bool      // probe was called and asks on
 	hung     int       // probes without a waiting caller that have not returned
 }
 
@@ -120,14 +121,25 @@ func (b *breaker) failed(c *call, err error) error {
 	opens := !b.open && b.failures >= maxFailures
 	if opens {
 		b.open, b.since, b.next = true, now, now.Add(cooldown)
+		if !b.probes {
+			b.probes = true
+			b.probe()
+		}
 	}
 	b.giveUp(c)
 	b.mu.Unlock()
 	if opens {
 		b.log.Warn("rate limit store fails; each policy follows its failure mode until it is back", "error", err)
-		b.opened()
 	}
 	return err
+}
+
+// probesOn reports whether the store is to be probed again.
+func (b *breaker) probesOn() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.probes = b.open
+	return b.open
 }
 
 // abandoned records that the caller left, which says nothing about the store.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+	"weak"
 )
 
 // FailoverOptions adjust a Failover. The zero value is ready to use.
@@ -18,9 +19,8 @@ type FailoverOptions struct {
 	// without it.
 	Budget time.Duration
 	Logger *slog.Logger // nil means slog.Default()
-	// Draining, unless nil, says that a store which failed is asked once a second
-	// whether it answers again, also without requests: by a charge of a policy
-	// named "probe". Close it at shutdown, which ends that.
+	// Draining, when it is closed, ends the questions to a store that is away.
+	// Nil means that they end with the Failover.
 	Draining <-chan struct{}
 }
 
@@ -44,6 +44,10 @@ type FailoverOptions struct {
 // caller's own context is not a failure either: Take returns that context's
 // error.
 //
+// A store that is not called is asked about once a second also without
+// requests, by a charge of a policy named "probe", until it answers, Draining
+// is closed or nothing refers to the Failover.
+//
 // One line is logged when the store is no longer called and one when it is
 // back, none per call.
 type Failover struct {
@@ -66,26 +70,29 @@ func NewFailover(s Store, o FailoverOptions) *Failover {
 		store:   s,
 		local:   NewMemory(),
 		budget:  cmp.Or(o.Budget, 50*time.Millisecond),
-		breaker: breaker{log: cmp.Or(o.Logger, slog.Default()), opened: func() {}},
+		breaker: breaker{log: cmp.Or(o.Logger, slog.Default())},
 	}
-	if o.Draining != nil {
-		f.breaker.opened = func() { f.probeLater(o.Draining) }
-	}
+	f.breaker.probe = func() { f.probeLater(o.Draining) }
 	return f
 }
 
 // probeLater asks the store after the cooldown, and again while it does not
 // answer. Between two questions there is a timer and no goroutine.
 func (f *Failover) probeLater(draining <-chan struct{}) {
+	unused := weak.Make(f)
 	time.AfterFunc(cooldown+rand.N(cooldown/4), func() {
+		f := unused.Value()
 		select {
 		case <-draining:
 			return
 		default:
 		}
+		if f == nil {
+			return
+		}
 		probe := &Policy{Name: "probe", Limit: Limit{Count: 1000, Period: time.Second}}
 		_, _ = f.call(context.Background(), []Charge{{Policy: probe, Cost: 1}})
-		if down, _ := f.Stats(); down {
+		if f.breaker.probesOn() {
 			f.probeLater(draining)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -338,15 +339,14 @@ func TestFailoverLocalSuite(t *testing.T) {
 	}.Run(t)
 }
 
-// With Draining a store that is away is asked about once a second, until it
-// answers or Draining is closed.
+// A store that is away is asked about once a second without requests, until it
+// answers, Draining is closed or the Failover is not used any more.
 func TestFailoverProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, draining, text := newFaulty(), make(chan struct{}), new(bytes.Buffer)
-		f := ratelimit.NewFailover(s, ratelimit.FailoverOptions{
-			Draining: draining, Logger: slog.New(slog.NewTextHandler(text, nil)),
-		})
-		away := func() {
+		o := ratelimit.FailoverOptions{Draining: draining, Logger: slog.New(slog.NewTextHandler(text, nil))}
+		f := ratelimit.NewFailover(s, o)
+		away := func(f *ratelimit.Failover) {
 			s.fail(refuse)
 			for range 5 {
 				f.Take(t.Context(), []ratelimit.Charge{{Policy: mode("open", ratelimit.Open), Cost: 1}})
@@ -356,7 +356,7 @@ func TestFailoverProbes(t *testing.T) {
 			}
 			s.calls.Store(0)
 		}
-		away()
+		away(f)
 		time.Sleep(20 * time.Second)
 		if n := s.calls.Load(); n < 15 || n > 20 {
 			t.Errorf("the store was asked %d times in 20 s, want about one a second", n)
@@ -376,11 +376,27 @@ func TestFailoverProbes(t *testing.T) {
 		if n := s.calls.Load(); n != 0 {
 			t.Errorf("after the outage the store was asked %d times, want 0", n)
 		}
-		away()
+		away(f)
+		time.Sleep(5 * time.Second)
+		if s.calls.Load() == 0 {
+			t.Error("in a second outage the store was not asked")
+		}
 		close(draining)
+		s.calls.Store(0)
 		time.Sleep(time.Minute)
 		if n := s.calls.Load(); n != 0 {
 			t.Errorf("after Draining the store was asked %d times, want 0", n)
+		}
+		o.Draining = nil
+		away(ratelimit.NewFailover(s, o))
+		time.Sleep(5 * time.Second)
+		if s.calls.Swap(0) == 0 {
+			t.Error("without Draining the store was not asked")
+		}
+		runtime.GC()
+		time.Sleep(time.Minute)
+		if n := s.calls.Load(); n > 1 {
+			t.Errorf("of a Failover that is not used the store was asked %d times", n)
 		}
 	})
 }
