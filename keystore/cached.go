@@ -42,6 +42,7 @@ type Cached struct {
 	known         chan struct{} // and about tokens that were usable before
 	unknownScopes unknownScopes // that were reported
 	runChecked    atomic.Bool   // Run was called, or a line says that it was not
+	ended         atomic.Bool   // Run has ended, and not begun again
 	polled        atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
 	outage        outage
 }
@@ -108,6 +109,7 @@ func NewCached(s Store, o CacheOptions) *Cached {
 		strange: make(chan struct{}, maxLoads),
 		known:   make(chan struct{}, maxLoads),
 	}
+	c.outage.probe = c.probeLater
 	// One lock is enough for a small cache, and keeps its order exact.
 	shards := 16
 	if o.Size < 1<<10 {

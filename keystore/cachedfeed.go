@@ -48,23 +48,21 @@ func (c *Cached) feedBound() time.Duration {
 // asked for it: an import of many keys does not empty the cache.
 //
 // A feed that fails is asked again an interval later; meanwhile keys are
-// forgotten after TTL as without a feed. While lookups fail, Run asks the store
-// and the feed about once a second, so that the end of an outage is noticed
-// also when there are no requests.
+// forgotten after TTL as without a feed. While lookups fail, Run asks the feed
+// about once a second too.
 func (c *Cached) Run(ctx context.Context) error {
 	feed, ok := c.store.(Feed)
 	if !ok {
 		return fmt.Errorf("keystore: %T has no feed: %w", c.store, errors.ErrUnsupported)
 	}
 	c.runChecked.Store(true)
+	c.ended.Store(false)
+	defer c.ended.Store(true)
 	defer c.polled.Store(0)
 	var position string
 	failing := false
 	for ctx.Err() == nil {
 		began := c.now()
-		if c.outage.lasts() {
-			go c.caller(ctx, Digest{}) // which no token has
-		}
 		next, err := c.poll(ctx, feed, position)
 		position = next
 		switch {

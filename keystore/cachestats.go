@@ -12,6 +12,11 @@ type CacheStats struct {
 	Asked  uint64 // questions to the store; lookups that share one count once
 	Failed uint64 // those of them without an answer, [ErrOverloaded] included
 
+	// Down is set after five lookups in a row without an answer, until the next
+	// answer. Meanwhile the store is also asked without requests, about once a
+	// second, until [Cached.Run] has ended or nothing refers to the Cached.
+	Down bool
+
 	// Polled is when the last poll of the feed that succeeded began. It is zero
 	// unless [Cached.Run] runs and one has.
 	Polled time.Time
@@ -30,6 +35,7 @@ func (c *Cached) Stats() CacheStats {
 		sum.Failed += s.failed
 		s.mu.Unlock()
 	}
+	sum.Down = c.outage.lasts()
 	if at := time.Duration(c.polled.Load()); at != 0 {
 		sum.Polled = c.epoch.Add(at)
 	}

@@ -1,15 +1,18 @@
 package keystore
 
 import (
+	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
+	"weak"
 )
 
 const (
 	outageFailures = 5           // lookups in a row
-	outageProbe    = time.Second // from one question of Run to the next
+	outageProbe    = time.Second // from one question without requests to the next
 )
 
 // outage counts the lookups in a row that the store did not answer.
@@ -17,12 +20,22 @@ type outage struct {
 	mu       sync.Mutex
 	failures int
 	since    time.Duration // when the first of them failed
+	probing  bool          // somebody asks without requests
+	probe    func()        // begins that
 }
 
 func (o *outage) lasts() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.failures >= outageFailures
+}
+
+// probesOn reports whether the store is to be probed again.
+func (o *outage) probesOn() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.probing = o.failures >= outageFailures
+	return o.probing
 }
 
 // told records the result of a lookup, and logs the end of an outage.
@@ -36,10 +49,33 @@ func (o *outage) told(err error, now time.Duration, l *slog.Logger) {
 		if o.failures++; o.failures == 1 {
 			o.since = now
 		}
+		if o.failures >= outageFailures && !o.probing {
+			o.probing = true
+			o.probe()
+		}
 		return
 	}
 	if o.failures >= outageFailures {
 		l.Info("keystore: the store answers again", "after", now-o.since)
 	}
 	o.failures = 0
+}
+
+// probeLater asks a store that fails for a digest that no token has, and again
+// about once a second until it answers, Run has ended or nothing refers to the
+// Cached. Between two questions there is a timer, and no goroutine.
+func (c *Cached) probeLater() {
+	unused := weak.Make(c)
+	time.AfterFunc(outageProbe+rand.N(outageProbe/4), func() {
+		c := unused.Value()
+		if c == nil {
+			return
+		}
+		if !c.ended.Load() {
+			c.caller(context.Background(), Digest{})
+		}
+		if c.outage.probesOn() {
+			c.probeLater()
+		}
+	})
 }

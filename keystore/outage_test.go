@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -55,38 +56,69 @@ func TestStoreAnswersAgain(t *testing.T) {
 	})
 }
 
-// Run notices the end of an outage when there are no requests, and asks about
-// once a second.
+// The end of an outage is noticed when there are no requests, with Run and
+// without, until Run ends or the Cached is not used any more.
 func TestStoreAnswersAgainWithoutRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f, log := newFeedFake(), new(bytes.Buffer)
-		c := keystore.NewCached(f, keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(log, nil))})
-		stop := run(t, c)
-		f.lookup.set(refuseLookup)
-		for range 5 {
-			c.Lookup(t.Context(), keystore.DigestOf("token"))
-		}
-		time.Sleep(5 * time.Second) // until the poll at the latest
-		f.calls.Store(0)
-		time.Sleep(20 * time.Second)
-		if n := f.calls.Load(); n < 15 || n > 20 {
-			t.Errorf("the store was asked %d times in 20 s, want about one a second", n)
-		}
-		mustHaveLine(t, "while it fails", log, 0, "")
-		f.lookup.set(f.Store.Lookup)
-		time.Sleep(1500 * time.Millisecond)
-		mustHaveLine(t, "when it answers", log, 1, "after=2")
-		f.calls.Store(0)
-		time.Sleep(time.Minute)
-		f.wantCalls(t, 0, "after the outage")
+	for name, runs := range map[string]bool{"with Run": true, "without": false} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testProbes(t, runs) }) })
+	}
+}
 
+func testProbes(t *testing.T, runs bool) {
+	f, log := newFeedFake(), new(bytes.Buffer)
+	away := func(c *keystore.Cached) {
+		t.Helper()
 		f.lookup.set(refuseLookup)
 		for range 5 {
+			if c.Stats().Down {
+				t.Error("before the fifth failure in a row the store is down")
+			}
 			c.Lookup(t.Context(), keystore.DigestOf("token"))
 		}
-		stop()
+		if !c.Stats().Down {
+			t.Error("after five failures in a row the store is not down")
+		}
 		f.calls.Store(0)
+	}
+	o := keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(log, nil))}
+	c := keystore.NewCached(f, o)
+	stop := func() {}
+	if runs {
+		stop = run(t, c)
+	}
+	away(c)
+	time.Sleep(20 * time.Second)
+	if n := f.calls.Load(); n < 15 || n > 20 {
+		t.Errorf("the store was asked %d times in 20 s, want about one a second", n)
+	}
+	mustHaveLine(t, "while it fails", log, 0, "")
+	f.lookup.set(f.Store.Lookup)
+	time.Sleep(1500 * time.Millisecond)
+	mustHaveLine(t, "when it answers", log, 1, "after=2")
+	if c.Stats().Down {
+		t.Error("the store answers and is down")
+	}
+	f.calls.Store(0)
+	time.Sleep(time.Minute)
+	f.wantCalls(t, 0, "after the outage")
+
+	away(c)
+	if stop(); runs {
 		time.Sleep(time.Minute)
 		f.wantCalls(t, 0, "after Run")
-	})
+		stop = run(t, c)
+		time.Sleep(5 * time.Second)
+		if f.calls.Load() == 0 {
+			t.Error("when Run begins again the store is not asked")
+		}
+		stop()
+	}
+
+	away(keystore.NewCached(f, o))
+	runtime.GC()
+	time.Sleep(time.Minute)
+	if n := f.calls.Load(); runs && n > 1 { // without Run the first Cached still asks
+		t.Errorf("of a Cached that is not used the store was asked %d times", n)
+	}
+	runtime.KeepAlive(c)
 }
