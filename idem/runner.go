@@ -63,6 +63,9 @@ type RunnerStats struct {
 	Executions int // asking the store, running, or retrying to save
 	Waiters    int
 	Unsaved    int // settlements and undone claims that are retried in the background
+	// Down is set while the store is not asked for claims, except by one call a
+	// second.
+	Down bool
 	// RenewalErrors and SaveErrors count calls of the store that failed, Lost
 	// the executions whose claim was taken over before they were settled.
 	RenewalErrors, SaveErrors, Lost uint64
@@ -111,6 +114,7 @@ func (r *Runner) Stats() RunnerStats {
 		Executions:    r.loads.executions,
 		Waiters:       r.loads.waiters,
 		Unsaved:       r.unsaved,
+		Down:          r.backend.outage.lasts(),
 		RenewalErrors: r.renewalErrors.Load(),
 		SaveErrors:    r.saveErrors.Load(),
 		Lost:          r.lost.Load(),

@@ -28,7 +28,9 @@ type Options struct {
 	// Timeout bounds each call of the store, and all that Settle tries before
 	// it goes on in the background. The default is 2 s. After five claims in a
 	// row that failed, one a second is tried, and all others fail at once; in
-	// joined mode also those that wait for a transaction.
+	// joined mode also those that wait for a transaction. The store is then also
+	// asked without requests, about once a second, for a claim that is given
+	// back, until it answers, Draining is closed or nothing refers to the Runner.
 	Timeout time.Duration
 	// ExecutionsPerOwner is how many requests of one owner may run at once.
 	// Beyond that a request gets ErrTooMany, and the store is not asked whether

@@ -2,10 +2,13 @@ package idem
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"sync"
 	"time"
+	"weak"
 )
 
 const (
@@ -33,8 +36,17 @@ type outage struct {
 	since    time.Duration // when the first of the failures was told
 	next     time.Duration // when the store may be asked again
 
+	probing bool   // somebody asks without requests
+	probe   func() // begins that
+
 	calls context.Context // of Joins under way: it ends when the store is not asked any more
 	end   context.CancelFunc
+}
+
+func (o *outage) lasts() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.failures >= outageFailures
 }
 
 // untilOpen returns a context that ends when others are not asked any more, or
@@ -62,6 +74,14 @@ func (o *outage) asks(now time.Duration) error {
 	return nil
 }
 
+// probesOn reports whether the outage is to be probed again.
+func (o *outage) probesOn() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.probing = o.failures >= outageFailures
+	return o.probing
+}
+
 // told records whether the store answered. It returns how long it did not, if
 // this is the end of an outage, else 0.
 func (o *outage) told(err error, now time.Duration) (over time.Duration) {
@@ -85,5 +105,59 @@ func (o *outage) told(err error, now time.Duration) (over time.Duration) {
 		o.end()
 		o.calls = nil
 	}
+	if o.failures >= outageFailures && !o.probing {
+		o.probing = true
+		o.probe()
+	}
 	return 0
+}
+
+// told is that of the outage, and logs its end.
+func (b *backend) told(ctx context.Context, err error) {
+	if over := b.outage.told(err, b.now()); over > 0 {
+		b.logger.InfoContext(ctx, "the store of idempotent requests answers again", "after", over)
+	}
+}
+
+// probeLater asks a store that fails for a claim, and again about once a second
+// until it answers, the Runner drains or is not used any more. Between two
+// questions there is a timer, and no goroutine.
+func (b *backend) probeLater(draining <-chan struct{}) {
+	unused := weak.Make(b)
+	time.AfterFunc(outageProbe+mathrand.N(outageProbe/4), func() {
+		b := unused.Value()
+		select {
+		case <-draining:
+			return
+		default:
+		}
+		if b == nil {
+			return
+		}
+		if b.outage.asks(b.now()) == nil {
+			// One that hung while a request was answered is no new failure.
+			if err := b.probe(); err == nil || b.outage.lasts() {
+				b.told(context.Background(), err)
+			}
+		}
+		if b.outage.probesOn() {
+			b.probeLater(draining)
+		}
+	})
+}
+
+// probe makes a claim that lapses at once, since a store may be able to read
+// and not to write.
+func (b *backend) probe() error {
+	c := Claim{Owner: "probe", Lease: outageProbe, Retention: outageProbe}
+	rand.Read(c.Token[:])
+	c.Key = NewKey("probe", string(c.Token[:]))
+	_, _, err := b.call(context.Background(), b.begins, b.timeout, func(ctx context.Context) (reply, error) {
+		if _, err := b.store.Begin(ctx, c); err != nil {
+			return reply{}, err
+		}
+		_ = b.store.Settle(ctx, c.Key, c.Token, Settlement{Outcome: NotStarted}) // or it lapses
+		return reply{}, nil
+	})
+	return err
 }

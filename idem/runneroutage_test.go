@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -78,6 +79,83 @@ func TestOutage(t *testing.T) {
 		}
 		store.Release()
 	})
+}
+
+// faultyJoiner has no transaction for anybody.
+type faultyJoiner struct{ *idemtest.Faulty }
+
+func (faultyJoiner) Join(context.Context, idem.Claim, time.Duration) (idem.Record, idem.Transaction, error) {
+	return idem.Record{}, nil, idemtest.ErrInjected
+}
+
+// A store that is away is asked about once a second without requests, until it
+// answers, the Runner drains or is not used any more.
+func TestOutageProbes(t *testing.T) {
+	for name, joined := range map[string]bool{"with leases": false, "joined": true} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testOutageProbes(t, joined) }) })
+	}
+}
+
+func testOutageProbes(t *testing.T, joined bool) {
+	memory := newMemory()
+	faulty, draining := idemtest.NewFaulty(memory), make(chan struct{})
+	var log strings.Builder
+	o := idem.Options{Join: joined, Draining: draining, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	r := idem.NewRunner(faultyJoiner{faulty}, o)
+	away := func(r *idem.Runner) {
+		t.Helper()
+		faulty.Always(idemtest.Begin, idemtest.Fail)
+		for i := range 5 {
+			if r.Stats().Down {
+				t.Errorf("after %d failures the store is down", i)
+			}
+			r.Begin(t.Context(), numberedRequest(i), nil)
+		}
+		if !r.Stats().Down {
+			t.Error("after five failures the store is not down")
+		}
+	}
+	probes := func(d time.Duration) int {
+		before := faulty.Calls(idemtest.Begin)
+		time.Sleep(d)
+		synctest.Wait()
+		return faulty.Calls(idemtest.Begin) - before
+	}
+	away(r)
+	if n := probes(20 * time.Second); n < 15 || n > 20 {
+		t.Errorf("the store was asked %d times in 20 s, want about one a second", n)
+	}
+	if n := r.Stats().Unsaved; n != 0 {
+		t.Errorf("the probes left %d tasks", n)
+	}
+	faulty.Always(idemtest.Begin, idemtest.None)
+	probes(1500 * time.Millisecond)
+	text, down := log.String(), r.Stats().Down
+	if down || strings.Count(text, "answers again") != 1 || !strings.Contains(text, "after=2") {
+		t.Errorf("the store is back: got down %t and the log %q, want one line with after=2…s", down, text)
+	}
+	if n := memory.Stats().Keys; n != 0 {
+		t.Errorf("the probes left %d keys", n)
+	}
+	if n := probes(time.Minute); n != 0 {
+		t.Errorf("after the outage the store was asked %d times", n)
+	}
+	away(r)
+	close(draining)
+	if n := probes(time.Minute); n > 0 {
+		t.Errorf("while the Runner drains the store was asked %d times", n)
+	}
+
+	// Without Draining it ends with the Runner.
+	o.Draining = nil
+	away(idem.NewRunner(faultyJoiner{faulty}, o))
+	if n := probes(5 * time.Second); n == 0 {
+		t.Error("without Draining the store is not asked")
+	}
+	runtime.GC()
+	if n := probes(time.Minute); n > 1 {
+		t.Errorf("of a Runner that is not used the store was asked %d times", n)
+	}
 }
 
 // A full store is not an outage: it answers, and is asked each time.

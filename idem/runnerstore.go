@@ -58,6 +58,8 @@ func newBackend(s Store, o *Options) *backend {
 		undos:   make(slots, slotsPerKind),
 		undoing: make(map[Key]int),
 	}
+	draining := o.Draining
+	b.outage.probe = func() { b.probeLater(draining) }
 	if o.Join {
 		joiner, ok := s.(Joiner)
 		if !ok {
@@ -159,9 +161,7 @@ func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, err
 	// A Join also ends when its caller leaves, or others have failed.
 	left := b.joiner != nil && ctx.Err() != nil
 	if !left && !errors.Is(err, ErrNoTurn) && !errors.Is(err, errOutage) {
-		if over := b.outage.told(err, b.now()); over > 0 {
-			b.logger.InfoContext(ctx, "the store of idempotent requests answers again", "after", over)
-		}
+		b.told(ctx, err)
 	}
 	if (a.record.State == Unknown || a.record.State == InFlight) && b.isUndone(c.Key) {
 		// The record is probably a claim of this process that never ran. It is

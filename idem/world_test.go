@@ -148,6 +148,14 @@ func (s *server) call(ctx context.Context, what string, token idem.ClaimToken, d
 }
 
 func (s *server) Begin(ctx context.Context, c idem.Claim) (r idem.Record, err error) {
+	if c.Owner == "probe" { // of an outage, and no request's
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.away || s.dead {
+			err = errNetwork
+		}
+		return r, err
+	}
 	err = s.call(ctx, "begin", c.Token, func() (err error) {
 		if r, err = s.store.Begin(ctx, c); r.Attempt > 1 && s.reexecute {
 			s.taken++
@@ -166,6 +174,12 @@ func (s *server) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken
 }
 
 func (s *server) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, o idem.Settlement) error {
+	s.mu.Lock()
+	probe := s.claims[token] == 0
+	s.mu.Unlock()
+	if probe {
+		return nil
+	}
 	what := [...]string{idem.Finished: "save", idem.OutcomeUnknown: "save unknown", idem.NotStarted: "free"}[o.Outcome]
 	return s.call(ctx, what, token, func() error { return s.store.Settle(ctx, key, token, o) })
 }
@@ -342,7 +356,13 @@ func (w *world) actions() (all []action) {
 		}
 	}
 	if w.away {
-		add(0, false, nil, "the store is back", func() { w.pass(tick); w.away = false })
+		add(0, false, nil, "the store is back", func() {
+			w.pass(tick)
+			w.away = false
+			if slices.ContainsFunc(w.servers, func(s *server) bool { return s.runner.Stats().Down }) {
+				w.pass(tick) // until each has seen it
+			}
+		})
 		return all
 	}
 	add(1, false, nil, "the store is away", func() { w.away = true; w.let(refused, calls...) })
