@@ -63,6 +63,51 @@ func TestTheGuideHasEveryLineOfTheLog(t *testing.T) {
 	}
 }
 
+// attributes are the names of all attributes of the log: one for one thing. key
+// is the id of an API key, idempotency_key the hash of another one.
+var attributes = strings.Fields(`
+	aborted act actor after agent budget budget_needed bytes caller changes client code deprecated duration
+	environment error id idempotency_key kept key limit max_staleness method organization outcome page panic path
+	pattern policy problem reason refused refused_key remaining reported request_id retention scope since stack
+	stage status subject unlogged url uses waited why`)
+
+// TestAttributesOfTheLog: the library names an attribute of the log by a text,
+// which is in the list.
+func TestAttributesOfTheLog(t *testing.T) {
+	used := make(map[string]bool)
+	calls(t, func(files *token.FileSet, call *ast.CallExpr, of, name string) {
+		at, step := 0, 2 // of the first name, and to the next one
+		switch {
+		case of == "slog" && !slices.Contains(logCalls, name):
+			step = len(call.Args) + 1
+		case name == "With" && len(call.Args) > 1:
+		case slices.Contains([]string{"failed", "Failed", "fault", "sampled", "LogAttrs"}, name):
+			return // none, or made by slog
+		case slices.Contains(logCalls, name) && of != "http" && of != "t":
+			at = 1 + slices.IndexFunc(call.Args, func(e ast.Expr) bool { return strings.Contains(leadingText(e), " ") })
+			if at == 0 {
+				at = slices.IndexFunc(call.Args, func(e ast.Expr) bool { return leadingText(e) != "" })
+			}
+		default:
+			return
+		}
+		for ; at >= 0 && at < len(call.Args); at += step {
+			if _, ok := call.Args[at].(*ast.CallExpr); ok {
+				break // of slog
+			}
+			key := leadingText(call.Args[at])
+			if used[key] = true; !slices.Contains(attributes, key) && !(of == "slog" && key == "") {
+				t.Errorf("%s: an attribute is named %q", files.Position(call.Args[at].Pos()), key)
+			}
+		}
+	})
+	for _, name := range attributes {
+		if !used[name] {
+			t.Errorf("nothing logs %s", name)
+		}
+	}
+}
+
 // TestTheGuideWatchesFiguresThatExist: each figure of the guide is a field of
 // the figures, or a method of the store, that it is said to be from.
 func TestTheGuideWatchesFiguresThatExist(t *testing.T) {
@@ -141,12 +186,36 @@ func TestTheControlsNameTestsThatExist(t *testing.T) {
 // stop, and where it is.
 func logTexts(t *testing.T) map[string]string {
 	texts := make(map[string]string)
+	calls(t, func(files *token.FileSet, call *ast.CallExpr, of, name string) {
+		if of == "http" || !slices.Contains(logCalls, name) { // http.Error answers a request
+			return
+		}
+		for _, arg := range call.Args {
+			if text := leadingText(arg); text != "" {
+				text, _, _ = strings.Cut(text, ". ")
+				if strings.Contains(text, " ") { // else it is the name of an attribute
+					texts[strings.TrimSpace(text)] = files.Position(call.Pos()).String()
+				}
+				break
+			}
+		}
+	})
+	if len(texts) < 30 {
+		t.Fatalf("found %d texts only", len(texts))
+	}
+	return texts
+}
+
+// calls visits each call of the library: of is what stands before the name of
+// what is called, if that is a name.
+func calls(t *testing.T, visit func(files *token.FileSet, call *ast.CallExpr, of, name string)) {
 	for _, root := range []string{"../middleware", "../idem", "../keystore", "../ratelimit", "../scope"} {
 		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
 				return err
-			case entry.IsDir() && (strings.HasSuffix(path, "test") || strings.HasPrefix(entry.Name(), ".") && path != root):
+			case entry.IsDir() && (strings.HasSuffix(path, "test") || entry.Name() == "testdata" ||
+				strings.HasPrefix(entry.Name(), ".") && path != root):
 				return filepath.SkipDir
 			case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 				return nil
@@ -161,28 +230,17 @@ func logTexts(t *testing.T) map[string]string {
 				if !ok {
 					return true
 				}
-				var name string
+				var of, name string
 				switch called := call.Fun.(type) {
 				case *ast.Ident:
 					name = called.Name
 				case *ast.SelectorExpr:
 					name = called.Sel.Name
-					if of, ok := called.X.(*ast.Ident); ok && of.Name == "http" {
-						return true // http.Error answers a request
+					if x, ok := called.X.(*ast.Ident); ok {
+						of = x.Name
 					}
 				}
-				if !slices.Contains(logCalls, name) {
-					return true
-				}
-				for _, arg := range call.Args {
-					if text := leadingText(arg); text != "" {
-						text, _, _ = strings.Cut(text, ". ")
-						if strings.Contains(text, " ") { // else it is the name of an attribute
-							texts[strings.TrimSpace(text)] = files.Position(call.Pos()).String()
-						}
-						break
-					}
-				}
+				visit(files, call, of, name)
 				return true
 			})
 			return nil
@@ -191,10 +249,6 @@ func logTexts(t *testing.T) map[string]string {
 			t.Fatal(err)
 		}
 	}
-	if len(texts) < 30 {
-		t.Fatalf("found %d texts only", len(texts))
-	}
-	return texts
 }
 
 // leadingText returns the text that an expression begins with, "" if it is

@@ -132,7 +132,7 @@ func (e *Execution) unseal(record *Record) {
 	if record.Payload, err = o.Seal.open(e.claim.Key[:], record.Payload); err != nil {
 		record.Retained = false
 		o.Logger.ErrorContext(e.ctx, "a stored answer of an idempotent request cannot be opened; its repeats get none",
-			"key", e.name(), "error", err)
+			"idempotency_key", e.name(), "error", err)
 	}
 }
 

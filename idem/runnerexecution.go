@@ -215,7 +215,7 @@ func (e *Execution) lose(cause error) {
 	e.mu.Unlock()
 	if !over {
 		e.runner.options.Logger.ErrorContext(e.ctx, "an idempotent request lost its claim and was cancelled",
-			"key", e.name(), "cause", cause)
+			"idempotency_key", e.name(), "error", cause)
 	}
 }
 

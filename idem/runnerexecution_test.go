@@ -207,7 +207,7 @@ func TestNothingToTellAfterSettle(t *testing.T) {
 		if cause := context.Cause(e.Context(t.Context())); cause != context.Canceled {
 			t.Errorf("got cause %v, want context.Canceled", cause)
 		}
-		end := fmt.Sprintf("is saved\" key=%x\n", request.Key[:8])
+		end := fmt.Sprintf("is saved\" idempotency_key=%x\n", request.Key[:8])
 		for text, want := range map[string]int{"could not be saved": 1, end: 1, "cancelled": 0} {
 			if n := strings.Count(log.String(), text); n != want {
 				t.Errorf("the log says %q %d times, want %d:\n%s", text, n, want, &log)

@@ -135,7 +135,7 @@ func (e *Execution) save(s *saving, timeout time.Duration) (err error, final boo
 func (e *Execution) saveLater(s saving, err error) {
 	r := e.runner
 	r.options.Logger.WarnContext(s.ctx, "the outcome of an idempotent request could not be saved; the server keeps trying",
-		"key", e.name(), "error", err)
+		"idempotency_key", e.name(), "error", err)
 	r.background(1)
 	r.mu.Lock()
 	if s.settlement.Outcome == Finished {
@@ -159,7 +159,7 @@ func (e *Execution) saveAgain(s *saving) {
 		return
 	}
 	if err == nil {
-		r.options.Logger.InfoContext(s.ctx, "the outcome of an idempotent request is saved", "key", e.name())
+		r.options.Logger.InfoContext(s.ctx, "the outcome of an idempotent request is saved", "idempotency_key", e.name())
 	} else {
 		e.logNotSaved(s.ctx, err)
 	}
@@ -169,7 +169,7 @@ func (e *Execution) saveAgain(s *saving) {
 
 func (e *Execution) logNotSaved(ctx context.Context, err error) {
 	e.runner.options.Logger.ErrorContext(ctx, "the outcome of an idempotent request is not saved and will not be",
-		"key", e.name(), "error", err)
+		"idempotency_key", e.name(), "error", err)
 }
 
 // end stops the renewals, cancels the contexts, and gives the answer, if there

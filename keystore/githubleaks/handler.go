@@ -149,7 +149,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // failed answers that the message was not dealt with, or not all of it.
 func (h *handler) failed(w http.ResponseWriter, r *http.Request, text string, err error) {
-	h.options.Logger.ErrorContext(r.Context(), text, "err", err)
+	h.options.Logger.ErrorContext(r.Context(), text, "error", err)
 	http.Error(w, "The message cannot be dealt with now. Send it again.", http.StatusServiceUnavailable)
 }
 

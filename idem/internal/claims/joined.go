@@ -23,7 +23,7 @@ func Watch(ctx context.Context, logger *slog.Logger, key idem.Key, waits func() 
 		if waits() {
 			logger.WarnContext(ctx, "a joined request holds its transaction for long while the pool has no connection left; "+
 				"a handler that uses the pool in place of its transaction may be waiting for itself",
-				"key", name(key), "since", stall)
+				"idempotency_key", name(key), "since", stall)
 		}
 	})
 }
@@ -33,7 +33,7 @@ func Watch(ctx context.Context, logger *slog.Logger, key idem.Key, waits func() 
 func Ended(ctx context.Context, logger *slog.Logger, key idem.Key) error {
 	logger.ErrorContext(ctx,
 		"a handler ended the transaction of its request, or overlooked a deadlock of MySQL that did; "+
-			"what it wrote may stand without the reply", "key", name(key))
+			"what it wrote may stand without the reply", "idempotency_key", name(key))
 	return fmt.Errorf("settle: the transaction ended before its reply was saved: %w", idem.ErrCommitUnknown)
 }
 
