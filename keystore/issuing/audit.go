@@ -3,6 +3,7 @@ package issuing
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -81,13 +82,19 @@ type Auditor interface {
 var ErrTooManyKeys = errors.New("issuing: the organization has as many keys as it may have")
 
 // LogAudit returns a function for [Options] that logs each act as one
-// line. Nil means slog.Default().
+// line, with the changes as JSON. Nil means slog.Default().
 func LogAudit(l *slog.Logger) func(context.Context, AuditEntry) {
 	return func(ctx context.Context, e AuditEntry) {
 		cmp.Or(l, slog.Default()).InfoContext(ctx, "issuing: audit", "act", e.Act, "actor", e.Actor,
-			"organization", e.Organization, "key", e.Key, "reason", e.Reason, "changes", e.Changes, "id", e.ID)
+			"organization", e.Organization, "key", e.Key, "reason", e.Reason, "changes", logged(e.Changes), "id", e.ID)
 	}
 }
+
+// logged changes are JSON in a line of the log, whatever its handler.
+type logged []Change
+
+func (c logged) MarshalJSON() ([]byte, error) { return json.Marshal([]Change(c)) }
+func (c logged) MarshalText() ([]byte, error) { return c.MarshalJSON() }
 
 // auditID returns what the ids of entries from at on are not below.
 func auditID(at time.Time) string { return fmt.Sprintf("act_%014x", at.UnixMicro()) }

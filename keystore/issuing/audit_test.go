@@ -3,7 +3,11 @@ package issuing_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,6 +23,28 @@ func TestLogAudit(t *testing.T) {
 	defer slog.SetDefault(before)
 	slog.SetDefault(logger)
 	t.Run("nil", func(t *testing.T) { testLogAudit(t, nil, &log) })
+}
+
+// The changes of a line are JSON, of a TextHandler too.
+func TestLogAuditIsJSON(t *testing.T) {
+	var text, line bytes.Buffer
+	e := issuing.AuditEntry{Act: "edit", Changes: []issuing.Change{{Field: "name", Before: `a "b"`, After: "c d"}}}
+	issuing.LogAudit(slog.New(slog.NewTextHandler(&text, nil)))(t.Context(), e)
+	issuing.LogAudit(slog.New(slog.NewJSONHandler(&line, nil)))(t.Context(), e)
+	_, quoted, _ := strings.Cut(text.String(), " changes=")
+	quoted, err := strconv.QuotedPrefix(quoted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unquoted, _ := strconv.Unquote(quoted)
+	var inText []issuing.Change
+	var inLine struct{ Changes []issuing.Change }
+	if err := errors.Join(json.Unmarshal([]byte(unquoted), &inText), json.Unmarshal(line.Bytes(), &inLine)); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(inText, e.Changes) || !slices.Equal(inLine.Changes, e.Changes) {
+		t.Errorf("got %v and %v, want %v", inText, inLine.Changes, e.Changes)
+	}
 }
 
 // TestNoAudit: an Issuer says at the start that nobody is told of its acts.
