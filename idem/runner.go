@@ -121,6 +121,16 @@ func (r *Runner) Stats() RunnerStats {
 	}
 }
 
+// ObserveCalls lets f know of each claim, named "begin", and of each settlement,
+// named "settle", when the store's answer is there or is not waited for any
+// more: how long it took, and whether there was one. With Options.Join a claim
+// includes the wait for a transaction, and a settlement is COMMIT or ROLLBACK.
+// Calls of a [Memory] are not told of. f is called from many goroutines at once
+// and must be quick. It takes the place of one that was given before.
+func (r *Runner) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
+	r.backend.observe.Store(&f)
+}
+
 // WaitSettled waits until no execution runs and no task is left in the
 // background, or until ctx is done; then it returns ctx.Err(). Call it at the
 // end of a shutdown: an http.TimeoutHandler, or the end of Shutdown's own

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sallyport-go/sallyport/idem/internal/bounded"
 )
@@ -65,8 +66,10 @@ func (b *backend) rollBack(ctx context.Context, t Transaction, late lateReply) {
 // end ends a transaction. It takes no slot: a transaction must be ended, and
 // there are no more of them than there are executions.
 func (b *backend) end(ctx context.Context, t Transaction, s Settlement) error {
+	asked := time.Now()
 	_, late, err := b.call(ctx, nil, b.timeout,
 		func(ctx context.Context) (reply, error) { return reply{}, t.Settle(ctx, s) })
+	b.called(ctx, "settle", asked, err == nil)
 	if s.Outcome == Finished && (late != nil || errors.Is(err, errPanicked) || errors.Is(err, bounded.ErrNoReturn)) {
 		return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 	}

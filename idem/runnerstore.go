@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem/internal/bounded"
@@ -30,6 +31,8 @@ type backend struct {
 
 	begins, extends, settles, undos slots
 	outage                          outage
+
+	observe atomic.Pointer[func(ctx context.Context, call string, took time.Duration, answered bool)]
 
 	mu      sync.Mutex
 	undoing map[Key]int // claims of a key that are being undone
@@ -142,6 +145,13 @@ func (b *backend) callUntil(
 	return r.Value, late, r.Err
 }
 
+// called tells the observer of a call that has ended.
+func (b *backend) called(ctx context.Context, call string, began time.Time, answered bool) {
+	if f := b.observe.Load(); f != nil {
+		(*f)(ctx, call, time.Since(began), answered)
+	}
+}
+
 // begin asks the store for a claim.
 func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, error) {
 	if b.local {
@@ -153,11 +163,13 @@ func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, err
 	}
 	var a reply
 	var err error
+	asked := time.Now()
 	if b.joiner != nil {
 		a, err = b.join(ctx, c)
 	} else {
 		a, err = b.beginWithLease(ctx, c)
 	}
+	b.called(ctx, "begin", asked, err == nil || errors.Is(err, ErrFull))
 	// A Join also ends when its caller leaves, or others have failed.
 	left := b.joiner != nil && ctx.Err() != nil
 	if !left && !errors.Is(err, ErrNoTurn) && !errors.Is(err, errOutage) {
@@ -220,8 +232,10 @@ func (b *backend) settle(ctx context.Context, s slots, c *Claim, settlement Sett
 	if b.local {
 		return b.store.Settle(context.Background(), c.Key, c.Token, settlement)
 	}
+	asked := time.Now()
 	_, _, err := b.call(ctx, s, timeout, func(ctx context.Context) (reply, error) {
 		return reply{}, b.store.Settle(ctx, c.Key, c.Token, settlement)
 	})
+	b.called(ctx, "settle", asked, err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrSettled))
 	return err
 }

@@ -45,6 +45,7 @@ type Cached struct {
 	ended         atomic.Bool   // Run has ended, and not begun again
 	polled        atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
 	outage        outage
+	observe       atomic.Pointer[func(ctx context.Context, call string, took time.Duration, answered bool)]
 }
 
 // A shard caches the answers for its digests. This is why no answer from before
@@ -209,7 +210,11 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 		c.outage.told(l.err, c.now(), c.options.Logger)
 	}()
 	c.noticeNoRun(began)
+	asked := time.Now()
 	l.caller, l.err = c.ask(ctx, d, places, after(began, c.options.Timeout), &l.shared)
+	if f := c.observe.Load(); f != nil && !errors.Is(l.err, ErrOverloaded) {
+		(*f)(ctx, "lookup", time.Since(asked), l.err == nil || errors.Is(l.err, ErrNotFound))
+	}
 }
 
 // find returns the answer that is remembered and young enough. The shard is

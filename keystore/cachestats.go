@@ -1,6 +1,9 @@
 package keystore
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // CacheStats are figures of a [Cached]. Hits, Asked and Failed count since its
 // start.
@@ -60,4 +63,12 @@ func (c *Cached) Expiring(d time.Duration) (n int) {
 		s.mu.Unlock()
 	}
 	return n
+}
+
+// ObserveCalls lets f know of each question to the store, named "lookup", when
+// it ends: how long it took, and whether the store answered in time, be it that
+// there is no key. f is called from many goroutines at once and must be quick.
+// It takes the place of one that was given before.
+func (c *Cached) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
+	c.observe.Store(&f)
 }

@@ -56,6 +56,7 @@ type Failover struct {
 	budget    time.Duration
 	breaker   breaker
 	fallbacks atomic.Int64
+	observe   atomic.Pointer[func(ctx context.Context, call string, took time.Duration, answered bool)]
 }
 
 // NewFailover panics if s is nil or the budget is negative.
@@ -106,6 +107,14 @@ func (f *Failover) Stats() (down bool, fallbacks int64) {
 	return f.breaker.open, f.fallbacks.Load()
 }
 
+// ObserveCalls lets o know of each call of the store, named "take", when it
+// ends or its budget does: how long it took, and whether the store answered. o
+// is called from many goroutines at once and must be quick. It takes the place
+// of one that was given before.
+func (f *Failover) ObserveCalls(o func(ctx context.Context, call string, took time.Duration, answered bool)) {
+	f.observe.Store(&o)
+}
+
 // Take decides charges, as Store says, with or without the store.
 func (f *Failover) Take(ctx context.Context, charges []Charge) (Decision, error) {
 	if err := Check(charges); err != nil {
@@ -142,6 +151,7 @@ func (f *Failover) call(ctx context.Context, charges []Charge) (Decision, error)
 	// The store may still read its charges when the caller has reused the
 	// slice.
 	own := append([]Charge(nil), charges...)
+	asked := time.Now()
 	go func() {
 		var a answer
 		// Nothing else would recover in this goroutine.
@@ -161,8 +171,12 @@ func (f *Failover) call(ctx context.Context, charges []Charge) (Decision, error)
 	case <-bounded.Done():
 		a.err = bounded.Err()
 	}
+	answered := a.err == nil || errors.Is(a.err, ErrCost)
+	if o := f.observe.Load(); o != nil {
+		(*o)(ctx, "take", time.Since(asked), answered)
+	}
 	switch {
-	case a.err == nil || errors.Is(a.err, ErrCost):
+	case answered:
 		f.breaker.answered(c)
 	case ctx.Err() != nil:
 		f.breaker.abandoned(c)

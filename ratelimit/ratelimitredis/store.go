@@ -177,3 +177,9 @@ func (s *Store) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit
 // Stats reports whether Redis is not called at present, after failures in a row,
 // and how many calls were decided without Redis although it should have decided.
 func (s *Store) Stats() (down bool, fallbacks int64) { return s.failover.Stats() }
+
+// ObserveCalls lets f know of each trip to Redis, as that of
+// [ratelimit.Failover] does. What is decided in memory is none.
+func (s *Store) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
+	s.failover.ObserveCalls(f)
+}

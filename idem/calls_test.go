@@ -1,0 +1,60 @@
+package idem_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+)
+
+// Claims and settlements are told of; those of a Memory are not.
+func TestObserveCalls(t *testing.T) {
+	slow := func(context.Context) error { time.Sleep(time.Second); return nil }
+	for name, tt := range map[string]struct {
+		store func(*idemtest.Faulty) idem.Store
+		join  bool
+		want  string
+	}{
+		"memory": {func(*idemtest.Faulty) idem.Store { return newMemory() }, false, ""},
+		"leases": {func(f *idemtest.Faulty) idem.Store {
+			f.Next(idemtest.Begin, idemtest.Hang)
+			return f
+		}, false, "begin 2s false, settle 0s true, begin 0s true, settle 0s true"},
+		"joined": {func(*idemtest.Faulty) idem.Store {
+			j := newJoiner()
+			j.onJoin, j.onSettle = slow, func(idem.Settlement) error { return slow(nil) }
+			return j
+		}, true, "begin 1s true, settle 1s true, begin 1s true, settle 1s true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRunner(tt.store(idemtest.NewFaulty(newMemory())), idem.Options{Join: tt.join})
+				var mu sync.Mutex
+				var told []string
+				r.ObserveCalls(func(context.Context, string, time.Duration, bool) { t.Error("one that was replaced is told") })
+				r.ObserveCalls(func(_ context.Context, call string, took time.Duration, answered bool) {
+					mu.Lock()
+					defer mu.Unlock()
+					told = append(told, fmt.Sprint(call, " ", took, answered))
+				})
+				for i := range 2 {
+					if _, e, err := r.Begin(t.Context(), numberedRequest(i), nil); err == nil {
+						e.Settle(t.Context(), answer("created"))
+					}
+					synctest.Wait()
+				}
+				// A claim that failed is undone, more than once.
+				if text := strings.Join(slices.Compact(told), ", "); text != tt.want {
+					t.Errorf("got %q, want %q", text, tt.want)
+				}
+			})
+		})
+	}
+}
