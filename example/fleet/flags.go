@@ -25,6 +25,7 @@ type config struct {
 	latency         time.Duration
 	insecureConsole bool
 	metrics         string // address; "": no metrics
+	accessLog       bool
 
 	sqlite   string // a file
 	postgres string // a DSN
@@ -67,6 +68,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	fs.StringVar(&c.redis, "redis", "",
 		"count the rates in Redis at this `URL`, and without a database keep the replies there")
 	fs.StringVar(&c.metrics, "metrics", "", "serve metrics for Prometheus at this `address`, at /metrics")
+	fs.BoolVar(&c.accessLog, "access-log", false, "log each request")
 	fs.BoolVar(&c.insecureConsole, "insecure-demo-console", false,
 		"let everybody who reaches the address issue keys: serve the console, whose\n"+
 			"sign-in asks for no password, beyond this machine too and under any name")

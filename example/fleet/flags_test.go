@@ -41,6 +41,7 @@ func TestFlags(t *testing.T) {
 			func(c *config) { c.postgres, c.redis = "postgres://db", "redis://cache" }},
 		{"-postgres postgres://db -pgx", func(c *config) { c.postgres, c.pgx = "postgres://db", true }},
 		{"-insecure-demo-console", func(c *config) { c.insecureConsole = true }},
+		{"-access-log", func(c *config) { c.accessLog = true }},
 		{"-latency=25s", func(c *config) { c.latency = 25 * time.Second }},
 	} {
 		want := defaults

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -29,7 +30,13 @@ func serveMetrics(
 	if err != nil {
 		return nil, err
 	}
-	api.Options().Hooks.Observe = metrics.Observe // before the first request
+	hooks := api.Options().Hooks // before the first request
+	log := hooks.Observe
+	hooks.Observe = func(ctx context.Context, e middleware.Event) {
+		if metrics.Observe(ctx, e); log != nil {
+			log(ctx, e)
+		}
+	}
 	metrics.AddAPI(api)
 
 	mux := http.NewServeMux()

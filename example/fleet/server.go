@@ -38,13 +38,17 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 	draining := make(chan struct{})
 	replies := idem.NewRunner(s.replies, idem.Options{Join: s.inDatabase, Wait: c.patience, Timeout: c.patience,
 		Draining: draining, Logger: logger})
+	hooks := &middleware.Hooks{Logger: logger}
+	if c.accessLog {
+		hooks.Observe = middleware.AccessLog(logger)
+	}
 	api := middleware.NewAPI(s.keys, middleware.Options{
 		Base:            basePath,
 		RequestIDHeader: c.requestIDHeader,
 		Keys:            middleware.KeyOptions{LastUsed: lastUsed},
 		RateLimit:       limits,
 		Idempotency:     middleware.IdempotencyOptions{Runner: replies, Timeout: c.patience},
-		Hooks:           &middleware.Hooks{Logger: logger},
+		Hooks:           hooks,
 	})
 
 	tasks := &tasks{store: s.tasks, latency: c.latency, logger: logger}
