@@ -97,12 +97,16 @@ func (c *Cached) noticeNoRun(now time.Duration) {
 	if now < time.Minute || c.runChecked.Load() {
 		return
 	}
-	_, feed := c.store.(Feed)
-	_, alone := c.store.(interface{ ChangedHereOnly() })
-	if !c.runChecked.Swap(true) && feed && !alone {
+	if !c.runChecked.Swap(true) && c.needsRun() {
 		c.options.Logger.Warn("keystore: Cached.Run was not started, revocations elsewhere take longer to be noticed",
 			"max_staleness", c.MaxStaleness())
 	}
+}
+
+func (c *Cached) needsRun() bool {
+	_, feed := c.store.(Feed)
+	_, alone := c.store.(interface{ ChangedHereOnly() })
+	return feed && !alone
 }
 
 // poll forgets what changed since position and returns the new one, which is

@@ -20,9 +20,11 @@ type CacheStats struct {
 	// second, until [Cached.Run] has ended or nothing refers to the Cached.
 	Down bool
 
-	// Polled is when the last poll of the feed that succeeded began. It is zero
-	// unless [Cached.Run] runs and one has.
-	Polled time.Time
+	// NeedsRun is set if the store has a feed, since others may change keys.
+	// Polled is when the last poll of it that succeeded began. It is zero unless
+	// [Cached.Run] runs and one has.
+	NeedsRun bool
+	Polled   time.Time
 }
 
 // Stats returns the figures of c.
@@ -38,6 +40,7 @@ func (c *Cached) Stats() CacheStats {
 		sum.Failed += s.failed
 		s.mu.Unlock()
 	}
+	sum.NeedsRun = c.needsRun()
 	sum.Down = c.outage.lasts()
 	if at := time.Duration(c.polled.Load()); at != 0 {
 		sum.Polled = c.epoch.Add(at)

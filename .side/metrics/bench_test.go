@@ -24,8 +24,16 @@ func BenchmarkGet(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	measured, err := middlewareprom.New(prometheus.NewRegistry(), middlewareprom.Options{RequestDuration: true})
+	if err != nil {
+		b.Fatal(err)
+	}
 	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())).Meter("example.com/app")
 	otel, err := middlewareotel.New(meter, middlewareotel.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	timed, err := middlewareotel.New(meter, middlewareotel.Options{RequestDuration: true})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -37,6 +45,8 @@ func BenchmarkGet(b *testing.B) {
 		{"observed", func(context.Context, middleware.Event) {}},
 		{"prometheus", prom.Observe},
 		{"opentelemetry", otel.Observe},
+		{"prometheus with durations", measured.Observe},
+		{"opentelemetry with durations", timed.Observe},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})

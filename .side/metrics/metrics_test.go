@@ -137,6 +137,11 @@ func read(t *testing.T, reader sdkmetric.Reader) (all map[string]float64, zeros 
 				for _, p := range points.DataPoints {
 					note(m.Name, p.Attributes, p.Value)
 				}
+			case metricdata.Histogram[float64]:
+				for _, p := range points.DataPoints {
+					note(m.Name+".count", p.Attributes, float64(p.Count))
+					note(m.Name+".sum", p.Attributes, p.Sum)
+				}
 			case metricdata.Gauge[float64]:
 				for _, p := range points.DataPoints {
 					note(m.Name, p.Attributes, p.Value)

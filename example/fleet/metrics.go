@@ -24,7 +24,8 @@ func serveMetrics(
 ) (*http.Server, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector())
-	options := middlewareprom.Options{Keys: keys, Replies: api.Options().Idempotency.Runner}
+	options := middlewareprom.Options{Keys: keys, Replies: api.Options().Idempotency.Runner,
+		RequestDuration: true, StoreDuration: true}
 	options.Counters, _ = s.limits.(interface{ Stats() (bool, int64) })
 	metrics, err := middlewareprom.New(registry, options)
 	if err != nil {

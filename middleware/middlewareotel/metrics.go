@@ -8,7 +8,13 @@
 // The metrics are
 //
 //	sallyport.requests              by http.request.method, http.route, http.response.status_code,
-//	                                error.type (the code of a refusal), sallyport.outcome, sallyport.environment
+//	                                error.type (of a 5xx), sallyport.outcome, sallyport.environment
+//	sallyport.failures              by sallyport.kind: error, upstream (502 and 504 of a handler), aborted;
+//	                                and sallyport.outcome
+//	http.server.request.duration    in seconds, by the attributes of sallyport.requests but the environment, if
+//	                                [Options] ask for it
+//	sallyport.store.duration        in seconds, by sallyport.call: lookup, begin, settle, take; and by
+//	                                sallyport.result: answered, failed; if [Options] ask for it
 //	sallyport.rate_limit.requests   by sallyport.policy and sallyport.result: admitted, refused, reported, failed
 //	sallyport.idempotency.requests  by sallyport.outcome: executed, replayed, waited, conflict, mismatch,
 //	                                not_retained, unknown
@@ -20,8 +26,7 @@
 // before; or "reported" where a handler answered and Reported is set. A
 // response within another one is not counted again; its rate limits and its
 // idempotency key are. So a request has the outcome "handled" where an
-// http.TimeoutHandler stands between RequestID and what decided on it. How long
-// requests take is otelhttp's http.server.request.duration.
+// http.TimeoutHandler stands between RequestID and what decided on it.
 //
 // No attribute of a metric names a key, an organization or a request: these are
 // without number, and a set of attributes stays in memory for good. The span
@@ -35,6 +40,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -46,8 +53,8 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/figures"
 )
 
-// Options name the parts of the server whose figures are shown. Each may be
-// nil.
+// Options name the parts of the server whose figures are shown, and what else
+// is. Each may be nil.
 type Options struct {
 	Keys *keystore.Cached
 	// Replies and its store, if that is an idem.Memory or an idemsql.Store.
@@ -56,16 +63,28 @@ type Options struct {
 	Counters interface {
 		Stats() (down bool, fallbacks int64)
 	}
+
+	// RequestDuration measures requests; leave it out where otelhttp does.
+	// StoreDuration measures the calls of the stores behind Keys, Replies and
+	// Counters; those in memory are none. Of two Metrics on one part the one
+	// that was made last measures its calls.
+	RequestDuration, StoreDuration bool
 }
 
 // Metrics counts responses. It is safe for concurrent use.
 type Metrics struct {
-	requests, limits, idempotency metric.Int64Counter
-	wait                          metric.Float64Histogram
+	requests, failures, limits, idempotency metric.Int64Counter
+	wait, duration                          metric.Float64Histogram
 
-	response *figures.Cache[figures.Response, []metric.AddOption]
+	response *figures.Cache[figures.Response, response]
 	limit    *figures.Cache[figures.Limit, []metric.AddOption]
 	outcomes map[string][]metric.AddOption
+}
+
+// response is the attributes of one kind of response.
+type response struct {
+	count    []metric.AddOption
+	duration []metric.RecordOption
 }
 
 // New makes the instruments with m. It returns what the Meter returns. A second
@@ -74,7 +93,7 @@ func New(m metric.Meter, o Options) (*Metrics, error) {
 	if m == nil {
 		return nil, errors.New("middlewareotel: the Meter is nil; give otel.Meter with the name of your program")
 	}
-	var errs [4]error
+	var errs [7]error
 	metrics := &Metrics{outcomes: make(map[string][]metric.AddOption)}
 	metrics.requests, errs[0] = m.Int64Counter("sallyport.requests",
 		metric.WithDescription("Responses."), metric.WithUnit("{request}"))
@@ -85,15 +104,31 @@ func New(m metric.Meter, o Options) (*Metrics, error) {
 	metrics.wait, errs[3] = m.Float64Histogram("sallyport.idempotency.wait.duration",
 		metric.WithDescription("How long repeats waited for the first request."), metric.WithUnit("s"),
 		metric.WithExplicitBucketBoundaries(.025, .1, .5, 1, 2.5, 5, 10, 30))
+	metrics.failures, errs[4] = m.Int64Counter("sallyport.failures",
+		metric.WithDescription("Responses that failed on our side."), metric.WithUnit("{request}"))
+	if o.RequestDuration {
+		metrics.duration, errs[5] = m.Float64Histogram("http.server.request.duration",
+			metric.WithDescription("How long requests took."), metric.WithUnit("s"),
+			metric.WithExplicitBucketBoundaries(figures.DurationBounds...))
+	}
+	parts := figures.Parts{Keys: o.Keys, Replies: o.Replies, Counters: o.Counters}
+	if o.StoreDuration {
+		errs[6] = observeCalls(m, parts)
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("middlewareotel: %w", err)
 	}
-	for _, f := range figures.Parts(o).Figures() {
+	for _, f := range parts.Figures() {
 		if err := show(m, f); err != nil {
 			return nil, fmt.Errorf("middlewareotel: %w", err)
 		}
 	}
-	metrics.response = figures.NewCache(4000, responseAttributes)
+	metrics.response = figures.NewCache(4000, func(l figures.Response) (r response) {
+		r.count = []metric.AddOption{responseAttributes(l)}
+		l.Environment = ""
+		r.duration = []metric.RecordOption{responseAttributes(l)}
+		return r
+	})
 	metrics.limit = figures.NewCache(400, func(l figures.Limit) []metric.AddOption {
 		return set(attribute.String("sallyport.policy", l.Policy), attribute.String("sallyport.result", l.Result))
 	})
@@ -101,7 +136,30 @@ func New(m metric.Meter, o Options) (*Metrics, error) {
 		metrics.outcomes[outcome] = set(attribute.String("sallyport.outcome", outcome))
 		metrics.idempotency.Add(context.Background(), 0, metrics.outcomes[outcome]...)
 	}
+	for _, f := range figures.Failures() {
+		metrics.countFailure(context.Background(), 0, f)
+	}
 	return metrics, nil
+}
+
+func (m *Metrics) countFailure(ctx context.Context, n int64, f figures.Failure) {
+	m.failures.Add(ctx, n, metric.WithAttributes(
+		attribute.String("sallyport.kind", f.Kind), attribute.String("sallyport.outcome", f.Outcome)))
+}
+
+// observeCalls makes the histogram of the calls of p's stores.
+func observeCalls(m metric.Meter, p figures.Parts) error {
+	calls, err := m.Float64Histogram("sallyport.store.duration",
+		metric.WithDescription("How long calls of the stores took."), metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(figures.CallBounds...))
+	if err != nil {
+		return err
+	}
+	p.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
+		calls.Record(ctx, took.Seconds(), metric.WithAttributes(
+			attribute.String("sallyport.call", call), attribute.String("sallyport.result", figures.Result(answered))))
+	})
+	return nil
 }
 
 // AddAPI makes the series of an API's routes and policies, so that they start at
@@ -110,7 +168,7 @@ func New(m metric.Meter, o Options) (*Metrics, error) {
 func (m *Metrics) AddAPI(api *middleware.API) {
 	ctx := context.Background()
 	for _, l := range figures.Expected(api.Routes()) {
-		m.requests.Add(ctx, 0, m.response.Get(l)...)
+		m.requests.Add(ctx, 0, m.response.Get(l).count...)
 	}
 	for _, l := range figures.ExpectedLimits(api.Options().RateLimit) {
 		m.limits.Add(ctx, 0, m.limit.Get(l)...)
@@ -121,7 +179,15 @@ func (m *Metrics) AddAPI(api *middleware.API) {
 // [middleware.Hooks].
 func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 	if !e.Nested {
-		m.requests.Add(ctx, 1, m.response.Get(figures.ResponseOf(&e))...)
+		labels := figures.ResponseOf(&e)
+		r := m.response.Get(labels)
+		m.requests.Add(ctx, 1, r.count...)
+		if m.duration != nil {
+			m.duration.Record(ctx, e.Duration.Seconds(), r.duration...)
+		}
+		if f, ok := labels.Failure(); ok {
+			m.countFailure(ctx, 1, f)
+		}
 	}
 	if l, ok := figures.LimitOf(&e); ok {
 		m.limits.Add(ctx, 1, m.limit.Get(l)...)
@@ -145,7 +211,7 @@ func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 	)
 }
 
-func responseAttributes(l figures.Response) []metric.AddOption {
+func responseAttributes(l figures.Response) metric.MeasurementOption {
 	all := []attribute.KeyValue{
 		attribute.String("http.request.method", l.Method),
 		attribute.Int("http.response.status_code", l.Status),
@@ -157,10 +223,14 @@ func responseAttributes(l figures.Response) []metric.AddOption {
 	if l.Environment != "" {
 		all = append(all, attribute.String("sallyport.environment", l.Environment))
 	}
-	if l.Refused() {
+	switch {
+	case l.Status < 500:
+	case l.Refused():
 		all = append(all, attribute.String("error.type", l.Outcome))
+	default:
+		all = append(all, attribute.String("error.type", strconv.Itoa(l.Status)))
 	}
-	return set(all...)
+	return metric.WithAttributeSet(attribute.NewSet(all...))
 }
 
 func set(all ...attribute.KeyValue) []metric.AddOption {

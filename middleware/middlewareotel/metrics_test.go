@@ -72,8 +72,18 @@ func TestObserve(t *testing.T) {
 		},
 		{
 			middleware.Event{Method: "HACK", Status: 401, Outcome: "api_key_missing"},
-			"sallyport.requests error.type=api_key_missing,http.request.method=_OTHER," +
-				"http.response.status_code=401,sallyport.outcome=api_key_missing",
+			"sallyport.requests http.request.method=_OTHER,http.response.status_code=401,sallyport.outcome=api_key_missing",
+		},
+		{
+			middleware.Event{Method: "GET", Status: 503, Outcome: "key_store_unavailable"},
+			"sallyport.requests error.type=key_store_unavailable,http.request.method=GET," +
+				"http.response.status_code=503,sallyport.outcome=key_store_unavailable; " +
+				"sallyport.failures sallyport.kind=error,sallyport.outcome=key_store_unavailable",
+		},
+		{
+			middleware.Event{Method: "GET", Status: 502, Outcome: "handled"},
+			"sallyport.requests error.type=502,http.request.method=GET,http.response.status_code=502," +
+				"sallyport.outcome=handled; sallyport.failures sallyport.kind=upstream,sallyport.outcome=handled",
 		},
 		{
 			middleware.Event{Method: "POST", Pattern: "/tasks", Status: 201, Outcome: "replayed", Waited: 1},

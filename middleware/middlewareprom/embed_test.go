@@ -18,6 +18,9 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
+// shared is a store of keys that others change too.
+type shared struct{ issuing.Store }
+
 // swept is a store as idemsql has it.
 type swept struct{ idem.Store }
 
@@ -33,9 +36,11 @@ func TestSeriesExist(t *testing.T) {
 	} {
 		registry := prometheus.NewRegistry()
 		metrics, err := middlewareprom.New(registry, middlewareprom.Options{
-			Keys:     keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{}),
+			Keys:     keystore.NewCached(shared{issuing.NewMemory()}, keystore.CacheOptions{}),
 			Replies:  idem.NewRunner(store, idem.Options{}),
 			Counters: ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{}),
+
+			RequestDuration: true, StoreDuration: true,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +58,7 @@ func TestSeriesExist(t *testing.T) {
 	series := regexp.MustCompile(`sallyport_[a-z_]+`)
 	for _, text := range [][]byte{middlewareprom.Alerts, middlewareprom.Dashboard} {
 		for _, name := range series.FindAllString(string(text), -1) {
-			name = strings.TrimSuffix(name, "_bucket")
+			name = strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count")
 			if asked[name] = true; !known[name] {
 				t.Errorf("there is no series %s", name)
 			}
@@ -69,25 +74,31 @@ func TestSeriesExist(t *testing.T) {
 func TestDashboard(t *testing.T) {
 	var dashboard struct {
 		Panels []struct {
-			ID      int
-			Title   string
-			Targets []struct{ Expr string }
+			ID          int
+			Type, Title string
+			Targets     []struct{ Expr string }
+			FieldConfig struct{ Defaults struct{ Unit string } }
 		}
 	}
 	if err := json.Unmarshal(middlewareprom.Dashboard, &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	titles := make(map[string]bool)
+	var rows []string
 	for i, p := range dashboard.Panels {
-		if p.ID != i+1 || titles[p.Title] || len(p.Targets) == 0 {
+		if p.ID != i+1 || (len(p.Targets) == 0 || p.FieldConfig.Defaults.Unit == "") != (p.Type == "row") {
 			t.Errorf("panel %d: id %d, %q, %d targets", i, p.ID, p.Title, len(p.Targets))
 		}
-		titles[p.Title] = true
+		if p.Type == "row" {
+			rows = append(rows, p.Title)
+		}
 		for _, target := range p.Targets {
-			if !strings.Contains(target.Expr, `job=~"$job"`) {
+			if strings.Count(target.Expr, "sallyport_") != strings.Count(target.Expr, `{job=~"$job",instance=~"$instance"`) {
 				t.Errorf("%s: %s asks for every job", p.Title, target.Expr)
 			}
 		}
+	}
+	if got := strings.Join(rows, ", "); got != "Now, What users feel, Limits, Creates, Keys, Stores" {
+		t.Errorf("the rows are %s", got)
 	}
 }
 

@@ -9,6 +9,10 @@
 // The metrics are
 //
 //	sallyport_requests_total{method,route,status,outcome,environment}
+//	sallyport_failures_total{kind,outcome}               responses that failed on our side: error, upstream (502 and
+//	                                                     504 of a handler), aborted
+//	sallyport_request_duration_seconds{method,route,outcome}   if [Options] ask for it
+//	sallyport_store_duration_seconds{call,result}        lookup, begin, settle, take; answered, failed; as above
 //	sallyport_rate_limit_requests_total{policy,result}   admitted, refused, reported, failed
 //	sallyport_idempotency_requests_total{outcome}        executed, replayed, waited, conflict, mismatch,
 //	                                                     not_retained, unknown
@@ -20,8 +24,7 @@
 // before; or "reported" where a handler answered and Reported is set. A
 // response within another one is not counted again; its rate limits and its
 // idempotency key are. So a request has the outcome "handled" where an
-// http.TimeoutHandler stands between RequestID and what decided on it. How long
-// requests take is what promhttp or otelhttp measures.
+// http.TimeoutHandler stands between RequestID and what decided on it.
 //
 // No label names a key, an organization or a request: these are without number,
 // and a series stays in memory for good, here and in Prometheus. The log has
@@ -35,6 +38,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -44,8 +48,8 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/figures"
 )
 
-// Options name the parts of the server whose figures are shown. Each may be
-// nil.
+// Options name the parts of the server whose figures are shown, and what else
+// is. Each may be nil.
 type Options struct {
 	Keys *keystore.Cached
 	// Replies and its store, if that is an idem.Memory or an idemsql.Store.
@@ -54,18 +58,37 @@ type Options struct {
 	Counters interface {
 		Stats() (down bool, fallbacks int64)
 	}
+
+	// RequestDuration measures requests, and StoreDuration the calls of the
+	// stores behind Keys, Replies and Counters; those in memory are none. Of two
+	// Metrics on one part the one that was made last measures its calls.
+	RequestDuration, StoreDuration bool
+	// TraceID, unless nil, returns the id of the trace that a measurement is an
+	// example of, "" for none. Prometheus gets it where the handler of promhttp
+	// has EnableOpenMetrics.
+	TraceID func(ctx context.Context) string
 }
 
 // Metrics counts responses. It is safe for concurrent use.
 type Metrics struct {
 	requests    *prometheus.CounterVec
+	failures    *prometheus.CounterVec
 	limits      *prometheus.CounterVec
 	idempotency *prometheus.CounterVec
 	wait        prometheus.Histogram
-	parts       []prometheus.Collector
+	durations   *prometheus.HistogramVec
+	calls       *prometheus.HistogramVec
+	all         []prometheus.Collector
+	options     Options
 
-	response *figures.Cache[figures.Response, prometheus.Counter]
+	response *figures.Cache[figures.Response, response]
 	limit    *figures.Cache[figures.Limit, prometheus.Counter]
+}
+
+// response is the series of one kind of response.
+type response struct {
+	count    prometheus.Counter
+	duration prometheus.Observer // nil: not measured
 }
 
 // New registers the metrics with r. It returns an error, and registers nothing,
@@ -78,6 +101,7 @@ func New(r prometheus.Registerer, o Options) (*Metrics, error) {
 	m := &Metrics{
 		requests: counters("sallyport_requests_total", "Responses.",
 			"method", "route", "status", "outcome", "environment"),
+		failures: counters("sallyport_failures_total", "Responses that failed on our side.", "kind", "outcome"),
 		limits: counters("sallyport_rate_limit_requests_total", "Requests that a rate limit decided on.",
 			"policy", "result"),
 		idempotency: counters("sallyport_idempotency_requests_total", "Requests with an idempotency key.", "outcome"),
@@ -86,12 +110,29 @@ func New(r prometheus.Registerer, o Options) (*Metrics, error) {
 			Help:    "How long repeats waited for the first request.",
 			Buckets: []float64{.025, .1, .5, 1, 2.5, 5, 10, 30},
 		}),
+		options: o,
 	}
-	for _, f := range figures.Parts(o).Figures() {
-		m.parts = append(m.parts, collector(f))
+	m.all = []prometheus.Collector{m.requests, m.failures, m.limits, m.idempotency, m.wait}
+	parts := figures.Parts{Keys: o.Keys, Replies: o.Replies, Counters: o.Counters}
+	for _, f := range parts.Figures() {
+		m.all = append(m.all, collector(f))
 	}
-	m.response = figures.NewCache(4000, func(l figures.Response) prometheus.Counter {
-		return m.requests.WithLabelValues(l.Method, l.Route(), strconv.Itoa(l.Status), l.Outcome, l.Environment)
+	if o.RequestDuration {
+		m.durations = histograms("sallyport_request_duration_seconds", "How long requests took.",
+			figures.DurationBounds, "method", "route", "outcome")
+		m.all = append(m.all, m.durations)
+	}
+	if o.StoreDuration {
+		m.calls = histograms("sallyport_store_duration_seconds", "How long calls of the stores took.",
+			figures.CallBounds, "call", "result")
+		m.all = append(m.all, m.calls)
+	}
+	m.response = figures.NewCache(4000, func(l figures.Response) (r response) {
+		r.count = m.requests.WithLabelValues(l.Method, l.Route(), strconv.Itoa(l.Status), l.Outcome, l.Environment)
+		if m.durations != nil {
+			r.duration = m.durations.WithLabelValues(l.Method, l.Route(), l.Outcome)
+		}
+		return r
 	})
 	m.limit = figures.NewCache(400, func(l figures.Limit) prometheus.Counter {
 		return m.limits.WithLabelValues(l.Policy, l.Result)
@@ -102,6 +143,18 @@ func New(r prometheus.Registerer, o Options) (*Metrics, error) {
 	}
 	for _, outcome := range figures.IdempotencyOutcomes {
 		m.idempotency.WithLabelValues(outcome)
+	}
+	for _, f := range figures.Failures() {
+		m.failures.WithLabelValues(f.Kind, f.Outcome)
+	}
+	if m.calls != nil {
+		for _, call := range figures.Calls {
+			m.calls.WithLabelValues(call, figures.Result(true))
+			m.calls.WithLabelValues(call, figures.Result(false))
+		}
+		parts.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
+			m.measure(ctx, m.calls.WithLabelValues(call, figures.Result(answered)), took)
+		})
 	}
 	return m, nil
 }
@@ -119,9 +172,17 @@ func (m *Metrics) AddAPI(api *middleware.API) {
 }
 
 // Observe counts a response. It is a function for [middleware.Hooks].
-func (m *Metrics) Observe(_ context.Context, e middleware.Event) {
+func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 	if !e.Nested {
-		m.response.Get(figures.ResponseOf(&e)).Inc()
+		labels := figures.ResponseOf(&e)
+		r := m.response.Get(labels)
+		r.count.Inc()
+		if r.duration != nil {
+			m.measure(ctx, r.duration, e.Duration)
+		}
+		if f, ok := labels.Failure(); ok {
+			m.failures.WithLabelValues(f.Kind, f.Outcome).Inc()
+		}
 	}
 	if l, ok := figures.LimitOf(&e); ok {
 		m.limit.Get(l).Inc()
@@ -132,6 +193,21 @@ func (m *Metrics) Observe(_ context.Context, e middleware.Event) {
 			m.wait.Observe(e.Waited.Seconds())
 		}
 	}
+}
+
+// measure observes a duration, as an example of the trace of ctx.
+func (m *Metrics) measure(ctx context.Context, o prometheus.Observer, d time.Duration) {
+	if m.options.TraceID != nil {
+		if id := m.options.TraceID(ctx); id != "" {
+			o.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": id})
+			return
+		}
+	}
+	o.Observe(d.Seconds())
+}
+
+func histograms(name, help string, bounds []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: bounds}, labels)
 }
 
 func counters(name, help string, labels ...string) *prometheus.CounterVec {
@@ -156,16 +232,14 @@ func collector(f figures.Figure) prometheus.Collector {
 // whole is all metrics as one collector: registered all or none.
 type whole struct{ *Metrics }
 
-func (w whole) each(visit func(prometheus.Collector)) {
-	for _, c := range append([]prometheus.Collector{w.requests, w.limits, w.idempotency, w.wait}, w.parts...) {
-		visit(c)
+func (w whole) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range w.all {
+		c.Describe(ch)
 	}
 }
 
-func (w whole) Describe(ch chan<- *prometheus.Desc) {
-	w.each(func(c prometheus.Collector) { c.Describe(ch) })
-}
-
 func (w whole) Collect(ch chan<- prometheus.Metric) {
-	w.each(func(c prometheus.Collector) { c.Collect(ch) })
+	for _, c := range w.all {
+		c.Collect(ch)
+	}
 }

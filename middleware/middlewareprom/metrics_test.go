@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -170,7 +171,8 @@ func TestMetrics(t *testing.T) {
 func TestAddAPI(t *testing.T) {
 	s := newServer(t)
 	for name, want := range map[string]int{
-		"sallyport_requests_total":            2*4 + 2*5,
+		"sallyport_requests_total":            2*2 + 2*2,
+		"sallyport_failures_total":            1 + 2*4 + 8,
 		"sallyport_rate_limit_requests_total": 2,
 	} {
 		if n, err := testutil.GatherAndCount(s.registry, name); n != want || err != nil {
@@ -219,6 +221,66 @@ func TestWait(t *testing.T) {
 	`), "sallyport_idempotency_wait_duration_seconds")
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// What is measured, is where it is asked for alone, and has an example where a
+// trace runs.
+func TestDurations(t *testing.T) {
+	type trace struct{}
+	traceID := func(ctx context.Context) string {
+		id, _ := ctx.Value(trace{}).(string)
+		return id
+	}
+	for _, o := range []middlewareprom.Options{
+		{}, {RequestDuration: true},
+		{RequestDuration: true, TraceID: traceID},
+	} {
+		registry := prometheus.NewRegistry()
+		metrics, err := middlewareprom.New(registry, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := middleware.Event{Method: "GET", Pattern: "GET /tasks", Status: 200, Outcome: "handled"}
+		e.Duration = 30 * time.Millisecond
+		metrics.Observe(context.WithValue(t.Context(), trace{}, "4bf92f35"), e)
+		e.Duration = time.Second
+		metrics.Observe(t.Context(), e)
+		e.Nested = true
+		metrics.Observe(t.Context(), e)
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range families {
+			if !strings.Contains(f.GetName(), "duration") || strings.Contains(f.GetName(), "wait") {
+				continue
+			}
+			h := f.Metric[0].Histogram
+			got = append(got, f.GetName())
+			for _, l := range f.Metric[0].Label {
+				got = append(got, l.GetName()+"="+l.GetValue())
+			}
+			got = append(got, fmt.Sprint(h.GetSampleCount(), h.GetSampleSum(), len(h.Bucket)))
+			for _, b := range h.Bucket {
+				if x := b.GetExemplar(); x != nil {
+					l := x.Label[0]
+					got = append(got, fmt.Sprintf("le %v %s=%s %v", b.GetUpperBound(), l.GetName(), l.GetValue(), x.GetValue()))
+				}
+			}
+		}
+		var want []string
+		if o.RequestDuration {
+			want = append(want,
+				"sallyport_request_duration_seconds", "method=GET", "outcome=handled", "route=/tasks", "2 1.03 14")
+		}
+		if o.TraceID != nil {
+			want = append(want, "le 0.05 trace_id=4bf92f35 0.03")
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
 	}
 }
 

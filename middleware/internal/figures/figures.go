@@ -3,6 +3,7 @@
 package figures
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -23,6 +24,13 @@ type Response struct {
 	Outcome     string // of middleware.Event, "aborted", or "reported" for one that has Reported and was handled
 	Environment string // of the caller, "" for none
 }
+
+// DurationBounds are those that the semantic conventions of OpenTelemetry give
+// for requests, and CallBounds those for calls of a database, in seconds.
+var (
+	DurationBounds = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10}
+	CallBounds     = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10}
+)
 
 // Limit is the labels of a request that was charged.
 type Limit struct{ Policy, Result string }
@@ -52,6 +60,38 @@ func (r Response) Folded() Response {
 
 // Folded returns the labels of a limit beyond the room of a [Cache].
 func (l Limit) Folded() Limit { return Limit{Other, l.Result} }
+
+// Failure is the labels of a response that failed on our side. Kind is
+// "aborted", "upstream" for the 502 and 504 of a handler, or "error".
+type Failure struct{ Kind, Outcome string }
+
+// Failure returns the labels of a failure; ok is false for any other response.
+func (r Response) Failure() (f Failure, ok bool) {
+	f = Failure{"error", r.Outcome}
+	switch {
+	case r.Outcome == "aborted":
+		f.Kind = "aborted"
+	case !r.Refused() && (r.Status == http.StatusBadGateway || r.Status == http.StatusGatewayTimeout):
+		f.Kind = "upstream"
+	case r.Status < 500 && r.Outcome != codes.Internal: // a panic after the first byte
+		return Failure{}, false
+	}
+	return f, true
+}
+
+// Failures returns all labels of failures.
+func Failures() []Failure {
+	all := []Failure{{"aborted", "aborted"}}
+	for _, outcome := range []string{"handled", "executed", "replayed", "reported"} {
+		all = append(all, Failure{"error", outcome}, Failure{"upstream", outcome})
+	}
+	for code, row := range codes.Table {
+		if row.Status == http.StatusInternalServerError || row.Status == http.StatusServiceUnavailable {
+			all = append(all, Failure{"error", code})
+		}
+	}
+	return all
+}
 
 // Refused reports whether a stage refused the request, so that the outcome is
 // the code of the refusal.
@@ -120,8 +160,8 @@ func (r Response) Route() string {
 }
 
 // Expected returns the labels whose series start at 0, so that the first
-// response of a kind is an increase: for each route and environment a success,
-// and the refusals that do not depend on the request.
+// response of a kind is an increase: for each route and environment a success
+// and a 429. Failures have series of their own.
 func Expected(routes []middleware.Route) []Response {
 	var all []Response
 	for _, route := range routes {
@@ -132,13 +172,7 @@ func Expected(routes []middleware.Route) []Response {
 		for _, r := range []Response{
 			success,
 			{Status: http.StatusTooManyRequests, Outcome: codes.RateLimited},
-			{Status: http.StatusInternalServerError, Outcome: codes.Internal},
-			{Status: http.StatusServiceUnavailable, Outcome: codes.RateStore},
-			{Status: http.StatusServiceUnavailable, Outcome: codes.ReplyStore},
 		} {
-			if r.Outcome == codes.ReplyStore && route.Options.Idempotency.Off {
-				continue
-			}
 			for _, env := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
 				r.Method, r.Environment = methodOf(route.Method), string(env)
 				r.Pattern = strings.TrimSpace(route.Method + " " + route.Path)
@@ -171,6 +205,32 @@ type Parts struct {
 	}
 }
 
+// ObserveCalls lets f know of the calls of all stores.
+func (p Parts) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
+	if p.Keys != nil {
+		p.Keys.ObserveCalls(f)
+	}
+	if p.Replies != nil {
+		p.Replies.ObserveCalls(f)
+	}
+	if counters, ok := p.Counters.(interface {
+		ObserveCalls(func(context.Context, string, time.Duration, bool))
+	}); ok {
+		counters.ObserveCalls(f)
+	}
+}
+
+// Calls are the names of the calls.
+var Calls = []string{"lookup", "begin", "settle", "take"}
+
+// Result names how a call ended.
+func Result(answered bool) string {
+	if answered {
+		return "answered"
+	}
+	return "failed"
+}
+
 // A Figure is one figure of a part.
 type Figure struct {
 	Name    string // as in OpenTelemetry, such as "sallyport.keys.cached"
@@ -186,6 +246,14 @@ func (p Parts) Figures() []Figure {
 	gauge := func(name, unit, help string, read func() float64) {
 		all = append(all, Figure{"sallyport." + name, help, unit, false, read})
 	}
+	flag := func(name, help string, read func() bool) {
+		gauge(name, "", help, func() float64 {
+			if read() {
+				return 1
+			}
+			return 0
+		})
+	}
 	count := func(name, help string, read func() float64) {
 		all = append(all, Figure{"sallyport." + name, help, "", true, read})
 	}
@@ -196,14 +264,19 @@ func (p Parts) Figures() []Figure {
 			func() float64 { return float64(keys.Stats().Asked) })
 		count("key_cache.failures", "Questions to the key store without an answer.",
 			func() float64 { return float64(keys.Stats().Failed) })
+		flag("key_cache.down", "1 while the key store does not answer.", func() bool { return keys.Stats().Down })
 		gauge("key_cache.keys", "", "Keys in memory that may be used.",
 			func() float64 { return float64(keys.Stats().Usable) })
 		gauge("key_cache.expiring", "", "Keys in memory that may be used and expire within 14 days.",
 			func() float64 { return float64(keys.Expiring(14 * 24 * time.Hour)) })
-		gauge("key_cache.last_poll", "s", "When changed keys were last read, in seconds since 1970; 0: never.",
-			func() float64 { return seconds(keys.Stats().Polled) })
+		if keys.Stats().NeedsRun {
+			gauge("key_cache.last_poll", "s", "When changed keys were last read, in seconds since 1970; 0: never.",
+				func() float64 { return seconds(keys.Stats().Polled) })
+		}
 	}
 	if replies := p.Replies; replies != nil {
+		flag("idempotency.down", "1 while the store of replies does not answer.",
+			func() bool { return replies.Stats().Down })
 		gauge("idempotency.executions", "", "Requests with an idempotency key that run now.",
 			func() float64 { return float64(replies.Stats().Executions) })
 		gauge("idempotency.waiters", "", "Repeats that wait for the first request.",
@@ -228,11 +301,9 @@ func (p Parts) Figures() []Figure {
 		}
 	}
 	if counters := p.Counters; counters != nil {
-		gauge("rate_limit.down", "", "1 while the store of counters is not called.", func() float64 {
-			if down, _ := counters.Stats(); down {
-				return 1
-			}
-			return 0
+		flag("rate_limit.down", "1 while the store of counters is not called.", func() bool {
+			down, _ := counters.Stats()
+			return down
 		})
 		count("rate_limit.fallbacks", "Decisions without the store of counters.", func() float64 {
 			_, n := counters.Stats()

@@ -47,6 +47,45 @@ func TestAbortedResponse(t *testing.T) {
 	}
 }
 
+// What a response counts as among the failures, and each of them has a series
+// from the start.
+func TestFailure(t *testing.T) {
+	known := make(map[figures.Failure]bool)
+	for _, f := range figures.Failures() {
+		known[f] = true
+	}
+	for _, tt := range []struct {
+		status        int
+		outcome, kind string
+	}{
+		{200, "handled", ""},
+		{400, "handled", ""},
+		{429, "rate_limited", ""},
+		{500, "handled", "error"},
+		{500, "executed", "error"},
+		{500, "replayed", "error"},
+		{503, "reported", "error"},
+		{500, "internal", "error"},
+		{200, "internal", "error"},
+		{502, "handled", "upstream"},
+		{504, "executed", "upstream"},
+		{200, "aborted", "aborted"},
+		{0, "aborted", "aborted"},
+		{503, "key_store_unavailable", "error"},
+		{503, "rate_store_unavailable", "error"},
+		{503, "too_many_in_flight", "error"},
+		{503, "idempotency_store_unavailable", "error"},
+		{503, "idempotency_store_full", "error"},
+		{503, "idempotency_commit_unknown", "error"},
+		{503, "idempotency_interrupted", "error"},
+	} {
+		f, ok := figures.Response{Status: tt.status, Outcome: tt.outcome}.Failure()
+		if ok != (tt.kind != "") || f.Kind != tt.kind || ok && !known[f] {
+			t.Errorf("%+v: got %+v, %t; known from the start: %t", tt, f, ok, known[f])
+		}
+	}
+}
+
 func TestLimitOf(t *testing.T) {
 	for _, tt := range []struct {
 		event middleware.Event

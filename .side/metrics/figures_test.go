@@ -1,0 +1,390 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/middleware/middlewareotel"
+	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
+	"github.com/sallyport-go/sallyport/ratelimit"
+)
+
+// keyStore is a store of keys that others change too, and that can be away.
+type keyStore struct {
+	issuing.Store
+	away atomic.Bool
+}
+
+func (s *keyStore) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	if time.Sleep(10 * time.Millisecond); s.away.Load() {
+		return nil, errors.New("connection refused")
+	}
+	return s.Store.Lookup(ctx, d)
+}
+
+// replyStore is a store of replies that removes expired ones.
+type replyStore struct{ *idemtest.Faulty }
+
+func (s replyStore) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	time.Sleep(20 * time.Millisecond)
+	return s.Faulty.Begin(ctx, c)
+}
+
+func (s replyStore) Settle(ctx context.Context, k idem.Key, t idem.ClaimToken, s2 idem.Settlement) error {
+	time.Sleep(30 * time.Millisecond)
+	return s.Faulty.Settle(ctx, k, t, s2)
+}
+
+func (replyStore) Swept() time.Time { return time.Unix(4321, 0) }
+
+// counterStore counts in memory and can be away.
+type counterStore struct {
+	ratelimit.Store
+	away atomic.Bool
+}
+
+func (s *counterStore) Take(ctx context.Context, c []ratelimit.Charge) (ratelimit.Decision, error) {
+	if time.Sleep(40 * time.Millisecond); s.away.Load() {
+		return ratelimit.Decision{}, errors.New("connection refused")
+	}
+	return s.Store.Take(ctx, c)
+}
+
+// Each figure has a value that no other one near it has, and both packages show
+// it. One of the stores is away, each in turn.
+func TestFigures(t *testing.T) {
+	for _, away := range []string{"keys", "replies", "counters"} {
+		for _, name := range packages {
+			t.Run(away+" "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testFigures(t, away, name) })
+			})
+		}
+	}
+}
+
+func testFigures(t *testing.T, away, name string) {
+	keyStore := &keyStore{Store: issuing.NewMemory()}
+	keys := keystore.NewCached(keyStore, keystore.CacheOptions{})
+	faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+	replies := idem.NewRunner(replyStore{faulty}, idem.Options{Lease: 30 * time.Second})
+	counterStore := &counterStore{Store: ratelimit.NewMemory()}
+	counters := ratelimit.NewFailover(counterStore, ratelimit.FailoverOptions{})
+	m := newMeasured(t, name, keys, replies, counters)
+
+	// Keys: of three that may be used, two expire soon.
+	issuer := issuing.New(keys, issuing.Options{})
+	digests := []keystore.Digest{keystore.DigestOf("no key")}
+	for i := range 3 {
+		g := keystore.Key{Organization: "acme", Environment: keystore.Sandbox}
+		if i > 0 {
+			g.ExpiresAt = time.Now().Add(24 * time.Hour)
+		}
+		secret, _, err := issuer.Issue(t.Context(), g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests = append(digests, keystore.DigestOf(secret.Reveal()))
+	}
+	for range 6 {
+		for _, d := range digests {
+			keys.Lookup(t.Context(), d)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go keys.Run(ctx)
+	synctest.Wait()
+	for _, d := range digests {
+		keys.Lookup(t.Context(), d)
+	}
+
+	// Replies: one is saved. Six run, of which three are not saved and two are
+	// lost; another has four waiters.
+	if _, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey("first"), Owner: "acme"}, nil); err != nil {
+		t.Fatal(err)
+	} else if err := e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted}); err != nil {
+		t.Fatal(err)
+	}
+	var running []*idem.Execution
+	for i := range 6 {
+		_, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(i)), Owner: "acme"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		running = append(running, e)
+	}
+	faulty.Always(idemtest.Settle, idemtest.Fail)
+	for _, e := range running[:3] {
+		go e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
+	}
+	faulty.Next(idemtest.Extend, idemtest.Fail, idemtest.Lose, idemtest.Lose)
+	time.Sleep(14 * time.Second)
+	for range 4 {
+		go replies.Begin(ctx, idem.Claim{Key: idem.NewKey("5"), Owner: "acme"}, nil)
+	}
+
+	// Counters: seven decisions, and one without the store.
+	take := func() {
+		policy := &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("100-S")}
+		counters.Take(t.Context(), []ratelimit.Charge{{Policy: policy, Cost: 1}})
+	}
+	for range 7 {
+		take()
+	}
+	counterStore.away.Store(true)
+	take()
+	counterStore.away.Store(away == "counters")
+
+	keyStore.away.Store(away == "keys")
+	if away == "replies" {
+		faulty.Always(idemtest.Begin, idemtest.Fail)
+	}
+	for i := range 5 {
+		keys.Lookup(t.Context(), keystore.DigestOf(fmt.Sprint(i)))
+		replies.Begin(ctx, idem.Claim{Key: idem.NewKey(fmt.Sprint("later", i)), Owner: "acme"}, nil)
+		take()
+	}
+
+	k, r := keys.Stats(), replies.Stats()
+	down, fallbacks := counters.Stats()
+	want := map[string]float64{
+		"key_cache.hits": float64(k.Hits), "key_cache.misses": float64(k.Asked),
+		"key_cache.failures": float64(k.Failed), "key_cache.keys": float64(k.Usable),
+		"key_cache.expiring": 2, "key_cache.last_poll": float64(k.Polled.UnixMilli()) / 1000,
+		"idempotency.executions": float64(r.Executions), "idempotency.waiters": float64(r.Waiters),
+		"idempotency.unsaved": float64(r.Unsaved), "idempotency.renewal_errors": float64(r.RenewalErrors),
+		"idempotency.save_errors": float64(r.SaveErrors), "idempotency.lost": float64(r.Lost),
+		"idempotency.last_sweep": 4321, "rate_limit.fallbacks": float64(fallbacks),
+	}
+	seen := make(map[string]bool)
+	for name, v := range want {
+		part, _, _ := strings.Cut(name, ".")
+		if seen[fmt.Sprint(part, v)] {
+			t.Errorf("%s is %v, as another figure is: give each a value of its own", name, v)
+		}
+		seen[fmt.Sprint(part, v)] = true
+	}
+	for name, is := range map[string]bool{"keys": k.Down, "replies": r.Down, "counters": down} {
+		if is != (name == away) {
+			t.Errorf("%s are down: %t", name, is)
+		}
+	}
+	want["key_cache.down"], want["idempotency.down"], want["rate_limit.down"] =
+		bit(away == "keys"), bit(away == "replies"), bit(away == "counters")
+	failed := map[string]float64{"lookup": float64(k.Failed), "begin": 5 * bit(away == "replies"),
+		"settle": float64(r.SaveErrors), "take": float64(min(fallbacks, 5))}
+	answered := map[string]float64{"lookup": float64(k.Asked - k.Failed), "begin": 12 - failed["begin"],
+		"settle": 1, "take": 7 + 5*bit(away != "counters")}
+	if away == "replies" {
+		delete(failed, "settle") // what failed to begin is undone too
+	}
+	all := m.read(t)
+	for figure, v := range want {
+		if got, ok := all[normal("sallyport."+figure)+"{}"]; !ok || got != v {
+			t.Errorf("%s is %v, %t, want %v", figure, got, ok, v)
+		}
+	}
+	for call, least := range map[string]float64{"lookup": .01, "begin": .02, "settle": .03, "take": .04} {
+		for result, want := range map[string]map[string]float64{"answered": answered, "failed": failed} {
+			labels := fmt.Sprintf("{call=%s,result=%s}", call, result)
+			n, sum := all["sallyport.store.duration.count"+labels], all["sallyport.store.duration.sum"+labels]
+			if w, ok := want[call]; ok && n != w || math.Abs(sum-n*least) > 1e-9 {
+				t.Errorf("%s: %v calls took %v s, want %v of %v s each", labels, n, sum, w, least)
+			}
+		}
+	}
+	for _, e := range running[3:] {
+		go e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
+	}
+	faulty.Always(idemtest.Settle, idemtest.None)
+	faulty.Always(idemtest.Begin, idemtest.None)
+	keyStore.away.Store(false)
+	counterStore.away.Store(false)
+	stop()
+	time.Sleep(time.Minute)
+}
+
+// What replies in memory take, and how many had to go.
+func TestFiguresOfMemory(t *testing.T) {
+	for _, name := range packages {
+		t.Run(name, func(t *testing.T) { testFiguresOfMemory(t, name) })
+	}
+}
+
+func testFiguresOfMemory(t *testing.T, name string) {
+	memory := idem.NewMemory(idem.MemoryOptions{Budget: 4000, MinRetention: 1})
+	replies := idem.NewRunner(memory, idem.Options{})
+	m := newMeasured(t, name, nil, replies, nil)
+	for i := range 20 {
+		_, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(i)), Owner: "acme"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Settle(t.Context(), idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 500)})
+	}
+	s := memory.Stats()
+	if s.Forgotten == 0 || s.Bytes == int64(s.Forgotten) {
+		t.Fatalf("%+v", s)
+	}
+	all := m.read(t)
+	for figure, want := range map[string]float64{"memory": float64(s.Bytes), "forgotten": float64(s.Forgotten)} {
+		if got := all["sallyport.idempotency."+figure+"{}"]; got != want {
+			t.Errorf("%s is %v, want %v", figure, got, want)
+		}
+	}
+}
+
+func bit(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// packages are those that show figures.
+var packages = []string{"Prometheus", "OpenTelemetry"}
+
+// measured is one of the packages on the parts of a server.
+type measured struct {
+	registry *prometheus.Registry // of Prometheus
+	reader   sdkmetric.Reader     // of OpenTelemetry
+	observe  func(context.Context, middleware.Event)
+}
+
+func newMeasured(
+	t *testing.T, name string, keys *keystore.Cached, replies *idem.Runner, counters *ratelimit.Failover,
+) (m measured) {
+	t.Helper()
+	o := middlewareprom.Options{Keys: keys, Replies: replies, RequestDuration: true, StoreDuration: true}
+	if counters != nil {
+		o.Counters = counters
+	}
+	if name == "Prometheus" {
+		m.registry = prometheus.NewRegistry()
+		metrics, err := middlewareprom.New(m.registry, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.observe = metrics.Observe
+		return m
+	}
+	m.reader = sdkmetric.NewManualReader()
+	metrics, err := middlewareotel.New(sdkmetric.NewMeterProvider(sdkmetric.WithReader(m.reader)).Meter("app"),
+		middlewareotel.Options{Keys: keys, Replies: replies, Counters: o.Counters,
+			RequestDuration: true, StoreDuration: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.observe = metrics.Observe
+	return m
+}
+
+// read returns what the package shows, under the names that both share.
+func (m measured) read(t *testing.T) map[string]float64 {
+	t.Helper()
+	all := make(map[string]float64)
+	if m.registry == nil {
+		read, _ := read(t, m.reader)
+		for name, v := range read {
+			name, labels, _ := strings.Cut(name, "{")
+			all[normal(name)+"{"+strings.ReplaceAll(labels, "sallyport.", "")] = v
+		}
+		return all
+	}
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		name := f.GetName()
+		for _, unit := range []string{"_total", "_bytes", "_seconds", "_timestamp"} {
+			name = strings.TrimSuffix(name, unit)
+		}
+		for _, series := range f.Metric {
+			var labels []string
+			for _, l := range series.Label {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			under := "{" + strings.Join(labels, ",") + "}"
+			if h := series.Histogram; h != nil {
+				all[normal(name)+".count"+under] = float64(h.GetSampleCount())
+				all[normal(name)+".sum"+under] = h.GetSampleSum()
+				continue
+			}
+			all[normal(name)+under] = series.Counter.GetValue() + series.Gauge.GetValue()
+		}
+	}
+	return all
+}
+
+func normal(name string) string { return strings.ReplaceAll(name, "_", ".") }
+
+// Each event counts where it belongs: what is counted once, twice and so on
+// differs from what stands beside it.
+func TestEvents(t *testing.T) {
+	for _, name := range packages {
+		t.Run(name, func(t *testing.T) { testEvents(t, newMeasured(t, name, nil, nil, nil)) })
+	}
+}
+
+func testEvents(t *testing.T, m measured) {
+	want := make(map[string]float64)
+	n := 0
+	send := func(e middleware.Event, counted ...string) {
+		n++
+		for range n {
+			m.observe(t.Context(), e)
+		}
+		for _, name := range counted {
+			want["sallyport."+name] += float64(n)
+		}
+	}
+	const limits, keyed, failed = "rate.limit.requests{policy=gold,result=", "idempotency.requests{outcome=",
+		"failures{kind="
+	send(middleware.Event{Policy: "gold", Outcome: "handled", Duration: time.Second}, limits+"admitted}")
+	send(middleware.Event{Policy: "gold", Outcome: "rate_limited"}, limits+"refused}")
+	send(middleware.Event{Policy: "gold", Stage: middleware.StageHandler, Reported: "rate_limited"}, limits+"reported}")
+	send(middleware.Event{Policy: "gold", Status: 503, Outcome: "rate_store_unavailable"}, limits+"failed}",
+		failed+"error,outcome=rate_store_unavailable}")
+	send(middleware.Event{Executed: true, Outcome: "executed"}, keyed+"executed}")
+	send(middleware.Event{Outcome: "replayed"}, keyed+"replayed}")
+	send(middleware.Event{Outcome: "replayed", Waited: 3 * time.Second}, keyed+"waited}")
+	send(middleware.Event{Outcome: "idempotency_in_progress"}, keyed+"conflict}")
+	send(middleware.Event{Outcome: "idempotency_key_reused"}, keyed+"mismatch}")
+	send(middleware.Event{Outcome: "idempotency_response_not_retained"}, keyed+"not_retained}")
+	send(middleware.Event{Outcome: "idempotency_outcome_unknown"}, keyed+"unknown}")
+	send(middleware.Event{Status: 500, Outcome: "handled"}, failed+"error,outcome=handled}")
+	send(middleware.Event{Status: 502, Outcome: "handled"}, failed+"upstream,outcome=handled}")
+	send(middleware.Event{Aborted: true, Outcome: "handled"}, failed+"aborted,outcome=aborted}")
+	want["sallyport.idempotency.wait.duration.count{}"] = 7
+	want["sallyport.idempotency.wait.duration.sum{}"] = 21
+	all := m.read(t)
+	for _, series := range slices.Sorted(maps.Keys(want)) {
+		if got, ok := all[series]; !ok || got != want[series] {
+			t.Errorf("%s is %v, %t, want %v", series, got, ok, want[series])
+		}
+	}
+	for series, v := range all {
+		if _, ok := want[series]; !ok && v != 0 && !strings.Contains(series, ".requests{") &&
+			!strings.Contains(series, "request.duration") {
+			t.Errorf("%s is %v, want 0", series, v)
+		}
+	}
+}
