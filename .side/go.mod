@@ -43,6 +43,8 @@ require (
 	google.golang.org/protobuf v1.36.12
 )
 
+require github.com/grafana/grafana-foundation-sdk/go v0.0.22
+
 require (
 	github.com/bahlo/generic-list-go v0.2.0 // indirect
 	github.com/buger/jsonparser v1.1.2 // indirect

@@ -27,8 +27,9 @@ import (
 // hung is when a wait for another process counts as lost.
 const hung = time.Minute
 
-// A real Prometheus reads the example: each series of the dashboard is there,
-// and an alert is true in its trouble and not before.
+// A real Prometheus reads the example under four loads: each series of the
+// dashboard is there, each panel shows something and what is the matter, and an
+// alert is true in its trouble and not before.
 func TestPrometheus(t *testing.T) {
 	servers.Redis.Met(t) // one of its own
 	servers.Program(t, "redis-server", "redis-server")
@@ -47,23 +48,31 @@ func TestPrometheus(t *testing.T) {
 	binary := buildExample(t)
 	inRedis := startExample(t, binary, "-redis", "unix://"+socket, "-latency", "3s")
 	inMemory := startExample(t, binary, "-sandbox-rate", "2-M")
-	prometheus := startPrometheus(t, dir, inRedis.metrics, inMemory.metrics)
+	inSQLite := startExample(t, binary, "-sqlite", filepath.Join(dir, "keys.db"))
+	prometheus := startPrometheus(t, dir, inRedis.metrics, inMemory.metrics, inSQLite.metrics)
+	board := board{prometheus, queries(t), make(map[string]bool)}
 
-	for _, e := range []*example{inRedis, inMemory} {
-		e.send(t, e.Keys.Full, "GET", "/api/v1/account", "")
+	// Nothing is wrong.
+	well := func() {
+		for _, e := range []*example{inRedis, inMemory, inSQLite} {
+			e.send(t, e.Keys.Full, "GET", "/api/v1/account", "")
+		}
 	}
+	well()
 	series := regexp.MustCompile(`sallyport_[a-z_]+`)
 	names := series.FindAllString(string(middlewareprom.Alerts)+string(middlewareprom.Dashboard), -1)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		if name == "sallyport_idempotency_last_sweep_timestamp_seconds" {
-			continue // of a database
-		}
 		eventually(t, "there is a series "+name, func() bool { return prometheus.found(t, name) })
 	}
 	if active := prometheus.active(t); len(active) > 0 {
 		t.Errorf("before there is any trouble, %v are true", active)
 	}
+	well()
+	board.shows(t, "Requests", .1, 10)
+	board.shows(t, "Responses that fail", 0, 0)
+	board.shows(t, "Stores away", 0, 0)
+	board.shows(t, "99 of 100 requests take", 0, .5)
 
 	// A storm of duplicates.
 	var all sync.WaitGroup
@@ -75,14 +84,30 @@ func TestPrometheus(t *testing.T) {
 		})
 	}
 	all.Wait()
+	board.shows(t, "Idempotency keys", .5, 100)
+
+	// Wrong keys, and repeats that wait for the first request.
+	for range 2 { // the first one makes the series
+		for range 8 {
+			inMemory.send(t, "none", "GET", "/api/v1/account", "")
+		}
+		eventually(t, "there is a 401", func() bool { return prometheus.found(t, `sallyport_requests_total{status="401"}`) })
+	}
+	board.shows(t, "Refused credentials", .1, 100)
+	for range 2 {
+		all.Go(func() { inRedis.send(t, inRedis.Keys.Full, "POST", "/api/v1/tasks", "waits") })
+	}
+	all.Wait()
+	board.shows(t, "How long repeats wait", .5, 10)
 	prometheus.becomesActive(t, "SallyportManyRepeats")
 
 	// A flood.
 	for range 30 {
 		inMemory.send(t, inMemory.Keys.Sandbox, "GET", "/api/v1/account", "")
 	}
+	board.shows(t, "Share that is refused", .5, 1)
 	prometheus.becomesActive(t, "SallyportManyLimited")
-	if active := prometheus.active(t); slices.Contains(active, "SallyportUnavailable") ||
+	if active := prometheus.active(t); slices.Contains(active, "SallyportFailing") ||
 		slices.Contains(active, "SallyportLimitsDown") {
 		t.Errorf("while all stores answer, %v are true", active)
 	}
@@ -98,8 +123,22 @@ func TestPrometheus(t *testing.T) {
 		all.Go(func() { inRedis.send(t, inRedis.Keys.Full, "POST", "/api/v1/tasks", fmt.Sprint("later", i)) })
 	}
 	all.Wait()
-	for _, alert := range []string{"SallyportUnavailable", "SallyportLimitsDown", "SallyportRepliesUnsaved"} {
+	board.shows(t, "Stores away", 2, 2)
+	board.shows(t, "Share of responses that fail", .0144, 1)
+	board.shows(t, "Failures by outcome", .1, 100)
+	board.shows(t, "Outcomes not saved", 1, 20)
+	board.shows(t, "Calls of a store that fail", .1, 100)
+	for _, alert := range []string{
+		"SallyportFailing", "SallyportLimitsDown", "SallyportReplyStoreFails", "SallyportRepliesUnsaved",
+	} {
 		prometheus.becomesActive(t, alert)
+	}
+	for title, all := range board.queries {
+		for _, q := range all {
+			if !board.drawn[q] {
+				t.Errorf("%s has never shown a value: %s", title, q)
+			}
+		}
 	}
 }
 
@@ -265,7 +304,7 @@ func (s server) active(t *testing.T) (names []string) {
 	s.get(t, "/api/v1/rules", &answer)
 	for _, group := range answer.Data.Groups {
 		for _, rule := range group.Rules {
-			if rule.State != "inactive" {
+			if rule.State != "inactive" && rule.State != "" { // that of a recording rule
 				names = append(names, rule.Name)
 			}
 		}

@@ -102,7 +102,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// What to do when an alert fires is in the guide.
+// What to do when an alert fires is in the guide, where the alert says.
 func TestAlertsInTheGuide(t *testing.T) {
 	guide, err := os.ReadFile("../../.github/OPERATING.md")
 	if err != nil {
@@ -112,6 +112,20 @@ func TestAlertsInTheGuide(t *testing.T) {
 	timing, err := os.ReadFile("testdata/alerts_test.yaml")
 	if err != nil || len(alerts) == 0 {
 		t.Fatal(len(alerts), err)
+	}
+	headings := make(map[string]bool)
+	for _, h := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(string(guide), -1) {
+		headings[strings.ReplaceAll(strings.ToLower(h[1]), " ", "-")] = true
+	}
+	books := regexp.MustCompile(`runbook_url: (\S+/blob/main/\.github/OPERATING\.md)#(\S+)`).FindAllStringSubmatch(
+		string(middlewareprom.Alerts), -1)
+	if len(books) != len(alerts) {
+		t.Errorf("of %d alerts %d say where the guide is", len(alerts), len(books))
+	}
+	for _, book := range books {
+		if !headings[book[2]] {
+			t.Errorf("the guide has no section #%s", book[2])
+		}
 	}
 	for _, alert := range alerts {
 		if !strings.Contains(string(guide), "`"+alert[1]+"`") {
