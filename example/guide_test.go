@@ -108,6 +108,46 @@ func TestAttributesOfTheLog(t *testing.T) {
 	}
 }
 
+// TestTheIncidentsAreTrue: the lines and the metrics in which the guide sees an
+// incident are there. That the metrics of the dashboard are is a test of
+// middlewareprom.
+func TestTheIncidentsAreTrue(t *testing.T) {
+	guide, err := os.ReadFile("../.github/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dashboard, err := os.ReadFile("../middleware/middlewareprom/grafana.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(guide), "\n## Incidents\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	text = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, "")
+	texts, lines := logTexts(t), 0
+	for _, quoted := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(text, -1) {
+		start, open := strings.CutSuffix(quoted[1], "…")
+		switch {
+		case strings.HasPrefix(start, "sallyport_"):
+			if !regexp.MustCompile(start + `(_bucket)?\b`).Match(dashboard) {
+				t.Errorf("there is no metric %s", start)
+			}
+		case strings.HasPrefix(start, "sallyport "), start == "appendonly yes", !strings.Contains(start, " "):
+		default:
+			lines++
+			known := false
+			for text := range texts {
+				known = known || text == start || open && strings.HasPrefix(text, start)
+			}
+			if !known {
+				t.Errorf("nothing logs %q", quoted[1])
+			}
+		}
+	}
+	if lines < 8 {
+		t.Errorf("found %d lines of the log only", lines)
+	}
+}
+
 // TestTheGuideWatchesFiguresThatExist: each figure of the guide is a field of
 // the figures, or a method of the store, that it is said to be from.
 func TestTheGuideWatchesFiguresThatExist(t *testing.T) {
