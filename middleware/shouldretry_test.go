@@ -36,7 +36,7 @@ func TestFinalResponses(t *testing.T) {
 	}
 	frees := func(w http.ResponseWriter, r *http.Request) {
 		middleware.ExecutionFrom(r.Context()).FreeKey()
-		http.Error(w, "failed", 503)
+		http.Error(w, "failed", http.StatusServiceUnavailable)
 	}
 	down := takeFunc(func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
 		return ratelimit.Decision{}, errors.New("down")

@@ -1,5 +1,7 @@
 package retrytest
 
+//lint:file-ignore SA1019 A driver may have nothing newer.
+
 import (
 	"context"
 	"database/sql"
@@ -122,7 +124,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 		} else if o != (driver.TxOptions{}) {
 			err = errors.New("retrytest: the driver supports neither isolation levels nor read-only transactions")
 		} else if err = ctx.Err(); err == nil {
-			x.Tx, err = c.Conn.Begin() //nolint:staticcheck // the driver has no other
+			x.Tx, err = c.Conn.Begin()
 		}
 		if err == nil {
 			c.tx.Store(x)
@@ -200,7 +202,7 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (s driver.Stmt,
 		return nil, err
 	}
 	w := &stmt{s, c, query}
-	if converter, ok := s.(driver.ColumnConverter); ok { //nolint:staticcheck // the driver may have no other
+	if converter, ok := s.(driver.ColumnConverter); ok {
 		return convertingStmt{w, converter}, nil
 	}
 	return w, nil
@@ -214,7 +216,7 @@ type stmt struct {
 
 type convertingStmt struct {
 	*stmt
-	columns driver.ColumnConverter //nolint:staticcheck // likewise
+	columns driver.ColumnConverter
 }
 
 func (s convertingStmt) ColumnConverter(i int) driver.ValueConverter {
