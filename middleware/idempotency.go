@@ -159,7 +159,7 @@ func (o IdempotencyOptions) validate() error {
 		errs = append(errs, errors.New("a limit is negative"))
 	}
 	if cmp.Or(o.MaxBodies, defaultMaxBodies)/2 < o.MaxBody {
-		errs = append(errs, errors.New("MaxBodies is smaller than twice MaxBody"))
+		errs = append(errs, errors.New("MaxBodies, which is 256 MiB if it is 0, is smaller than twice MaxBody"))
 	}
 	if s := o.MismatchStatus; s != 0 && s != http.StatusConflict && s != http.StatusUnprocessableEntity {
 		errs = append(errs, fmt.Errorf("MismatchStatus is %d; it is 422 or 409", s))

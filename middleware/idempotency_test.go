@@ -286,7 +286,7 @@ func TestRouteIdempotencyMistakes(t *testing.T) {
 			middleware.RouteOptions{Idempotency: keyedOptions{Methods: []string{"PUT"}}}},
 		"Methods is empty": {replies(),
 			middleware.RouteOptions{Idempotency: keyedOptions{Methods: []string{}}}},
-		"MaxBodies is smaller than twice MaxBody": {replies(),
+		"is smaller than twice MaxBody": {replies(),
 			middleware.RouteOptions{Idempotency: keyedOptions{MaxBody: 257 << 20}}},
 	} {
 		api := middleware.NewAPI(issuing.NewMemory(), with(keyedOptions{Runner: row.runner, Off: row.runner == nil}))

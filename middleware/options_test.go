@@ -49,9 +49,9 @@ func TestValidate(t *testing.T) {
 		`Options.RequestIDHeader: "Content-Type" is a standard header`,
 		`prefix "No!"`, `unknown environment "staging"`, "Options.Failures: ratelimit:",
 		"Options.TrustedProxies: ::/0 is every address", "0.0.0.0/0 is every", "::ffff:10.0.0.0/104 matches no address",
-		`two policies are named "same"`, "there is a policy and Store is nil", "Concurrent is negative",
+		`two policies are named "same"`, "there is a policy or a Plan, and Store is nil", "Concurrent is negative",
 		"leave GET out of Methods", `"post" in Methods`, `"" in Methods`, `"PO ST" in Methods`,
-		"a limit is negative", "MaxBodies is smaller than twice MaxBody", "FreeOn has 200",
+		"a limit is negative", "is smaller than twice MaxBody", "FreeOn has 200",
 		`charset=utf-8" in Streaming`, "Options.Idempotency: it is Off, and another field is set",
 	} {
 		n := 0
@@ -194,7 +194,7 @@ func TestEveryOption(t *testing.T) {
 		for name, set := range rows {
 			got, refusal := transcript(t, set), ""
 			if name == "IdempotencyOptions.MaxBodies" { // no bodies that take so long are sent here
-				refusal = "refused: middleware: Options.Idempotency: MaxBodies is smaller than twice MaxBody"
+				refusal = "refused: middleware: Options.Idempotency: MaxBodies, which is 256 MiB if it is 0, is smaller than twice MaxBody"
 			}
 			if got == usual || strings.HasPrefix(got, "refused") && got != refusal {
 				t.Errorf("%s has no effect, or is refused: %.200s", name, got)

@@ -30,8 +30,8 @@ func RequireAny(oneOf ...scope.Name) Requirement {
 }
 
 // AnyCaller accepts every caller who is authenticated, even one without scopes.
-// A replay repeats the requirement and not the handler's own checks: on an
-// idempotent route, put every check of the caller into the requirement.
+// Before a replay the requirement is checked again, and the checks in the
+// handler are not: on an idempotent route, make them scopes.
 func AnyCaller() Requirement { return Requirement{none: true} }
 
 // ReportOnly returns the requirement as one that refuses nobody.
@@ -72,12 +72,13 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 	}
 	set, unknown := r.Parse(n.names)
 	if len(unknown) > 0 {
-		of := "Options.Service"
+		of := "the keys' Service"
 		if r == scope.Contract() {
-			of = "the contract, and Options.Service names no others"
+			of = "the contract, and the keys' Service has no others: set Scopes in keystore.CacheOptions.Service or for " +
+				"issuing.InMemory; without a Cached, in Options.Service"
 		}
 		if meant, ok := r.Suggest(unknown[0]); ok {
-			return scope.Set{}, fmt.Errorf("scope %q is not one of %s; did you mean %q?", unknown[0], of, meant)
+			return scope.Set{}, fmt.Errorf("did you mean %q? scope %q is not one of %s", meant, unknown[0], of)
 		}
 		return scope.Set{}, fmt.Errorf("scope %q is not one of %s", unknown[0], of)
 	}

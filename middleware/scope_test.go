@@ -136,9 +136,8 @@ func TestRequirementMistakes(t *testing.T) {
 		"the requirement is empty": {},
 		"is empty":                 middleware.Require(),
 		"or say AnyCaller()":       middleware.RequireAny(),
-		`"task:read" is not one of the contract, and Options.Service names no others; did you mean "tasks:read"?`: middleware.
-			Require("task:read"),
-		`scope "nothing:like-it" is not one of the contract, and Options.Service names no others`: middleware.
+		`did you mean "tasks:read"? scope "task:read" is not one of the contract`: middleware.Require("task:read"),
+		`scope "nothing:like-it" is not one of the contract, and the keys' Service has no others: set Scopes in`: middleware.
 			Require(scope.TasksRead, "nothing:like-it"),
 	} {
 		wantPanic(t, want, func() { keyless().Enforce(need) })
@@ -181,7 +180,7 @@ func TestPlanBeforeTheScopeCheck(t *testing.T) {
 	var inside int
 	plan := func(ctx context.Context, p *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
 		inside = serve(stage, request("POST", "/", "", "{}", "Idempotency-Key: 1").WithContext(ctx)).StatusCode
-		return nil, nil, nil
+		return ratelimit.Unlimited, nil, nil
 	}
 	limits := middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits})
