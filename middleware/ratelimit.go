@@ -40,9 +40,9 @@ type RateLimitOptions struct {
 
 	// Plan, when set, chooses the policies of a caller: one in place of
 	// Organization and Sandbox, the other in place of Key. A nil policy means
-	// theirs; ratelimit.Unlimited means none. For an error, or a policy that is
-	// not valid, the client gets 503. Plan is called for every request and must
-	// be quick.
+	// theirs; ratelimit.Unlimited means none. For an error, a policy that is not
+	// valid, or none where there is no other, the client gets 503. Plan is called
+	// for every request and must be quick.
 	Plan func(context.Context, *keystore.Caller) (organization, key *ratelimit.Policy, err error)
 
 	// Concurrent is how many requests an organization and environment may have
@@ -104,7 +104,7 @@ func (o RateLimitOptions) validate() error {
 		names[p.Name] = true
 	}
 	if o.Store == nil && (len(names) > 0 || o.Plan != nil) {
-		errs = append(errs, errors.New("there is a policy and Store is nil"))
+		errs = append(errs, errors.New("there is a policy or a Plan, and Store is nil"))
 	}
 	if o.Store != nil && absent(o.Store) {
 		errs = append(errs, fmt.Errorf("the store is a nil %T", o.Store))
@@ -320,6 +320,9 @@ func (l *limiter) policies(ctx context.Context, c *keystore.Caller) (organizatio
 	}
 	organization, err = chosen(planned, organization)
 	key, keyErr := chosen(plannedKey, key)
+	if planned == nil && plannedKey == nil && organization == nil && key == nil {
+		err = errors.New("it named none, and there is no other; return ratelimit.Unlimited for a caller without a limit")
+	}
 	return organization, key, cmp.Or(err, keyErr)
 }
 

@@ -248,14 +248,14 @@ func TestLimitsMistakes(t *testing.T) {
 	store := ratelimit.NewMemory()
 	p, q := policy("p", "1-S", 0), policy("p", "2-S", 0)
 	for want, l := range map[string]middleware.RateLimitOptions{
-		"Options.RateLimit: there is a policy and Store is nil": {Organization: p},
-		"there is a policy and Store is nil":                    {Plan: planned(p, nil)},
-		`two policies are named "p"`:                            {Store: store, Organization: p, Key: q},
-		`policies are named "p"`:                                {Store: store, Sandbox: p, Client: q},
-		"Concurrent is negative":                                {Concurrent: -1},
-		"unknown Fields \"draft-9\"":                            {Fields: "draft-9"},
-		`name "" is not a token`:                                {Store: store, Key: &ratelimit.Policy{Limit: p.Limit}},
-		`policy "p"`:                                            {Store: store, Key: &ratelimit.Policy{Name: "p"}},
+		"Options.RateLimit: there is a policy or a Plan, and Store is nil": {Organization: p},
+		"there is a policy or a Plan, and Store is nil":                    {Plan: planned(p, nil)},
+		`two policies are named "p"`:                                       {Store: store, Organization: p, Key: q},
+		`policies are named "p"`:                                           {Store: store, Sandbox: p, Client: q},
+		"Concurrent is negative":                                           {Concurrent: -1},
+		"unknown Fields \"draft-9\"":                                       {Fields: "draft-9"},
+		`name "" is not a token`:                                           {Store: store, Key: &ratelimit.Policy{Limit: p.Limit}},
+		`policy "p"`:                                                       {Store: store, Key: &ratelimit.Policy{Name: "p"}},
 		`is not a token`: {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit},
 			Concurrent: -1},
 	} {
@@ -383,6 +383,19 @@ func TestPlan(t *testing.T) {
 				strings.Contains(text, tt.log)) || strings.Contains(text, "store does not answer") {
 			t.Errorf("%s: the log has %q, want %q in it", tt.name, text, tt.log)
 		}
+	}
+}
+
+// A plan that names no policy where there is no other is a mistake, and no
+// request without a limit.
+func TestPlanOfNothing(t *testing.T) {
+	ring, log := newKeyring(), newLogged()
+	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: middleware.RateLimitOptions{
+		Store: ratelimit.NewMemory(), Plan: planned(nil, nil), Client: policy("client", "9-H", 0),
+	}})
+	res := serve(api, request("GET", "/api/v1/any", ring.issue(t), ""))
+	if res.StatusCode != 503 || !strings.Contains(log.String(), "return ratelimit.Unlimited") {
+		t.Errorf("got %d with the log %s, want 503 and what to return", res.StatusCode, log)
 	}
 }
 
