@@ -22,9 +22,9 @@ return redis.call('GETRANGE', KEYS[1], 33, 40) == ARGV[1] and redis.call('DEL', 
 // primary of a Redis Cluster, some at a time. A key that moves to another
 // primary meanwhile may be missed: erase again after a resharding. The client
 // has to be a *redis.Client or a *redis.ClusterClient, which reach all keys.
-func (s *Store) Erase(ctx context.Context, owner string) (int, error) {
+func (s *Store) Erase(ctx context.Context, organization string) (int, error) {
 	var removed atomic.Int64
-	prefix := token.Prefix(owner)
+	prefix := token.Prefix(organization)
 	_, err := call(ctx, s, func() (struct{}, error) {
 		erase := func(ctx context.Context, c *redis.Client) error { return s.eraseIn(ctx, c, prefix[:], &removed) }
 		switch c := s.client.(type) {

@@ -39,8 +39,8 @@ type erased struct {
 // Erase implements [idem.Eraser]. It reads the whole table and removes 200 rows
 // at a time. A row that a joined request is about to replace it waits for; one
 // that is not committed yet it does not see.
-func (s *Store) Erase(ctx context.Context, owner string) (removed int, err error) {
-	prefix := token.Prefix(owner)
+func (s *Store) Erase(ctx context.Context, organization string) (removed int, err error) {
+	prefix := token.Prefix(organization)
 	for after := []byte{}; after != nil && err == nil; {
 		var e erased
 		e, err = s.eraseNext(ctx, after, prefix[:])
