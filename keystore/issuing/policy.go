@@ -11,7 +11,8 @@ import (
 
 // A Policy limits which keys are issued. The zero Policy limits nothing. Keys
 // that are there already, and imported ones, stay as they are; the successor of
-// a key has its expiry, or MaxLife if that is shorter.
+// a key has its expiry, or MaxLife if that is shorter, unless [Issuer.Rotate] is
+// given another.
 type Policy struct {
 	MaxLife    time.Duration // longest time until a key expires: each needs an expiry then. Zero: any
 	NeedExpiry []scope.Name  // a key that may do one of these needs an expiry

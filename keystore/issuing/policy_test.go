@@ -3,6 +3,7 @@ package issuing_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,6 +74,53 @@ func TestPolicyOfRotation(t *testing.T) {
 			_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
 			if err != nil || !next.ExpiresAt.Equal(time.Now().Add(want)) {
 				t.Errorf("Rotate of a key with %v to live returned %+v, %v, want one with %v", expires, next, err, want)
+			}
+		}
+	})
+}
+
+// A rotation that is given an expiry renews the key, within the policy and the
+// limits of a new key, and changes nothing else.
+func TestRotateWithAnotherExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			policy  issuing.Policy
+			expires time.Duration // from now; zero: never
+			want    string        // the problem
+		}{
+			{issuing.Policy{}, 365 * day, ""},
+			{issuing.Policy{}, day, ""},
+			{issuing.Policy{}, 0, ""},
+			{issuing.Policy{}, -time.Second, "The expiry must lie in the future."},
+			{issuing.Policy{MaxLife: 90 * day}, 90 * day, ""},
+			{issuing.Policy{MaxLife: 90 * day}, 91 * day, "The key must expire within 90 days."},
+			{issuing.Policy{NeedExpiry: []scope.Name{scope.TasksRead}}, 0, "A key with the scope tasks:read needs an expiry."},
+		} {
+			store := issuing.NewMemory()
+			issuer := issuing.New(store, issuing.Options{Policy: c.policy})
+			g := grant()
+			g.ExpiresAt = time.Now().Add(5 * day)
+			_, old := issue(t, issuer, g)
+			old.Scopes = append(old.Scopes, "gone:scope")
+			if err := store.Update(t.Context(), old); err != nil {
+				t.Fatal(err)
+			}
+			var expires time.Time
+			if c.expires != 0 {
+				expires = time.Now().Add(c.expires)
+			}
+			_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "", expires)
+			wrong, _ := errors.AsType[*keystore.FieldsError](err)
+			switch {
+			case c.want != "" && (wrong == nil || len(wrong.Fields) != 1 ||
+				wrong.Fields[0] != keystore.FieldError{Field: "expires_at", Message: c.want}):
+				t.Errorf("%+v: Rotate until %v returned %v, want %q", c.policy, expires, err, c.want)
+			case c.want != "":
+				if k, err := issuer.Key(t.Context(), "acme", old.ID); err != nil || !k.RevokedAt.IsZero() {
+					t.Errorf("%+v: the old key is %+v, %v, want it as it was", c.policy, k, err)
+				}
+			case err != nil || !next.ExpiresAt.Equal(expires) || !slices.Equal(next.Scopes, old.Scopes):
+				t.Errorf("%+v: Rotate until %v returned %+v, %v", c.policy, expires, next, err)
 			}
 		}
 	})

@@ -13,15 +13,17 @@ import (
 
 // Rotate makes a key that replaces another one, with the same name,
 // environment, scopes, attributes, networks and, as far as the [Policy] allows,
-// expiry. It revokes the old one, with [ReasonRotated], after overlap, during
-// which both work. With an overlap of zero the old key is revoked at once. An
-// old key that would end before that still does. The new token has the shape of
-// the [keystore.Service], whatever shape the old one has.
+// expiry; or with that of expires, if it is given, where zero is none. It
+// revokes the old one, with [ReasonRotated], after overlap, during which both
+// work. With an overlap of zero the old key is revoked at once. An old key that
+// would end before that still does. The new token has the shape of the
+// [keystore.Service], whatever shape the old one has.
 //
 // A key that is revoked, expired or suspended cannot be rotated; the error is
 // that of [keystore.Key.Refused]. It is a [*keystore.FieldsError] if
-// Policy.MaxKeys old keys or more still work and this one is to work on too. A
-// key can be rotated once. The error is [ErrRotated] when it has a successor,
+// Policy.MaxKeys old keys or more still work and this one is to work on too, or
+// if the expiry that is given is not valid or the policy refuses it. A key can
+// be rotated once. The error is [ErrRotated] when it has a successor,
 // whoever made it; of several concurrent calls one succeeds. The successor can
 // be rotated in turn.
 //
@@ -37,7 +39,7 @@ import (
 // one too. If that fails, Rotate returns the new key and the error, and no
 // secret.
 func (i *Issuer) Rotate(
-	ctx context.Context, organization, id string, overlap time.Duration, token string,
+	ctx context.Context, organization, id string, overlap time.Duration, token string, expires ...time.Time,
 ) (keystore.Secret, *keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return keystore.Secret{}, nil, err
@@ -70,6 +72,10 @@ func (i *Issuer) Rotate(
 	if !old.Environment.Known() {
 		return keystore.Secret{}, nil, keystore.ErrCorrupt
 	}
+	ends, err := i.ends(old, expires, now)
+	if err != nil {
+		return keystore.Secret{}, nil, err
+	}
 	if overlap > 0 {
 		switch err := i.room(ctx, organization, i.policy.MaxKeys, retires); {
 		case errors.Is(err, ErrTooManyKeys):
@@ -91,7 +97,7 @@ func (i *Issuer) Rotate(
 		Networks:     slices.Clone(old.Networks),
 		CreatedAt:    now,
 		CreatedBy:    i.actor,
-		ExpiresAt:    i.policy.latest(old.ExpiresAt, now),
+		ExpiresAt:    ends,
 		IssueToken:   token,
 		RotatedFrom:  id,
 		Version:      1,
@@ -109,12 +115,30 @@ func (i *Issuer) Rotate(
 	// Nobody has the secret yet.
 	edited, err := i.rewrite(ctx, "edit", organization, next.ID, func(k *keystore.Key) {
 		k.Name, k.Scopes, k.Attributes, k.Networks = retired.Name, retired.Scopes, retired.Attributes, retired.Networks
-		k.Suspended, k.ExpiresAt = retired.Suspended, i.policy.latest(retired.ExpiresAt, now)
+		if k.Suspended = retired.Suspended; len(expires) == 0 {
+			k.ExpiresAt = i.policy.latest(retired.ExpiresAt, now)
+		}
 	})
 	if err != nil {
 		return keystore.Secret{}, next, err
 	}
 	return secret, edited, nil
+}
+
+// ends returns when the successor of a key expires: as its policy says, or as
+// the caller does.
+func (i *Issuer) ends(old *keystore.Key, given []time.Time, now time.Time) (time.Time, error) {
+	if len(given) == 0 {
+		return i.policy.latest(old.ExpiresAt, now), nil
+	}
+	// Scopes that the service does not know stay, and are no problem.
+	next := keystore.Key{Organization: old.Organization, Environment: old.Environment, ExpiresAt: field.Time(given[0])}
+	problems := fieldProblems(&next, i.service.Scopes)
+	next.Scopes = old.Scopes
+	if problems = append(problems, i.policy.problems(&next, i.service.Scopes, now)...); problems != nil {
+		return time.Time{}, invalid(problems...)
+	}
+	return next.ExpiresAt, nil
 }
 
 // editedSince reports whether a field that [Issuer.Edit] changes differs from

@@ -307,8 +307,9 @@ func TestRotateHalfDone(t *testing.T) {
 }
 
 // An Edit between reading the old key and revoking it holds for the new key:
-// its secret comes after that, or not at all.
+// its secret comes after that, or not at all. An expiry that is given stays.
 func TestRotateBesideAnEdit(t *testing.T) {
+	renewed := []time.Time{time.Now().Add(48 * time.Hour).Round(time.Second)}
 	for name, change := range map[string]func(k *keystore.Key){
 		"name":       func(k *keystore.Key) { k.Name = "Hourly" },
 		"scopes":     func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead} },
@@ -316,7 +317,12 @@ func TestRotateBesideAnEdit(t *testing.T) {
 		"networks":   func(k *keystore.Key) { k.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} },
 		"expires_at": func(k *keystore.Key) { k.ExpiresAt = time.Now().Add(time.Hour).Round(time.Second) },
 		"suspended":  suspended,
+		"renewed":    func(k *keystore.Key) { k.Name, k.ExpiresAt = "Hourly", time.Now().Add(time.Hour).Round(time.Second) },
 	} {
+		var expires []time.Time
+		if name == "renewed" {
+			expires = renewed
+		}
 		memory := issuing.NewMemory()
 		editor := issuing.New(memory, issuing.Options{})
 		g := grant()
@@ -335,7 +341,7 @@ func TestRotateBesideAnEdit(t *testing.T) {
 				}
 				return nil
 			}}, issuing.Options{})
-			secret, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
+			secret, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "", expires...)
 			if next == nil || broken != errors.Is(err, errStoreDown) || broken != (secret.Reveal() == "") {
 				t.Fatalf("%s: Rotate returned %v, %v; the second update fails: %t", name, next, err, broken)
 			}
@@ -347,7 +353,9 @@ func TestRotateBesideAnEdit(t *testing.T) {
 				t.Fatalf("%s: Rotate returned %+v, and the store has %+v, %v", name, next, got, err)
 			}
 			want := old.Clone()
-			change(want)
+			if change(want); expires != nil {
+				want.ExpiresAt = expires[0]
+			}
 			if got.Name != want.Name || !slices.Equal(got.Scopes, want.Scopes) ||
 				!maps.Equal(got.Attributes, want.Attributes) || !slices.Equal(got.Networks, want.Networks) ||
 				!got.ExpiresAt.Equal(want.ExpiresAt) || got.Suspended != want.Suspended {
