@@ -140,6 +140,14 @@ async function walk(name, options) {
   assert.equal(await page.getByRole('link', {name: `Shop, ${name}`}).count(), 1, 'a reload made another key');
   await page.getByRole('link', {name: `Shop, ${name}`}).click();
   await see('key');
+  await page.getByRole('link', {name: 'Renew'}).click();
+  await see('renew');
+  assert.match(await page.locator('#expiry-kind').evaluate((kind) => kind.selectedOptions[0].text), /In 90 days/);
+  await page.goBack();
+  await page.getByRole('link', {name: 'Create one like it'}).click();
+  await see('like');
+  assert.equal(await page.getByLabel('Name', {exact: true}).inputValue(), `Shop, ${name}`);
+  await page.goBack();
   await page.getByRole('link', {name: 'Rotate'}).click();
   await see('rotate');
   await page.getByRole('radio', {name: 'At once'}).check();

@@ -108,13 +108,13 @@ type choice struct {
 }
 
 // createForm is the form as its address fills it in: the parameters are name,
-// environment, scopes, expires (a date, a number of days or "never") and
-// preset. A link can fill in no more than a hand could.
+// environment, scopes, expires (a date, a number of days or "never"),
+// preset, and like: the id of a key whose fields all are taken. A link can fill
+// in no more than a hand could.
 func (x *exchange) createForm() error {
 	q := x.r.URL.Query()
 	f := x.readCreateForm(url.Values{"name": q["name"], "environment": q["environment"], "scopes": q["scopes"]})
 	offered := x.offered()
-	f.Lacks = slices.DeleteFunc(slices.Clone(f.Scopes), func(n scope.Name) bool { return slices.Contains(offered, n) })
 	f.Linked = slices.ContainsFunc([]string{"name", "environment", "scopes", "expires", "preset"}, q.Has)
 	f.Expiry = "never"
 	expires := q.Get("expires")
@@ -126,7 +126,32 @@ func (x *exchange) createForm() error {
 	} else if _, err := time.Parse(time.DateOnly, expires); err == nil {
 		f.Expiry, f.ExpiresOn = "date", expires
 	}
+	if q.Has("like") {
+		k, err := x.issuer.Key(x.r.Context(), x.actor.Organization, q.Get("like"))
+		if err != nil {
+			return err
+		}
+		f.Name, f.Environment, f.Scopes, f.restriction = k.Name, k.Environment, k.Scopes, restrictionOf(k)
+		f.Expiry, f.ExpiresOn = lifeOf(k), ""
+	}
+	f.Lacks = slices.DeleteFunc(slices.Clone(f.Scopes), func(n scope.Name) bool { return slices.Contains(offered, n) })
 	return x.presetForm(f, q.Get("preset"))
+}
+
+// lifeOf returns the longest of the expiries that is no longer than the life of
+// k was to be.
+func lifeOf(k *keystore.Key) string {
+	if k.ExpiresAt.IsZero() {
+		return "never"
+	}
+	life := "7"
+	for _, c := range expiries {
+		// Less a day: one that was to end on a date may live shorter.
+		if days, err := strconv.Atoi(c.Value); err == nil && k.ExpiresAt.Sub(k.CreatedAt) >= time.Duration(days-1)*day {
+			life = c.Value
+		}
+	}
+	return life
 }
 
 // presetForm is the form as it was filled in, with a preset's scopes.
@@ -163,8 +188,10 @@ func (x *exchange) showCreateForm(status int, f createForm, problems map[string]
 		Notice       string
 		Tomorrow     string
 	}{f, x.environments(f), x.families(f), x.presets(), expiries, x.restrictionForm(f.restriction, problems),
-		problems, notice, time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)})
+		problems, notice, tomorrow()})
 }
+
+func tomorrow() string { return time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly) }
 
 type environmentChoice struct {
 	Value        keystore.Environment

@@ -3,12 +3,14 @@ package console_test
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
@@ -227,5 +229,45 @@ func TestLinks(t *testing.T) {
 		if len(b.all(t, "acme")) > 0 || len(b.entries) > 0 {
 			t.Error("a link created a key")
 		}
+	})
+}
+
+// A form can be filled in like a key of the organization, whatever its state.
+func TestCreateOneLikeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, func(o *console.Options) {
+			o.Attributes = []console.Attribute{{Name: "team"}}
+			o.Networks = true
+			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name {
+				return []scope.Name{scope.AccountRead, scope.TasksRead}
+			}
+		})
+		_, k := b.add(t, "acme", func(g *keystore.Key) {
+			g.Name, g.Environment, g.ExpiresAt = "Robot 7", keystore.Sandbox, time.Now().Add(400*day)
+			g.Scopes = []scope.Name{scope.AccountRead, scope.ChatRead}
+			g.Attributes = map[string]string{"team": "north"}
+			g.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+		})
+		if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
+			t.Fatal(err)
+		}
+		at := "new?like=" + k.ID
+		if !strings.Contains(b.get("/"+k.ID).text, `href="./`+at+`"`) {
+			t.Error("the page of the key does not lead there")
+		}
+		form := b.get("/" + at)
+		wantText(t, "the form", form, 200, "192.0.2.0/24",
+			"You cannot assign these scopes, so they are left out: chat:read.")
+		for _, filled := range []string{`value="Robot 7"`, `value="sandbox" required checked`, `value="account:read" checked`,
+			`value="north"`, `value="365" selected`} {
+			if !strings.Contains(form.text, filled) {
+				t.Errorf("the form at %s lacks %s:\n%s", at, filled, form.text)
+			}
+		}
+		if strings.Contains(form.text, `value="tasks:read" checked`) || strings.Contains(form.text, k.ID) {
+			t.Error("the form has a scope that the key lacks, or makes the key's successor")
+		}
+		_, theirs := b.add(t, "other")
+		wantText(t, "like another organization's", b.get("/new?like="+theirs.ID), 404, "Nothing here")
 	})
 }

@@ -24,25 +24,46 @@ var overlaps = []overlapChoice{
 	{"604800", "After 7 days", "Both work for a week.", 7 * day},
 }
 
+// A rotateForm is what was chosen for the successor of a key.
+type rotateForm struct{ Token, Overlap, Expiry, ExpiresOn string } // Expiry is sameEnd or that of a createForm
+
+const sameEnd = "same"
+
+// rotateForm is also the form to renew a key, which proposes a new end.
 func (x *exchange) rotateForm(k *keystore.Key) error {
 	if err := cmp.Or(x.rotatable(k), k.Refused()); err != nil {
 		return err
 	}
-	return x.showRotateForm(http.StatusOK, k, rand.Text(), "86400", "")
+	f := rotateForm{rand.Text(), "86400", sameEnd, ""}
+	if x.r.URL.Query().Has("renew") {
+		f.Expiry = lifeOf(k)
+	}
+	return x.showRotateForm(http.StatusOK, k, f, nil, "")
 }
 
-func (x *exchange) showRotateForm(status int, k *keystore.Key, token, overlap, problem string) error {
+func (x *exchange) showRotateForm(status int, k *keystore.Key, f rotateForm, problems map[string]string,
+	problem string) error {
 	use, err := x.activity(k)
 	if err != nil {
 		return err
 	}
-	v := x.view(k)
-	x.render(status, "rotate.html", formTitle("Rotate “"+v.Name+"”", nil, problem), struct {
+	v, act := x.view(k), "Rotate"
+	if f.Expiry != sameEnd {
+		act = "Renew"
+	}
+	same := expiryChoice{sameEnd, "As the old one does: never"}
+	if !k.ExpiresAt.IsZero() {
+		same.Name = "As the old one does: " + until(k.ExpiresAt)
+	}
+	x.render(status, "rotate.html", formTitle(act+" “"+v.Name+"”", nil, problem), struct {
 		view
-		Activity                activity
-		Token, Overlap, Problem string
-		Overlaps                []overlapChoice
-	}{v, use, token, overlap, problem, overlaps})
+		rotateForm
+		Activity               activity
+		Act, Problem, Tomorrow string
+		Problems               map[string]string
+		Overlaps               []overlapChoice
+		Expiries               []expiryChoice
+	}{v, f, use, act, problem, tomorrow(), problems, overlaps, append([]expiryChoice{same}, expiries...)})
 	return nil
 }
 
@@ -51,30 +72,39 @@ func (x *exchange) rotate(k *keystore.Key) error {
 	if err := cmp.Or(x.rotatable(k), x.readForm()); err != nil {
 		return err
 	}
-	token, overlap := x.formToken(), x.r.PostForm.Get("overlap")
-	if token == "" {
-		return x.showRotateForm(http.StatusUnprocessableEntity, k, rand.Text(), overlap,
+	v := x.r.PostForm
+	f := rotateForm{x.formToken(), v.Get("overlap"), cmp.Or(v.Get("expiry"), sameEnd), v.Get("expires_on")}
+	if f.Token == "" {
+		f.Token = rand.Text()
+		return x.showRotateForm(http.StatusUnprocessableEntity, k, f, nil,
 			"The form arrived incomplete. Nothing was changed; send it again.")
 	}
-	i := slices.IndexFunc(overlaps, func(c overlapChoice) bool { return c.Value == overlap })
+	i := slices.IndexFunc(overlaps, func(c overlapChoice) bool { return c.Value == f.Overlap })
 	if i < 0 {
-		return x.showRotateForm(http.StatusUnprocessableEntity, k, token, overlap,
-			"Choose when the old secret stops working.")
+		return x.showRotateForm(http.StatusUnprocessableEntity, k, f, nil, "Choose when the old secret stops working.")
 	}
-	err := x.replace(k, overlaps[i].overlap, token)
+	err := x.replace(k, overlaps[i].overlap, f)
 	if err == nil {
 		return nil
 	}
-	if f := x.explain(err); f.status == http.StatusServiceUnavailable || f.problems != nil {
+	if why := x.explain(err); why.status == http.StatusServiceUnavailable || why.problems != nil {
 		// With the same token, so that trying again makes no second key.
-		return x.showRotateForm(f.status, k, token, overlap, f.detail)
+		return x.showRotateForm(why.status, k, f, byField(why.problems), why.detail)
 	}
 	return err
 }
 
 // replace rotates k and answers, or returns why it did not.
-func (x *exchange) replace(k *keystore.Key, overlap time.Duration, token string) error {
-	secret, next, err := x.by.Rotate(x.r.Context(), x.actor.Organization, k.ID, overlap, token)
+func (x *exchange) replace(k *keystore.Key, overlap time.Duration, f rotateForm) error {
+	var expires []time.Time // none: as the old key's
+	if f.Expiry != sameEnd {
+		g, problems := createForm{Expiry: f.Expiry, ExpiresOn: f.ExpiresOn}.grant(x.actor)
+		if problems != nil {
+			return &keystore.FieldsError{Fields: problems}
+		}
+		expires = append(expires, g.ExpiresAt)
+	}
+	secret, next, err := x.by.Rotate(x.r.Context(), x.actor.Organization, k.ID, overlap, f.Token, expires...)
 	switch {
 	case next == nil:
 		return err

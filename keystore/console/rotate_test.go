@@ -308,3 +308,42 @@ func TestRevoke(t *testing.T) {
 		t.Errorf("the question about a revoked key: got %s", got.Status)
 	}
 }
+
+// A key that ends can be renewed: the form proposes the life that it had, and
+// shows again what was chosen when the policy refuses it.
+func TestRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.mount(issuing.Policy{MaxLife: 100 * day})
+		_, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(90*day - time.Hour) })
+		_, forever := b.add(t, "acme")
+		path := "/" + k.ID + "/rotate"
+		if link := `rotate?renew"`; !strings.Contains(b.get("/"+k.ID).text, link) ||
+			strings.Contains(b.get("/"+forever.ID).text, link) {
+			t.Error("the page of a key that never ends offers to renew it, or that of another one does not")
+		}
+		time.Sleep(80 * day)
+		form := b.get(path + "?renew")
+		wantText(t, "the form", form, 200, "Renew “Old one”", "As the old one does: 30 Mar 2000, 23:00 UTC")
+		if !strings.Contains(form.text, `value="90" selected`) ||
+			!strings.Contains(b.get(path).text, `value="same" selected`) {
+			t.Errorf("the form proposes another end: %s", form.text)
+		}
+		f := url.Values{"issue_token": {"x"}, "overlap": {"86400"}, "expiry": {"365"}}
+		got := b.post(path, f)
+		wantText(t, "beyond the policy", got, 422, "Nothing was changed. The key must expire within 100 days.")
+		if !strings.Contains(got.text, `value="365" selected`) || len(b.all(t, "acme")) != 2 {
+			t.Errorf("the form has lost what was chosen, or a key was made: %s", got.text)
+		}
+		f.Set("expiry", "date")
+		wantText(t, "no date", b.post(path, f), 422, "Fill in the last day")
+		f.Set("expires_on", "2000-05-31")
+		secretOf(t, b.post(path, f))
+		if next := b.all(t, "acme")[0]; next.RotatedFrom != k.ID ||
+			!next.ExpiresAt.Equal(time.Date(2000, 6, 1, 0, 0, 0, 0, time.UTC)) {
+			t.Errorf("got %+v", next)
+		}
+		// A form from before the choice was there.
+		secretOf(t, b.post("/"+forever.ID+"/rotate", url.Values{"issue_token": {"y"}, "overlap": {"0"}}))
+	})
+}

@@ -104,8 +104,9 @@ func (x *exchange) show(k *keystore.Key) error {
 		Limits              []string
 		Done                string // the act that led here
 		Rotatable, Editable bool
+		Creatable           bool
 	}{v, use, watch, story, limits, x.r.URL.Query().Get("done"), x.offersRotation(k),
-		x.editable(k) == nil})
+		x.editable(k) == nil, len(x.creatable()) > 0})
 	return nil
 }
 
