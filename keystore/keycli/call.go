@@ -221,7 +221,7 @@ func (c *call) confirm(sentence, answer string) error {
 	fmt.Fprintf(c.Stderr, "%s Type %s to do it: ", sentence, clean(answer))
 	typed, err := c.line()
 	if err == nil && typed != answer {
-		err = refuse("nothing was changed")
+		err = refuse("nothing was changed; -yes does it without asking")
 	}
 	return err
 }

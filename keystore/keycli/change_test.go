@@ -65,7 +65,7 @@ func TestConfirm(t *testing.T) {
 		line := strings.Replace(c.line, "KEY", k.ID, 1)
 		for _, answer := range []string{"", "\n", "no\n", "y\n", "ACME\n"} {
 			r := s.run(tty{strings.NewReader(answer)}, line)
-			if r.code != 4 || !strings.Contains(r.stderror, "nothing was changed") ||
+			if r.code != 4 || !strings.Contains(r.stderror, "nothing was changed; -yes does it") ||
 				!strings.Contains(r.stderror, "acme") {
 				t.Errorf("%s, %q: got %d %q, want 4", line, answer, r.code, r.stderror)
 			}

@@ -28,6 +28,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -43,7 +44,7 @@ import (
 // reader or a writer is nil, it is the process's own.
 type Config struct {
 	// Open returns the Issuer of the keys, over a store that answers. Each
-	// command but help and migrate calls it once. Its error is shown, so it must
+	// command but help, migrate and version calls it once. Its error is shown, so it must
 	// not hold a password.
 	Open func(ctx context.Context, getenv func(string) string) (*issuing.Issuer, error)
 
@@ -111,6 +112,7 @@ func (config Config) commands() []command {
 		{"verify", "", "say whose a token is, or which rule refuses it", verify},
 		{"erase", "ORGANIZATION", "remove an organization's keys, history and replies", erase},
 	}
+	all = append(all, command{"version", "", "print the version", version})
 	if config.Migrate != nil {
 		all = append(all, command{"migrate", "", "make the tables, or bring them up to date", migrate})
 	}
@@ -119,6 +121,23 @@ func (config Config) commands() []command {
 
 func migrate(c *call) func() error {
 	return func() error { return c.Migrate(c.ctx, c.Getenv) }
+}
+
+// version prints the version of the program, and those of this library in it.
+func version(c *call) func() error {
+	return func() error {
+		info, ok := debug.ReadBuildInfo()
+		if !ok {
+			return errors.New("this program does not say from which modules it was built")
+		}
+		rows := [][]string{{info.Main.Path, cmp.Or(info.Main.Version, "(devel)"), info.GoVersion}}
+		for _, m := range info.Deps {
+			if strings.HasPrefix(m.Path, "github.com/sallyport-go/sallyport") {
+				rows = append(rows, []string{m.Path, m.Version})
+			}
+		}
+		return c.table(rows)
+	}
 }
 
 // Main runs one command and returns its exit code. SIGINT and SIGTERM end it.
@@ -188,7 +207,7 @@ func (config Config) run(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
-	if c.name != "migrate" {
+	if c.name != "migrate" && c.name != "version" {
 		issuer, err := config.Open(ctx, config.Getenv)
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,14 @@ func (s *shell) keyOf(secret string) *keystore.Key {
 }
 
 const nightly = "Nightly -org acme -env sandbox -scopes tasks:read,tasks:write"
+
+func TestVersion(t *testing.T) {
+	s := newShell(t)
+	s.config.Open = nil // needs no store
+	if got := s.does("", "version"); !strings.Contains(got, "sallyport") || !strings.Contains(got, runtime.Version()) {
+		t.Errorf("got %q", got)
+	}
+}
 
 // A failure is an exit code and one sentence, and changes nothing.
 func TestFailures(t *testing.T) {

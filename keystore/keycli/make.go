@@ -66,6 +66,7 @@ func rotate(c *call) func() error {
 			overlap, err = duration(text)
 			return err
 		})
+	expires := c.time("expires", "`TIME` from which the new key is refused; none: as the old one", +1)
 	return func() error {
 		old, err := c.key(c.args[0])
 		if err == nil {
@@ -77,7 +78,11 @@ func rotate(c *call) func() error {
 		if err != nil {
 			return err
 		}
-		secret, next, err := c.issuer.Rotate(c.ctx, old.Organization, old.ID, overlap, "")
+		var ends []time.Time
+		if !expires.IsZero() {
+			ends = append(ends, *expires)
+		}
+		secret, next, err := c.issuer.Rotate(c.ctx, old.Organization, old.ID, overlap, "", ends...)
 		if next == nil {
 			return err
 		}
@@ -86,6 +91,15 @@ func rotate(c *call) func() error {
 		}
 		if err != nil {
 			return fmt.Errorf("the new key works, and %s could not be revoked: %w", old.ID, err)
+		}
+		end := next.CreatedAt.Add(overlap)
+		for _, t := range []time.Time{old.ExpiresAt, old.RevokedAt} {
+			if !t.IsZero() && t.Before(end) {
+				end = t
+			}
+		}
+		if !c.json {
+			c.say("the secret of %s, which it replaces, ends at %s UTC", old.ID, stamp(end))
 		}
 		return nil
 	}

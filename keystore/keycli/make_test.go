@@ -136,7 +136,12 @@ func TestRotate(t *testing.T) {
 	}{{"", 24 * time.Hour}, {"-overlap 2d", 48 * time.Hour}, {"-overlap 90m", 90 * time.Minute}, {"-overlap 0", 0}} {
 		s := newShell(t)
 		token, old := s.issue(nightly)
-		secret := strings.TrimSpace(s.does(token, "rotate - -yes "+row.flags))
+		r := s.run(strings.NewReader(token), "rotate - -yes "+row.flags)
+		secret := strings.TrimSpace(r.stdout)
+		if ends := s.keyOf(token).RevokedAt.UTC().Format("2006-01-02 15:04"); r.code != 0 ||
+			!strings.Contains(r.stderror, "the secret of "+old.ID+", which it replaces, ends at "+ends+" UTC") {
+			t.Errorf("%s: got %d %q, want the end of the old secret, %s", row.flags, r.code, r.stderror, ends)
+		}
 		if next := s.keyOf(secret); next.RotatedFrom != old.ID || next.Name != "Nightly" {
 			t.Errorf("%s: got %+v", row.flags, next)
 		}
@@ -146,6 +151,22 @@ func TestRotate(t *testing.T) {
 		if r := s.run(strings.NewReader(""), "rotate "+old.ID+" -org acme -yes"); r.code != 4 || r.stdout != "" {
 			t.Errorf("%s, again: got %d %q %q, want 4", row.flags, r.code, r.stdout, r.stderror)
 		}
+	}
+}
+
+// A key that ends is renewed, and its old secret ends when it was to.
+func TestRotateUntil(t *testing.T) {
+	s := newShell(t)
+	token, old := s.issue(nightly + " -expires 2h")
+	if r := s.run(strings.NewReader(token), "rotate - -yes -expires 2001-01-01"); r.code != 2 ||
+		!strings.Contains(r.stderror, "-expires: The expiry must lie in the future.") {
+		t.Errorf("got %d %q", r.code, r.stderror)
+	}
+	r := s.run(strings.NewReader(token), "rotate - -yes -expires 2099-12-31")
+	until := time.Date(2099, 12, 31, 0, 0, 0, 0, time.UTC)
+	if next := s.keyOf(strings.TrimSpace(r.stdout)); !next.ExpiresAt.Equal(until) ||
+		!strings.Contains(r.stderror, "ends at "+old.ExpiresAt.Format("2006-01-02 15:04")) {
+		t.Errorf("got %+v, %q, want one until 2099 and the end of the old one at %v", next, r.stderror, old.ExpiresAt)
 	}
 }
 

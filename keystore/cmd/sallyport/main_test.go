@@ -60,6 +60,11 @@ func (c command) cmd(args ...string) *exec.Cmd {
 // The first key of an empty database, its life and its end.
 func TestOnEachDatabase(t *testing.T) {
 	built := build(t)
+	if out, text, code := (command{t, built.file, nil}).run("", "version"); code != 0 ||
+		!strings.Contains(out, "github.com/sallyport-go/sallyport/keystore/cmd/sallyport ") ||
+		!strings.Contains(out, "\ngithub.com/sallyport-go/sallyport ") {
+		t.Errorf("version: got %d %q %q", code, out, text)
+	}
 	for name, dsn := range map[string]func(t *testing.T) string{
 		"sqlite": func(t *testing.T) string { return "file:" + sqltest.SQLite(t) },
 		"postgres": func(t *testing.T) string {
