@@ -145,6 +145,7 @@ func (m *memory) List(ctx context.Context, organization string, p Page) ([]*keys
 	}
 	now := time.Now()
 	p.ExpiresBefore, p.UnusedSince = wallTime(p.ExpiresBefore), wallTime(p.UnusedSince)
+	total := 0
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	list := m.lists[organization]
@@ -153,10 +154,15 @@ func (m *memory) List(ctx context.Context, organization string, p Page) ([]*keys
 		end, _ = slices.BinarySearchFunc(list, p.After, byAge)
 	}
 	var page []*keystore.Key
-	for i := end - 1; i >= 0 && len(page) < p.Size(); i-- {
-		if k := list[i].key; p.selects(k, now) {
-			page = append(page, k.Clone())
+	for i := end - 1; i >= 0 && (len(page) < p.Size() || p.Total != nil); i-- {
+		if k := list[i].key; p.selects(k, now) && list[i].usage.leaves(k, p.ScopesUnusedSince) {
+			if total++; len(page) < p.Size() {
+				page = append(page, k.Clone())
+			}
 		}
+	}
+	if p.Total != nil {
+		*p.Total = total
 	}
 	return page, nil
 }
@@ -232,6 +238,19 @@ func (m *memory) Usage(ctx context.Context, organization, id string) (*Usage, er
 	u := r.usage
 	u.LastUsedAt, u.Scopes, u.Days = r.key.LastUsedAt, maps.Clone(u.Scopes), u.lastDays()
 	return &u, nil
+}
+
+// leaves reports whether requests since the day of a time, unless it is zero,
+// have needed some scopes of k and not the others.
+func (u *Usage) leaves(k *keystore.Key, since time.Time) bool {
+	needed, day := 0, since.UTC().Truncate(oneDay)
+	for _, n := range k.Scopes {
+		if last := u.Scopes[n]; !last.IsZero() && !last.Before(day) {
+			needed++
+		}
+	}
+	return since.IsZero() ||
+		!u.ObservedSince.IsZero() && !u.ObservedSince.After(since) && 0 < needed && needed < len(k.Scopes)
 }
 
 // add counts the requests of a use and the scopes that they needed.

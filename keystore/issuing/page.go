@@ -1,6 +1,7 @@
 package issuing
 
 import (
+	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -13,18 +14,40 @@ type Page struct {
 	Limit       int                  // zero or less: 50; at most 200
 	Environment keystore.Environment // empty: both
 	Status      keystore.Status      // empty: all; judged by the clock of the calling process
+	OrStatus    keystore.Status      // with Status: keys with this one too
+
+	// Search selects the key with this ID, those with this Hint, and those whose
+	// Name holds it. ASCII letters of Hint and Name match in upper and lower
+	// case, others as far as the store can. Empty: all.
+	Search string
 
 	ExpiresBefore time.Time // keys that expire before it; expired ones too, unless Status says Active. Zero: all
 	UnusedSince   time.Time // keys that were created before it and not used at it or after. Zero: all
 	NeverUsed     bool      // keys that were never used
 
+	// ScopesUnusedSince selects keys that are observed since before it, and of
+	// whose scopes requests have needed some on its day or later, and others not.
+	// It is for a [UsageReader]. Zero: all.
+	ScopesUnusedSince time.Time
+
 	RotatedFrom string // the key that replaces the one with this id, if there is one. Empty: all
+
+	// Total, if it is not nil, is set to how many keys are selected from After
+	// on, whatever the Limit.
+	Total *int
+}
+
+// extended reports whether the page asks for what not every [Manager] knows.
+func (p Page) extended() bool {
+	return p.OrStatus != "" || p.Search != "" || !p.ScopesUnusedSince.IsZero()
 }
 
 // selects reports whether the page is to list k.
 func (p Page) selects(k *keystore.Key, now time.Time) bool {
 	return (p.Environment == "" || p.Environment == k.Environment) &&
-		(p.Status == "" || p.Status == k.Status(now)) &&
+		(p.Status == "" || p.Status == k.Status(now) || p.OrStatus == k.Status(now)) &&
+		(p.Search == "" || p.Search == k.ID || strings.EqualFold(p.Search, k.Hint) ||
+			strings.Contains(strings.ToLower(k.Name), strings.ToLower(p.Search))) &&
 		(p.ExpiresBefore.IsZero() || !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(p.ExpiresBefore)) &&
 		(p.UnusedSince.IsZero() || k.CreatedAt.Before(p.UnusedSince) && k.LastUsedAt.Before(p.UnusedSince)) &&
 		(!p.NeverUsed || k.LastUsedAt.IsZero()) &&

@@ -1,8 +1,12 @@
 package issuing_test
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
@@ -12,4 +16,32 @@ func TestPageSize(t *testing.T) {
 			t.Errorf("a page with the limit %d has %d keys, want %d", limit, got, want)
 		}
 	}
+}
+
+// A store that does not know all of a Page is not asked for that.
+func TestKeysOfAStoreThatCountsNothing(t *testing.T) {
+	store := issuing.NewMemory()
+	issuer := issuing.New(uncounted{store}, issuing.Options{})
+	issue(t, issuer, grant())
+	for _, p := range []issuing.Page{{Search: "x"}, {ScopesUnusedSince: time.Now()},
+		{Status: keystore.Active, OrStatus: keystore.Suspended}} {
+		if keys, err := issuer.Keys(t.Context(), "acme", p); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%+v: Keys returned %v, %v, want ErrUnsupported", p, keys, err)
+		}
+		if _, err := issuing.New(store, issuing.Options{}).Keys(t.Context(), "acme", p); err != nil {
+			t.Errorf("%+v: Keys of another store returned %v", p, err)
+		}
+	}
+	total := 7
+	keys, err := issuer.Keys(t.Context(), "acme", issuing.Page{Total: &total})
+	if err != nil || len(keys) != 1 || total != -1 {
+		t.Errorf("Keys returned %v, %v and counts %d, want a key and -1", keys, err, total)
+	}
+}
+
+type uncounted struct{ issuing.Store }
+
+func (u uncounted) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+	p.Total = nil
+	return u.Store.List(ctx, organization, p)
 }

@@ -15,9 +15,22 @@ func (i *Issuer) Key(ctx context.Context, organization, id string) (*keystore.Ke
 	return owned(k, err, organization)
 }
 
-// Keys returns one page of the organization's keys, as [Manager.List] does.
+// Keys returns one page of the organization's keys, as [Manager.List] does. It
+// sets the Total to -1 where the store does not count. The error wraps
+// [errors.ErrUnsupported] when such a store is asked for Search, OrStatus or
+// ScopesUnusedSince, which it may not know either.
 func (i *Issuer) Keys(ctx context.Context, organization string, p Page) ([]*keystore.Key, error) {
+	if p.Total == nil && p.extended() {
+		p.Total = new(int)
+	}
+	if p.Total != nil {
+		*p.Total = -1
+	}
 	keys, err := i.manager.List(ctx, organization, p)
+	if err == nil && p.extended() && *p.Total < 0 {
+		err = fmt.Errorf("issuing: %T does not set Page.Total, and may not know what else a Page asks for: %w",
+			i.manager, errors.ErrUnsupported)
+	}
 	if err != nil {
 		return nil, err
 	}

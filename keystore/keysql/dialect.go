@@ -50,6 +50,11 @@ type dialect struct {
 	// have made the default would not see what was written during a wait.
 	isolation sql.IsolationLevel
 
+	folded  string // the text %s, its ASCII letters or all in lower case
+	within  string // where ? stands in the text %s; 0: nowhere
+	needed  string // condition: the key has the scope of a row s of its scopes
+	holding string // the number of scopes that the key has
+
 	jsonText func(text string) string // encodes a text of the batch that touch gets
 }
 
@@ -69,6 +74,11 @@ var postgres = dialect{
 
 	isolation: sql.LevelReadCommitted,
 
+	folded:  "lower(%s)",
+	within:  "strpos(%s, ?)",
+	needed:  `strpos(scopes, '"' || s.scope || '"') > 0`,
+	holding: "json_array_length(scopes::json)",
+
 	jsonText: func(text string) string { return text },
 }
 
@@ -82,6 +92,11 @@ var sqlite = dialect{
 	horizon:  sqliteHorizon,
 	lock:     lockCounter,
 	erasedID: "lower(hex(digest))",
+
+	folded:  "lower(%s)",
+	within:  "instr(%s, ?)",
+	needed:  `instr(scopes, '"' || s.scope || '"') > 0`,
+	holding: "json_array_length(scopes)",
 
 	jsonText: func(text string) string { return text },
 }
@@ -98,6 +113,11 @@ var mysql = dialect{
 	horizon:  mysqlHorizon,
 	lock:     lockCounter,
 	erasedID: "LOWER(HEX(digest))",
+
+	folded:  "CAST(LOWER(CONVERT(%s USING utf8mb4)) AS BINARY)", // the columns are bytes, which have no case
+	within:  "INSTR(%s, ?)",
+	needed:  `INSTR(scopes, CONCAT('"', s.scope, '"')) > 0`,
+	holding: "JSON_LENGTH(CONVERT(scopes USING utf8mb4))",
 
 	jsonText: func(text string) string { return hex.EncodeToString([]byte(text)) },
 }

@@ -2,10 +2,13 @@ package keysql
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -19,14 +22,13 @@ var statuses = []keystore.Status{"", keystore.Revoked, keystore.Expired, keystor
 // The order of the statuses is that of [keystore.Key.Status]. A time that is
 // NULL is never in the past: the comparison is not true.
 const (
-	listKeys = "SELECT " + columns + ` FROM sallyport_keys
-		WHERE organization = ?1
+	listKeys = `organization = ?1
 		AND (length(?2) = 0 OR environment = ?2)
-		AND (?3 = 0 OR ?3 = CASE
+		AND (?3 = 0 OR CASE
 			WHEN revoked_at <= ?4 THEN 1
 			WHEN expires_at <= ?4 THEN 2
 			WHEN suspended THEN 3
-			ELSE 4 END)`
+			ELSE 4 END IN (?3, ?6))`
 	listOrder = " ORDER BY created_at DESC, id DESC LIMIT ?5"
 
 	// Each condition is left out unless it is asked for. If a parameter
@@ -34,7 +36,7 @@ const (
 	// there.
 	//
 	// Written so that MySQL too starts to read the index at the cursor.
-	listAfter     = " AND created_at <= ?6 AND (created_at < ?6 OR id < ?7)"
+	listAfter     = " AND created_at <= ?7 AND (created_at < ?7 OR id < ?8)"
 	listExpiring  = " AND expires_at < ?"
 	listUnused    = " AND created_at < ? AND (last_used_at IS NULL OR last_used_at < ?)"
 	listNeverUsed = " AND last_used_at IS NULL"
@@ -47,12 +49,15 @@ const (
 // newest on until the page is full: with a condition that few of them meet it
 // reads all, 0.1 s for 100,000 keys.
 func (s *Store) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-	status := slices.Index(statuses, p.Status)
-	if status < 0 || !isText(organization, string(p.Environment), p.RotatedFrom) ||
+	status, or := slices.Index(statuses, p.Status), slices.Index(statuses, p.OrStatus)
+	if p.Total != nil {
+		*p.Total = 0 // where no row comes
+	}
+	if status < 0 || or < 0 || !isText(organization, string(p.Environment), p.RotatedFrom, p.Search) ||
 		p.After != nil && !isText(p.After.ID) {
 		return nil, nil
 	}
-	query, args := listKeys, []any{organization, string(p.Environment), status, s.time(time.Now()), p.Size()}
+	query, args := listKeys, []any{organization, string(p.Environment), status, s.time(time.Now()), p.Size(), or}
 	if p.After != nil {
 		query, args = query+listAfter, append(args, s.time(p.After.CreatedAt), p.After.ID)
 	}
@@ -68,14 +73,31 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 	if p.NeverUsed {
 		query += listNeverUsed
 	}
-	rows, err := s.query(ctx, query+listOrder, args...)
+	if p.Search != "" {
+		where(" AND (id = ?", true, p.Search)
+		where(" OR "+fmt.Sprintf(s.folded, "hint")+" = ?", true, strings.ToLower(p.Search)) // of ASCII alone
+		for _, spelling := range spellings(p.Search) {
+			where(" OR "+fmt.Sprintf(s.within, fmt.Sprintf(s.folded, "name"))+" > 0", true, spelling)
+		}
+		query += ")"
+	}
+	if since := p.ScopesUnusedSince; !since.IsZero() {
+		where(" AND observed_since <= ?", true, s.time(since))
+		where(" AND (SELECT count(*) FROM sallyport_keys_scopes s WHERE s.id = sallyport_keys.id AND "+s.needed+
+			" AND s.day >= ?) BETWEEN 1 AND "+s.holding+" - 1", true, dayOf(since))
+	}
+	selected := columns
+	if p.Total != nil {
+		selected += ", (SELECT count(*) FROM sallyport_keys WHERE " + query + ")"
+	}
+	rows, err := s.query(ctx, "SELECT "+selected+" FROM sallyport_keys WHERE "+query+listOrder, args...)
 	if err != nil {
 		return nil, failed(ctx, "list", err)
 	}
 	defer rows.Close()
 	var page []*keystore.Key
 	for rows.Next() {
-		k, err := scanKey(rows)
+		k, err := scanKey(counted{rows, p.Total})
 		if err != nil {
 			return nil, failed(ctx, "list", err)
 		}
@@ -85,4 +107,41 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 		return nil, failed(ctx, "list", err)
 	}
 	return page, nil
+}
+
+// counted scans also the number of keys that are selected, if it is asked for.
+type counted struct {
+	*sql.Rows
+	total *int
+}
+
+func (c counted) Scan(dest ...any) error {
+	if c.total != nil {
+		dest = append(dest, c.total)
+	}
+	return c.Rows.Scan(dest...)
+}
+
+// spellings returns how a text may stand in a name whose ASCII letters are in
+// lower case: as it is, all in lower or upper case, or in words with capitals.
+// Postgres and SQLite fold no other letters.
+func spellings(text string) (all []string) {
+	within := false
+	words := strings.Map(func(r rune) rune {
+		begins := !within
+		if within = unicode.IsLetter(r); begins {
+			return unicode.ToUpper(r)
+		}
+		return unicode.ToLower(r)
+	}, text)
+	for _, spelling := range []string{text, strings.ToLower(text), strings.ToUpper(text), words} {
+		all = append(all, strings.Map(func(r rune) rune {
+			if 'A' <= r && r <= 'Z' {
+				r += 'a' - 'A'
+			}
+			return r
+		}, spelling))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

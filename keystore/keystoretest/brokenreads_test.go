@@ -259,6 +259,33 @@ var brokenReads = []defect{
 			}), err
 		}
 	}},
+	{"counts a page", []string{"List/Total"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+			page, err := b.Store.List(ctx, organization, p)
+			if p.Total != nil {
+				*p.Total = len(page)
+			}
+			return page, err
+		}
+	}},
+	{"does not ask for a second status", []string{"List/Total"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+			p.OrStatus = ""
+			return b.Store.List(ctx, organization, p)
+		}
+	}},
+	{"takes what is searched for a pattern", []string{"List/Search"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+			p.Search = strings.TrimRight(p.Search, "%_")
+			return b.Store.List(ctx, organization, p)
+		}
+	}},
+	{"does not ask which scopes are unused", []string{"Usage/ScopesUnused"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+			p.ScopesUnusedSince = time.Time{}
+			return b.Store.List(ctx, organization, p)
+		}
+	}},
 	{"does not ask what a key replaces", []string{"List/Successor"}, func(b *broken) {
 		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 			p.RotatedFrom = ""

@@ -203,6 +203,55 @@ var listCases = []testCase{
 		wantPages(t, m, old.Organization, issuing.Page{RotatedFrom: old.ID}, "that replace a key", next)
 		wantPages(t, m, old.Organization, issuing.Page{RotatedFrom: next.ID}, "that replace a key without successor")
 	}},
+
+	{"List/Total", func(t testing.TB, m issuing.Manager) {
+		keys := inOrder(unique("org"), 7)
+		keys[1].Suspended, keys[4].Suspended, keys[5].RevokedAt = true, true, at(-time.Second)
+		insert(t, m, keys...)
+		insert(t, m, newKey(unique("org")))
+		live := issuing.Page{Status: keystore.Active, OrStatus: keystore.Suspended, Limit: 2}
+		wantTotal(t, m, keys[0].Organization, live, 6)
+		wantPages(t, m, keys[0].Organization, live, "that are active or suspended",
+			slices.Delete(slices.Clone(keys), 5, 6)...)
+		live.After = keys[2]
+		wantTotal(t, m, keys[0].Organization, live, 3)
+		wantTotal(t, m, keys[0].Organization, issuing.Page{Environment: "none"}, 0)
+		wantTotal(t, m, keys[0].Organization, issuing.Page{}, 7)
+	}},
+
+	{"List/Search", func(t testing.TB, m issuing.Manager) {
+		keys := inOrder(unique("org"), 4)
+		for i, name := range []string{"Zürich Import", "import\\ 100%", "a_b'c \"d\"", ""} {
+			keys[i].Name = name
+		}
+		keys[3].Hint = "Im7_"
+		theirs := newKey(unique("org"))
+		theirs.Name = "import"
+		insert(t, m, append(keys, theirs)...)
+		wantTotal(t, m, keys[0].Organization, issuing.Page{Search: "import"}, 2)
+		for search, want := range map[string][]*keystore.Key{
+			"IMPORT": keys[:2], "zürich i": keys[:1], "\\ 100%": keys[1:2], "%": keys[1:2], "_": keys[2:3],
+			"a_b'c \"D\"": keys[2:3],
+			"im7_":        keys[3:], "m7_": nil, keys[1].ID: keys[1:2], theirs.ID: nil, "port 1": nil, "\x00": nil,
+		} {
+			p := issuing.Page{Search: search, Limit: 1}
+			wantPages(t, m, keys[0].Organization, p, "that are searched by "+search, want...)
+		}
+	}},
+}
+
+// wantTotal ends the case if the store counts nothing.
+func wantTotal(t testing.TB, m issuing.Manager, organization string, p issuing.Page, want int) {
+	t.Helper()
+	total := -1
+	p.Total = &total
+	page := list(t, m, organization, p)
+	if total < 0 {
+		t.Skipf("%T does not set Page.Total", m)
+	}
+	if total != want || len(page) > p.Size() {
+		t.Errorf("List counts %d keys and returns %d, want %d and at most %d", total, len(page), want, p.Size())
+	}
 }
 
 // wantPages reads all pages.

@@ -172,6 +172,32 @@ var usageCases = []testCase{
 		wantDays(t, m, k, []issuing.Day{{Date: day(1), Requests: 2}}, "a caller who writes to Usage")
 	}},
 
+	{"Usage/ScopesUnused", func(t testing.TB, m issuing.Manager) {
+		day := days()
+		organization, two := unique("org"), []scope.Name{"a:read", "a:read:all"} // the one is within the other
+		usageReader(t, m)
+		made := func(scopes []scope.Name, uses ...[]scope.Name) *keystore.Key { // on the days before today
+			k := newKey(organization)
+			k.Scopes = scopes
+			insert(t, m, k)
+			for ago := len(uses); ago > 0; ago-- {
+				touch(t, m, observed(k, day(ago).Add(time.Hour), uses[ago-1]...))
+			}
+			return k
+		}
+		wanted := made(two, two[:1], nil, two)
+		made(two, two[:1], two[1:], two)                       // needed both
+		made(two, nil, nil, two)                               // needed none
+		made(two, two[:1])                                     // observed for a day
+		made(two, []scope.Name{"b:read"}, two, two)            // no matter what it lost
+		made([]scope.Name{}, []scope.Name{"a:read"}, nil, two) // holds none
+		p := issuing.Page{ScopesUnusedSince: day(2).Add(2 * time.Hour), Limit: 1}
+		wantTotal(t, m, organization, p, 1)
+		wantPages(t, m, organization, p, "of whose scopes some were needed", wanted)
+		p.ScopesUnusedSince = day(2).Add(-2 * time.Hour)
+		wantPages(t, m, organization, p, "of whose scopes some were needed, since a day on which all were")
+	}},
+
 	{"Usage/Race", func(t testing.TB, m issuing.Manager) {
 		day := days()
 		store := usageReader(t, m)
