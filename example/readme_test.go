@@ -192,7 +192,7 @@ func TestTheModulesOfTheREADME(t *testing.T) {
 	const four = "github.com/hashicorp/golang-lru/v2 github.com/pkg/errors github.com/rs/xid github.com/ulule/limiter/v3"
 	for _, test := range []struct{ pkg, want string }{
 		{"middleware", four},
-		{"example", four + " golang.org/x/sync"},
+		{"example", four},
 		{"keystore/keysql", "github.com/hashicorp/golang-lru/v2 github.com/rs/xid"},
 		{"idem/idemsql", "golang.org/x/sync"},
 		{"idem/idempgx", "github.com/jackc/pgpassfile github.com/jackc/pgservicefile github.com/jackc/pgx/v5 " +

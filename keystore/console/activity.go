@@ -70,7 +70,7 @@ type watched struct {
 // if there is neither.
 func (x *exchange) watch(k *keystore.Key) (*watched, error) {
 	old := k
-	next, err := x.read(issuing.Page{RotatedFrom: k.ID}, 1)
+	next, err := x.issuer.Keys(x.r.Context(), k.Organization, issuing.Page{RotatedFrom: k.ID, Limit: 1})
 	if len(next) == 1 && next[0].RotatedFrom == k.ID {
 		k = next[0]
 	} else if err == nil && k.RotatedFrom != "" {

@@ -1,11 +1,8 @@
 package console
 
 import (
-	"slices"
 	"strconv"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -13,61 +10,30 @@ import (
 )
 
 const (
-	maxCount = 99  // the strip says "99+" for more
-	maxUsage = 100 // keys whose usage a request reads
+	maxCount = 99 // the strip says "99+" for more
 
 	idleAfter = 100 * day // longer than a quarter, so that a job of each quarter keeps its scopes
 )
 
 // care returns those of the choices that need some, with the number of their
-// keys.
+// keys. Those with unused scopes are not counted: that takes the use of each.
 func (x *exchange) care(shows []show) (counted []show, err error) {
 	for _, c := range shows {
 		if !c.Care {
 			continue
 		}
-		limit := maxCount
-		if c.among != nil {
-			limit = maxRead
-		}
-		keys, last, err := x.find(selection{Status: c.Value}, nil, limit)
-		if err != nil {
-			return nil, err
-		}
-		if c.Count = strconv.Itoa(len(keys)); last != nil {
-			c.Count += "+"
+		if c.Value != unusedScopes {
+			_, total, err := x.find(selection{Status: c.Value}, place{}, 1)
+			if err != nil {
+				return nil, err
+			}
+			if c.Count = strconv.Itoa(total); total > maxCount {
+				c.Count = strconv.Itoa(maxCount) + "+"
+			}
 		}
 		counted = append(counted, c)
 	}
 	return counted, nil
-}
-
-// withIdleScopes returns those of the keys that are used and hold scopes that
-// were not needed for 100 days. Of keys for which that can be, it looks at the
-// first 100, and returns the last of them in place of last if there are others.
-func (x *exchange) withIdleScopes(keys []*keystore.Key, last *keystore.Key) (
-	[]*keystore.Key, *keystore.Key, error) {
-	since := time.Now().Add(-idleAfter)
-	candidates := slices.DeleteFunc(keys, func(k *keystore.Key) bool {
-		return len(k.Scopes) < 2 || k.CreatedAt.After(since) || k.LastUsedAt.Before(since)
-	})
-	if len(candidates) > maxUsage {
-		candidates = candidates[:maxUsage]
-		last = candidates[maxUsage-1]
-	}
-	var group errgroup.Group
-	group.SetLimit(8)
-	for i, k := range candidates {
-		group.Go(func() error {
-			use, err := x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
-			if err != nil || len(idleScopes(k, use)) == 0 {
-				candidates[i] = nil
-			}
-			return err
-		})
-	}
-	err := group.Wait()
-	return slices.DeleteFunc(candidates, func(k *keystore.Key) bool { return k == nil }), last, err
 }
 
 // idleScopes returns the scopes of k that no request has needed for 100 days, if
@@ -79,8 +45,7 @@ func idleScopes(k *keystore.Key, use *issuing.Usage) (idle []scope.Name) {
 		return nil
 	}
 	for _, n := range k.Scopes {
-		// A day stands for its midnight.
-		if use.Scopes[n].Before(since.Add(-day)) {
+		if use.Scopes[n].Before(since.UTC().Truncate(day)) {
 			idle = append(idle, n)
 		}
 	}

@@ -58,12 +58,12 @@ func TestCare(t *testing.T) {
 		add("new")
 		list := b.get("/")
 		wantText(t, "the strip", list, 200, "Expiring within 14 days 1", "Unused for 90 days 1",
-			"Never used, over a day old 2", "Scopes unused 1")
+			"Never used, over a day old 2", "Scopes unused")
 		for text, want := range map[string][]string{
 			"Expiring within 14 days": {"soon"}, "Unused for 90 days": {"quiet"},
 			"Never used, over a day old": {"later", "soon"}, "Scopes unused": {"wide"},
 		} {
-			at := address(list, text+" ")
+			at := address(list, text+" ?")
 			if got := names(b.get(at)); !slices.Equal(got, want) {
 				t.Errorf("%s, %q: got %q, want %q", text, at, got, want)
 			}
@@ -163,16 +163,6 @@ func TestCareCountsToAHundred(t *testing.T) {
 		}
 		time.Sleep(101 * day)
 		wantText(t, "the strip", b.get("/"), 200, "Never used, over a day old 99+")
-		for _, k := range b.all(t, "acme") {
-			b.use(t, k, scope.TasksRead)
-		}
-		time.Sleep(101 * day)
-		for _, k := range b.all(t, "acme") {
-			b.use(t, k, scope.TasksRead)
-		}
-		wantText(t, "the strip", b.get("/"), 200, "Never used, over a day old 0", "Scopes unused 100+")
-		got := b.get("/?status=scopes")
-		wantText(t, "the first keys", got, 200, "1–25 of more than 100 keys")
 	})
 }
 
@@ -183,7 +173,7 @@ func TestStoresThatKeepLess(t *testing.T) {
 	_, k := b.add(t, "acme")
 	b.serve(struct{ issuing.Manager }{b.store.Manager})
 	list, page := plain(b.get("/")), plain(b.get("/"+k.ID))
-	if !strings.Contains(list, "Never used, over a day old 0") || strings.Contains(list, "Scopes unused 0") {
+	if !strings.Contains(list, "Never used, over a day old 0") || strings.Contains(list, "Scopes unused") {
 		t.Errorf("the list: %s", list)
 	}
 	if !strings.Contains(page, "Scopes") || strings.Contains(page, "Requests") || strings.Contains(page, "Story") {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -22,6 +23,8 @@ type console struct {
 	look     look
 	csp      string
 	origins  http.CrossOriginProtection
+
+	unobserved bool // the store does not keep how keys are used
 }
 
 // New returns the console of an issuer's keys. It serves the root of whatever
@@ -46,9 +49,13 @@ func New(issuer *issuing.Issuer, admin func(*http.Request) (Actor, error), o Opt
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	l := o.Theme.look()
+	ended, end := context.WithCancel(context.Background())
+	end()
+	_, err := issuer.Usage(ended, "", "") // no store begins with such a context
 	return &console{issuer: issuer, registry: issuer.Service().Scopes, admin: admin, options: o, look: l,
 		csp: "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; " + l.sources +
-			"form-action 'self'; base-uri 'none'; frame-ancestors " + o.frameAncestors()}
+			"form-action 'self'; base-uri 'none'; frame-ancestors " + o.frameAncestors(),
+		unobserved: errors.Is(err, errors.ErrUnsupported)}
 }
 
 // An exchange is one request with the administrator who makes it.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -11,15 +12,12 @@ const maxEnded = 10 // keys behind the fold
 // list shows a page of the organization's keys, the live ones first.
 func (x *exchange) list() error {
 	shows := x.shows()
-	s, after, err := readSelection(x.r.URL, shows)
+	s, at, err := readSelection(x.r.URL, shows)
 	if err != nil {
 		return err
 	}
 	if _, err := x.issuer.Service().Parse(s.Search); err == nil {
-		s.Search = s.Search[len(s.Search)-4:] // an address is no place for a secret
-		x.w.Header().Set("Location", x.root+s.query(nil))
-		x.w.WriteHeader(http.StatusSeeOther)
-		return nil
+		return x.toToken(s)
 	}
 	body := struct {
 		selection
@@ -30,31 +28,44 @@ func (x *exchange) list() error {
 		Empty       bool   // there is not one key
 		Creatable   bool
 	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0}
-	w, err := x.window(s, after)
+	keys, paging, err := x.window(s, at)
 	if err != nil {
 		return err
 	}
-	body.paging, body.Keys = w.paging(s), x.views(w.page())
-	if s.Status == "" && after == nil {
-		limit := maxEnded
-		if s.Search != "" {
-			limit = maxRead
-		}
+	body.paging, body.Keys = paging, x.views(keys)
+	if s.Status == "" && at.trail == nil {
 		ended := selection{s.Search, s.Environment, "ended"}
-		keys, last, err := x.find(ended, nil, limit)
+		keys, total, err := x.find(ended, place{}, maxEnded)
 		if err != nil {
 			return err
 		}
-		body.Ended = x.views(keys[:min(maxEnded, len(keys))])
-		if last != nil || len(keys) > maxEnded {
-			body.AllEnded = ended.query(nil)
+		if body.Ended = x.views(keys); total > maxEnded {
+			body.AllEnded = ended.query(place{})
 		}
 	}
-	body.Empty = len(body.Keys)+len(body.Ended) == 0 && !s.Narrows() && after == nil
-	if body.Care, err = x.care(shows); err != nil {
-		return err
+	body.Empty = len(body.Keys)+len(body.Ended) == 0 && !s.Narrows() && at.trail == nil
+	if s.Search == "" { // counting while somebody types would keep the store busy
+		if body.Care, err = x.care(shows); err != nil {
+			return err
+		}
 	}
 	x.render(http.StatusOK, "list.html", "API keys", body)
+	return nil
+}
+
+// toToken leads from a token that is searched to its key, or to a search for
+// its end: an address is no place for a secret.
+func (x *exchange) toToken(s selection) error {
+	k, err := x.issuer.KeyOf(x.r.Context(), s.Search)
+	if err == nil && k.Organization == x.actor.Organization {
+		return x.toKey(k, "")
+	}
+	if err != nil && !errors.Is(err, keystore.ErrNotFound) {
+		return err
+	}
+	s.Search = s.Search[len(s.Search)-4:]
+	x.w.Header().Set("Location", x.root+s.query(place{}))
+	x.w.WriteHeader(http.StatusSeeOther)
 	return nil
 }
 

@@ -45,14 +45,22 @@ func TestSearch(t *testing.T) {
 	wantText(t, "too long", b.get("/?q="+strings.Repeat("x", 801)), 400, "The list has no page at this address.")
 }
 
-// Somebody who pastes a whole token finds its key, and the token stays in no
-// address.
+// Somebody who pastes a whole token is led to its key, and the token stays in no
+// address. One of another organization is as unknown as one of nobody.
 func TestSearchForAToken(t *testing.T) {
 	b := newBench(t)
-	token, _ := b.add(t, "acme")
-	got := b.get("/?environment=production&q=" + token)
-	if want := "./?environment=production&q=" + token[len(token)-4:]; got.StatusCode != 303 ||
-		got.Header.Get("Location") != want || strings.Contains(fmt.Sprint(got.Header, got.text), token) {
-		t.Errorf("got %s to %q, want %q", got.Status, got.Header.Get("Location"), want)
+	token, k := b.add(t, "acme")
+	theirs, _ := b.add(t, "other")
+	none := keystore.Service{}.Generate(keystore.Production).Reveal()
+	for _, c := range []struct{ token, want string }{
+		{token, "./" + k.ID},
+		{theirs, "./?environment=production&q=" + theirs[len(theirs)-4:]},
+		{none, "./?environment=production&q=" + none[len(none)-4:]},
+	} {
+		got := b.get("/?environment=production&q=" + c.token)
+		if got.StatusCode != 303 || got.Header.Get("Location") != c.want ||
+			strings.Contains(fmt.Sprint(got.Header, got.text), c.token) {
+			t.Errorf("got %s to %q, want %q", got.Status, got.Header.Get("Location"), c.want)
+		}
 	}
 }
