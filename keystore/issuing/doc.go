@@ -22,7 +22,8 @@
 // The rules:
 //
 //   - An Issuer acts for one organization at a time. Its caller MUST check that
-//     whoever asks may act for that organization.
+//     whoever asks may act for that organization. [Page.AllOrganizations] reads
+//     keys of all, and is for those who operate the service.
 //   - Scopes, networks and expiry are chosen when a key is issued. An edit only
 //     takes away; more needs a new key.
 //   - A key has one successor for ever, and its secret is shown once.

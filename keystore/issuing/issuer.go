@@ -10,8 +10,8 @@ import (
 )
 
 // An Issuer issues, rotates and revokes keys. Every method acts for one
-// organization. The caller checks that the person who asks is an administrator
-// of that organization.
+// organization, but [Issuer.Keys] where it is asked for all. The caller checks
+// that the person who asks is an administrator of that organization.
 //
 // Every act is audited. If the store, or that behind a [keystore.Cached], is an
 // [Auditor], as a [Store] is, the entry is written in the transaction of the

@@ -49,8 +49,10 @@ type Manager interface {
 	// List returns one page of the organization's keys, the newest first:
 	// by CreatedAt and then by ID, both descending. It is empty when nothing is
 	// left. A key created while pages are read makes no other key appear twice
-	// or not at all. A store that knows not all fields of a Page leaves Total
-	// alone, and an [Issuer] asks it for no more than the others.
+	// or not at all. The organization is empty with [Page.AllOrganizations].
+	//
+	// A store that knows not all fields of a Page leaves Total alone, and an
+	// [Issuer] asks it for no more than the others.
 	List(ctx context.Context, organization string, p Page) ([]*keystore.Key, error)
 
 	// Update stores Name, Scopes, Attributes, Networks, ExpiresAt, RevokedAt

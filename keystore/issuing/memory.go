@@ -148,16 +148,26 @@ func (m *memory) List(ctx context.Context, organization string, p Page) ([]*keys
 	total := 0
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	list := m.lists[organization]
-	end := len(list)
-	if p.After != nil {
-		end, _ = slices.BinarySearchFunc(list, p.After, byAge)
+	organizations := []string{organization}
+	if p.AllOrganizations {
+		organizations = slices.Sorted(maps.Keys(m.lists))
 	}
 	var page []*keystore.Key
-	for i := end - 1; i >= 0 && (len(page) < p.Size() || p.Total != nil); i-- {
-		if k := list[i].key; p.selects(k, now) && list[i].usage.leaves(k, p.ScopesUnusedSince) {
-			if total++; len(page) < p.Size() {
-				page = append(page, k.Clone())
+	for _, o := range slices.Backward(organizations) {
+		list := m.lists[o]
+		end := len(list)
+		switch {
+		case p.After == nil || p.AllOrganizations && o < p.After.Organization:
+		case p.AllOrganizations && o > p.After.Organization:
+			end = 0
+		default:
+			end, _ = slices.BinarySearchFunc(list, p.After, byAge)
+		}
+		for i := end - 1; i >= 0 && (len(page) < p.Size() || p.Total != nil); i-- {
+			if k := list[i].key; p.selects(k, now) && list[i].usage.leaves(k, p.ScopesUnusedSince) {
+				if total++; len(page) < p.Size() {
+					page = append(page, k.Clone())
+				}
 			}
 		}
 	}

@@ -32,6 +32,11 @@ type Page struct {
 
 	RotatedFrom string // the key that replaces the one with this id, if there is one. Empty: all
 
+	// AllOrganizations selects keys of each organization, for those who operate
+	// the service. No organization is named then. The order is by Organization,
+	// CreatedAt and ID, all descending, and of After all three count.
+	AllOrganizations bool
+
 	// Total, if it is not nil, is set to how many keys are selected from After
 	// on, whatever the Limit.
 	Total *int
@@ -39,7 +44,7 @@ type Page struct {
 
 // extended reports whether the page asks for what not every [Manager] knows.
 func (p Page) extended() bool {
-	return p.OrStatus != "" || p.Search != "" || !p.ScopesUnusedSince.IsZero()
+	return p.OrStatus != "" || p.Search != "" || !p.ScopesUnusedSince.IsZero() || p.AllOrganizations
 }
 
 // selects reports whether the page is to list k.

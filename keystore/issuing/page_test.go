@@ -32,6 +32,13 @@ func TestKeysOfAStoreThatCountsNothing(t *testing.T) {
 			t.Errorf("%+v: Keys of another store returned %v", p, err)
 		}
 	}
+	all := issuing.Page{AllOrganizations: true}
+	if keys, err := issuer.Keys(t.Context(), "", all); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Keys of all organizations returned %v, %v, want ErrUnsupported", keys, err)
+	}
+	if keys, err := issuing.New(store, issuing.Options{}).Keys(t.Context(), "acme", all); err == nil {
+		t.Errorf("Keys of an organization and of all returned %v, want an error", keys)
+	}
 	total := 7
 	keys, err := issuer.Keys(t.Context(), "acme", issuing.Page{Total: &total})
 	if err != nil || len(keys) != 1 || total != -1 {

@@ -15,19 +15,34 @@ func (i *Issuer) Key(ctx context.Context, organization, id string) (*keystore.Ke
 	return owned(k, err, organization)
 }
 
-// Keys returns one page of the organization's keys, as [Manager.List] does. It
-// sets the Total to -1 where the store does not count. The error wraps
-// [errors.ErrUnsupported] when such a store is asked for Search, OrStatus or
-// ScopesUnusedSince, which it may not know either.
+// Keys returns one page of the organization's keys, as [Manager.List] does, or
+// with [Page.AllOrganizations] of all keys. It sets the Total to -1 where the
+// store does not count. The error wraps [errors.ErrUnsupported] when such a
+// store is asked for Search, OrStatus, ScopesUnusedSince or AllOrganizations,
+// which it may not know either.
+//
+// All keys that a page selects are read so, some at a time:
+//
+//	for {
+//		keys, err := issuer.Keys(ctx, organization, page)
+//		if err != nil || len(keys) == 0 {
+//			return err
+//		}
+//		…
+//		page.After = keys[len(keys)-1]
+//	}
 func (i *Issuer) Keys(ctx context.Context, organization string, p Page) ([]*keystore.Key, error) {
-	if p.Total == nil && p.extended() {
+	if p.AllOrganizations && organization != "" {
+		return nil, errors.New("issuing: Keys of an organization and of all: name none with Page.AllOrganizations")
+	}
+	if p.Total == nil && p.After == nil && p.extended() { // once, because it reads all
 		p.Total = new(int)
 	}
 	if p.Total != nil {
 		*p.Total = -1
 	}
 	keys, err := i.manager.List(ctx, organization, p)
-	if err == nil && p.extended() && *p.Total < 0 {
+	if err == nil && p.extended() && p.Total != nil && *p.Total < 0 {
 		err = fmt.Errorf("issuing: %T does not set Page.Total, and may not know what else a Page asks for: %w",
 			i.manager, errors.ErrUnsupported)
 	}
@@ -35,6 +50,9 @@ func (i *Issuer) Keys(ctx context.Context, organization string, p Page) ([]*keys
 		return nil, err
 	}
 	for _, k := range keys {
+		if p.AllOrganizations && k != nil {
+			organization = k.Organization
+		}
 		if _, err := owned(k, nil, organization); err != nil {
 			return nil, err
 		}

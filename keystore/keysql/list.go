@@ -22,14 +22,14 @@ var statuses = []keystore.Status{"", keystore.Revoked, keystore.Expired, keystor
 // The order of the statuses is that of [keystore.Key.Status]. A time that is
 // NULL is never in the past: the comparison is not true.
 const (
-	listKeys = `organization = ?1
+	listKeys = `organization %s ?1
 		AND (length(?2) = 0 OR environment = ?2)
 		AND (?3 = 0 OR CASE
 			WHEN revoked_at <= ?4 THEN 1
 			WHEN expires_at <= ?4 THEN 2
 			WHEN suspended THEN 3
 			ELSE 4 END IN (?3, ?6))`
-	listOrder = " ORDER BY created_at DESC, id DESC LIMIT ?5"
+	listOrder = " ORDER BY organization DESC, created_at DESC, id DESC LIMIT ?5"
 
 	// Each condition is left out unless it is asked for. If a parameter
 	// switched the cursor off, the database could not start to read the index
@@ -37,6 +37,7 @@ const (
 	//
 	// Written so that MySQL too starts to read the index at the cursor.
 	listAfter     = " AND created_at <= ?7 AND (created_at < ?7 OR id < ?8)"
+	listAfterAll  = " AND organization <= ?9 AND (organization < ?9 OR created_at <= ?7 AND (created_at < ?7 OR id < ?8))"
 	listExpiring  = " AND expires_at < ?"
 	listUnused    = " AND created_at < ? AND (last_used_at IS NULL OR last_used_at < ?)"
 	listNeverUsed = " AND last_used_at IS NULL"
@@ -54,12 +55,20 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 		*p.Total = 0 // where no row comes
 	}
 	if status < 0 || or < 0 || !isText(organization, string(p.Environment), p.RotatedFrom, p.Search) ||
-		p.After != nil && !isText(p.After.ID) {
+		p.After != nil && !isText(p.After.ID, p.After.Organization) {
 		return nil, nil
 	}
-	query, args := listKeys, []any{organization, string(p.Environment), status, s.time(time.Now()), p.Size(), or}
+	compared, after := "=", listAfter
+	if p.AllOrganizations {
+		compared, after = "<>", listAfterAll // what an erasure leaves has none
+	}
+	query := fmt.Sprintf(listKeys, compared)
+	args := []any{organization, string(p.Environment), status, s.time(time.Now()), p.Size(), or}
 	if p.After != nil {
-		query, args = query+listAfter, append(args, s.time(p.After.CreatedAt), p.After.ID)
+		query, args = query+after, append(args, s.time(p.After.CreatedAt), p.After.ID)
+		if p.AllOrganizations {
+			args = append(args, p.After.Organization)
+		}
 	}
 	where := func(condition string, asked bool, arg any) {
 		if asked {

@@ -259,6 +259,14 @@ var brokenReads = []defect{
 			}), err
 		}
 	}},
+	{"has one cursor for all organizations", []string{"List/AllOrganizations"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+			if p.AllOrganizations && p.After != nil {
+				p.After = &keystore.Key{ID: p.After.ID, CreatedAt: p.After.CreatedAt, Organization: "\uffff"}
+			}
+			return b.Store.List(ctx, organization, p)
+		}
+	}},
 	{"counts a page", []string{"List/Total"}, func(b *broken) {
 		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 			page, err := b.Store.List(ctx, organization, p)

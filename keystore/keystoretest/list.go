@@ -238,6 +238,24 @@ var listCases = []testCase{
 			wantPages(t, m, keys[0].Organization, p, "that are searched by "+search, want...)
 		}
 	}},
+	{"List/AllOrganizations", func(t testing.TB, m issuing.Manager) {
+		mark := unique("mark") // the store may hold other keys
+		var want []*keystore.Key
+		for _, organization := range []string{unique("org-b"), unique("org-a")} { // descending
+			keys := inOrder(organization, 4)
+			for _, k := range keys {
+				k.Name = mark
+			}
+			keys[1].Suspended = true
+			insert(t, m, keys...)
+			want = append(want, slices.Delete(keys, 1, 2)...)
+		}
+		page := issuing.Page{AllOrganizations: true, Search: mark, Status: keystore.Active}
+		wantTotal(t, m, "", page, 6)
+		for page.Limit = range 5 {
+			wantPages(t, m, "", page, "of all organizations", want...)
+		}
+	}},
 }
 
 // wantTotal ends the case if the store counts nothing.
