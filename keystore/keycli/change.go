@@ -112,6 +112,9 @@ func revoke(c *call) func() error {
 // revokeMany revokes the keys that were made before a time and are live, or can
 // be again.
 func (c *call) revokeMany(before time.Time, dry bool) error {
+	if c.organization == "" {
+		return wrong("say whose keys with -org")
+	}
 	keys, err := c.find(issuing.Page{})
 	if err != nil {
 		return err

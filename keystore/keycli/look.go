@@ -24,6 +24,8 @@ func list(c *call) func() error {
 		p := issuing.Page{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never}
 		if *live || p != (issuing.Page{}) {
 			p.Status = keystore.Active
+		} else if c.organization == "" {
+			return wrong("say whose keys with -org, or which of all: -live, -expiring, -unused or -never-used")
 		}
 		keys, err := c.find(p)
 		if err != nil {
@@ -39,11 +41,10 @@ func list(c *call) func() error {
 
 func scopes(k *keystore.Key) string { return listed(k.Scopes) }
 
-// find returns all keys of the organization that a page selects.
+// find returns all keys that a page selects: of the organization, or of all if
+// none is given.
 func (c *call) find(p issuing.Page) (all []*keystore.Key, err error) {
-	if c.organization == "" {
-		return nil, wrong("say whose keys with -org")
-	}
+	p.AllOrganizations = c.organization == ""
 	for p.Limit = 200; ; p.After = all[len(all)-1] {
 		keys, err := c.issuer.Keys(c.ctx, c.organization, p)
 		if err != nil || len(keys) == 0 {

@@ -58,6 +58,10 @@ func TestList(t *testing.T) {
 		"list -org acme -unused 1d":         "",
 		"list -org acme -unused 2020-01-01": "",
 		"list -org none":                    "",
+		"list -live":                        "other used late soon", // of all organizations, the last first
+		"list -expiring 7d":                 "soon",
+		"list -expiring 1d":                 "",
+		"who-can tasks:read":                "other used late soon",
 	} {
 		if got := s.names(line); got != want {
 			t.Errorf("%s: got %q, want %q", line, got, want)
@@ -71,6 +75,8 @@ func TestList(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"list -org none": `organization "none" has no keys`, "list -org acme -unused 1d": `"acme" has no such key`,
+		"list -expiring 1d": "there is no such key", "list": "say whose keys with -org, or which of all",
+		"revoke -made-before 2099-01-01 -yes": "say whose keys with -org",
 	} {
 		if got := s.run(nil, line).stderror; !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want %q", line, got, want)

@@ -99,7 +99,7 @@ type command struct {
 func (config Config) commands() []command {
 	all := []command{
 		{"issue", "NAME", "make a key and print its secret", issue},
-		{"list", "", "list the keys of an organization", list},
+		{"list", "", "list keys of an organization, or of all", list},
 		{"show", "KEY", "show a key, its use and its history", show},
 		{"rotate", "KEY", "replace a key and print the new secret", rotate},
 		{"revoke", "[KEY]", "end a key, or all that were made before a time, for good", revoke},

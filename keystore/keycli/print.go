@@ -32,7 +32,11 @@ func (c *call) record(k *keystore.Key) record {
 // notes of each.
 func (c *call) keys(keys []*keystore.Key, column string, note func(*keystore.Key) string) error {
 	if len(keys) == 0 {
-		c.say("organization %q has no such key", c.organization)
+		if c.organization == "" {
+			c.say("there is no such key")
+		} else {
+			c.say("organization %q has no such key", c.organization)
+		}
 		return nil
 	}
 	rows := [][]string{{"ORGANIZATION", "ID", "NAME", "ENVIRONMENT", "KEY", "STATUS", "EXPIRES", "LAST USED", column}}
