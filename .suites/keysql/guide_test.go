@@ -3,10 +3,8 @@ package keysql_test
 import (
 	"database/sql"
 	"os"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
@@ -29,48 +27,6 @@ func blocks(t *testing.T, section, language string) (all []string) {
 		code, rest, _ := strings.Cut(rest, "\n```\n")
 		all, text = append(all, code), rest
 	}
-}
-
-// forDatabase returns the SQL of a section of the guide for d, without the last
-// semicolon.
-func (d database) forDatabase(t *testing.T, section string) string {
-	t.Helper()
-	names := map[string]string{"postgres": "-- Postgres\n", "mariadb": "-- MariaDB, MySQL\n", "sqlite": "-- SQLite\n"}
-	code := slices.DeleteFunc(blocks(t, section, "sql"),
-		func(b string) bool { return !strings.HasPrefix(b, names[d.name]) })
-	if len(code) != 1 {
-		t.Fatalf("got %d blocks for %s, want one", len(code), d.name)
-	}
-	return strings.TrimSuffix(code[0], ";")
-}
-
-// The guide's query finds the keys that expire within two weeks.
-func TestTheGuideFindsKeysThatExpire(t *testing.T) {
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		const day = 24 * time.Hour
-		var want string
-		for _, expiry := range []time.Duration{-day, 13 * day, 15 * day, 13 * day} {
-			k := newKey("acme")
-			k.ExpiresAt = time.Now().Add(expiry)
-			if expiry == 13*day && want != "" {
-				k.RevokedAt = time.Now().Add(-day)
-			} else if expiry == 13*day {
-				want = k.ID
-			}
-			if err := store.Insert(t.Context(), k); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var got []string
-		for _, id := range values(t, d.open(t), "SELECT id FROM ("+
-			d.forDatabase(t, "Keys that expire in all organizations")+") AS k") {
-			got = append(got, string(id))
-		}
-		if !slices.Equal(got, []string{want}) {
-			t.Errorf("the guide's query finds %v, want %s", got, want)
-		}
-	})
 }
 
 // The queries of the guide run.
