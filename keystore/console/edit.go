@@ -95,10 +95,18 @@ func (x *exchange) edit(k *keystore.Key) error {
 		return err
 	}
 	f := x.readEditForm(x.r.PostForm)
-	if f.Version != "" && f.Version != strconv.FormatInt(k.Version, 10) {
-		return issuing.ErrConflict
-	}
 	changed, err := x.change(k, f)
+	if errors.Is(err, issuing.ErrConflict) {
+		if k, err = x.issuer.Key(x.r.Context(), k.Organization, k.ID); err == nil {
+			err = x.editable(k)
+		}
+		if err != nil {
+			return err
+		}
+		f.Version = strconv.FormatInt(k.Version, 10)
+		return x.showEditForm(http.StatusConflict, k, f, nil, "Somebody else has changed this key since you opened the "+
+			"form. Nothing was saved, and what you typed is kept: compare it with the key as it is now, then save again.")
+	}
 	if err != nil {
 		why := x.explain(err)
 		if why.problems == nil && why.status < http.StatusInternalServerError {
@@ -112,6 +120,9 @@ func (x *exchange) edit(k *keystore.Key) error {
 
 // change applies what was typed and returns the key as it is then.
 func (x *exchange) change(k *keystore.Key, f editForm) (*keystore.Key, error) {
+	if f.Version != "" && f.Version != strconv.FormatInt(k.Version, 10) {
+		return nil, issuing.ErrConflict
+	}
 	edited := k.Clone()
 	problems := x.attributeProblems(k, f.Attributes)
 	problem := func(field, message string) {

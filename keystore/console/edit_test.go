@@ -13,6 +13,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -87,7 +88,20 @@ func TestEdit(t *testing.T) {
 	}
 
 	f.Set("version", "1") // of a form from before the edit
-	wantText(t, "a form of yesterday", b.post(path+"/edit", f), 409, "Somebody else has changed this key")
+	f.Set("name", "typed for an hour")
+	f.Set("networks", "192.0.2.9")
+	stale := b.post(path+"/edit", f)
+	wantText(t, "a form of yesterday", stale, 409, "Error: Edit", "Somebody else has changed this key", "192.0.2.9")
+	if !strings.Contains(stale.text, `value="typed for an hour"`) ||
+		!strings.Contains(stale.text, `name="version" value="2"`) {
+		t.Errorf("what was typed is lost, or cannot be saved: %s", stale.text)
+	}
+	b.store.update = func() error { return issuing.ErrConflict } // somebody came in between
+	f.Del("version")
+	if got := b.post(path+"/edit", f); got.StatusCode != 409 || !strings.Contains(got.text, `value="typed for an hour"`) {
+		t.Errorf("what was typed is lost: %s", got.text)
+	}
+	b.store.update = nil
 	if after := b.key(t, k.ID); after.Version != 2 || !slices.Equal(networkTexts(after), networks) {
 		t.Errorf("after edits that were refused the key is %+v", after)
 	}
