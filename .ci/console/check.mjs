@@ -164,6 +164,10 @@ async function walk(name, options) {
   assert.match(await page.textContent('main'), /was revoked on/);
   await see('revoked');
   assert.equal(await account(next), 401, 'the revoked key');
+  await page.goto(home);
+  await page.getByRole('link', {name: 'Audit'}).click();
+  await see('audit');
+  assert.match(await page.textContent('main'), /Revoked by[^]*Created/);
   await page.goto(home + '?status=expired');
   await see('none');
   assert.deepEqual(complaints, [], 'the browser complains');

@@ -24,7 +24,7 @@ type console struct {
 	csp      string
 	origins  http.CrossOriginProtection
 
-	unobserved bool // the store does not keep how keys are used
+	unobserved, unaudited bool // the store does not keep how keys are used, or what is done to them
 }
 
 // New returns the console of an issuer's keys. It serves the root of whatever
@@ -51,11 +51,12 @@ func New(issuer *issuing.Issuer, admin func(*http.Request) (Actor, error), o Opt
 	l := o.Theme.look()
 	ended, end := context.WithCancel(context.Background())
 	end()
-	_, err := issuer.Usage(ended, "", "") // no store begins with such a context
+	_, noUsage := issuer.Usage(ended, "", "") // no store begins with such a context
+	_, noAudit := issuer.Audit(ended, "", "", "")
 	return &console{issuer: issuer, registry: issuer.Service().Scopes, admin: admin, options: o, look: l,
 		csp: "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; " + l.sources +
 			"form-action 'self'; base-uri 'none'; frame-ancestors " + o.frameAncestors(),
-		unobserved: errors.Is(err, errors.ErrUnsupported)}
+		unobserved: errors.Is(noUsage, errors.ErrUnsupported), unaudited: errors.Is(noAudit, errors.ErrUnsupported)}
 }
 
 // An exchange is one request with the administrator who makes it.
@@ -116,6 +117,8 @@ func (x *exchange) route(segments []string) error {
 		return x.methods(x.list, nil)
 	case len(segments) == 1 && segments[0] == "new":
 		return x.methods(x.createForm, x.create)
+	case len(segments) == 1 && segments[0] == "audit":
+		return x.methods(x.audit, nil)
 	}
 	pages := map[string]struct{ get, post func(*keystore.Key) error }{
 		"":         {x.show, nil},

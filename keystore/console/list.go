@@ -27,7 +27,8 @@ func (x *exchange) list() error {
 		AllEnded    string // the query of all ended keys; empty: these are all
 		Empty       bool   // there is not one key
 		Creatable   bool
-	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0}
+		Audited     bool
+	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0, Audited: !x.unaudited}
 	keys, paging, err := x.window(s, at)
 	if err != nil {
 		return err

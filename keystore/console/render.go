@@ -18,7 +18,7 @@ var files embed.FS
 var pages = func() map[string]*template.Template {
 	all := make(map[string]*template.Template)
 	for _, name := range []string{"list.html", "key.html", "create.html", "secret.html", "used.html", "replay.html",
-		"rotate.html", "edit.html", "revoke.html", "suspend.html", "error.html"} {
+		"rotate.html", "edit.html", "revoke.html", "suspend.html", "audit.html", "error.html"} {
 		all[name] = template.Must(template.New("layout.html").Funcs(sampleFuncs).Funcs(template.FuncMap{
 			"segment": url.PathEscape,
 			"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },

@@ -3,6 +3,8 @@ package console
 import (
 	"cmp"
 	"errors"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +16,7 @@ import (
 // An event is an act of the audit as a page tells it.
 type event struct {
 	At                time.Time
+	Key               string // its id; empty: no key's
 	What, Who, Reason string
 	Details           []string
 }
@@ -25,8 +28,37 @@ func (x *exchange) story(k *keystore.Key) (events []event, err error) {
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return nil, err
 	}
+	return x.events(entries), nil
+}
+
+// audit is the page of what was done to all keys of the organization, or to the
+// one that key names.
+func (x *exchange) audit() error {
+	q := x.r.URL.Query()
+	entries, err := x.issuer.Audit(x.r.Context(), x.actor.Organization, q.Get("key"), q.Get("after"))
+	if errors.Is(err, errors.ErrUnsupported) {
+		return keystore.ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	older := ""
+	if len(entries) == auditPage {
+		older = "?" + url.Values{"key": {q.Get("key")}, "after": {entries[auditPage-1].ID}}.Encode()
+	}
+	x.render(http.StatusOK, "audit.html", "Audit", struct {
+		Key, Older string
+		Events     []event
+	}{q.Get("key"), older, x.events(entries)})
+	return nil
+}
+
+const auditPage = 100 // entries that an issuing.Auditor returns at most
+
+func (x *exchange) events(entries []issuing.AuditEntry) (events []event) {
 	for _, e := range entries {
-		told := event{At: e.At, What: cmp.Or(actNames[e.Act], e.Act), Who: x.personName(e.Actor), Reason: e.Reason}
+		told := event{At: e.At, Key: e.Key, What: cmp.Or(actNames[e.Act], e.Act), Who: x.personName(e.Actor),
+			Reason: e.Reason}
 		for _, c := range reasons {
 			if c.Value == e.Reason {
 				told.Reason = c.Name
@@ -42,7 +74,7 @@ func (x *exchange) story(k *keystore.Key) (events []event, err error) {
 		}
 		events = append(events, told)
 	}
-	return events, nil
+	return events
 }
 
 var actNames = map[string]string{

@@ -2,7 +2,9 @@ package console_test
 
 import (
 	"context"
+	"html"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -71,9 +73,50 @@ func TestLongStory(t *testing.T) {
 		}
 	}
 	page := b.get("/" + k.ID)
-	wantText(t, "the page", page, 200, "Older entries are not shown.")
-	if strings.Contains(plain(page), "Created by") {
-		t.Error("it shows all entries")
+	at := "/audit?key=" + k.ID
+	if !strings.Contains(page.text, `href=".`+at+`">All entries`) || strings.Contains(plain(page), "Created by") {
+		t.Error("it shows all entries, or does not lead to them")
+	}
+	b.add(t, "acme") // another key's entry
+	first := b.get(at)
+	wantText(t, "the audit", first, 200, "What was done to the key "+k.ID, "Resumed by Ada Lovelace")
+	older := regexp.MustCompile(`href="\.(/audit[^"]*)">Older entries`).FindStringSubmatch(first.text)
+	if older == nil || strings.Contains(plain(first), "Created by") {
+		t.Fatalf("the audit does not lead on: %s", plain(first))
+	}
+	last := b.get(html.UnescapeString(older[1]))
+	wantText(t, "the last page", last, 200, "Created by Ada Lovelace")
+	if n := strings.Count(last.text, "<li>"); n != 1 || strings.Contains(last.text, "Older entries") {
+		t.Errorf("the last page has %d entries, want one", n)
+	}
+}
+
+// The audit has what was done to all keys of the organization, and of no other.
+func TestAudit(t *testing.T) {
+	b := newBench(t)
+	b.serve(b.store.Manager)
+	b.issuer = issuing.New(b.store.Manager, issuing.Options{})
+	if list := b.get("/"); !strings.Contains(list.text, `href="./audit"`) {
+		t.Error("the list does not lead to the audit")
+	}
+	wantText(t, "no entries", b.get("/audit"), 200, "Nothing, or it is no longer kept.")
+	_, first := b.add(t, "acme")
+	_, second := b.addBy(t, "bea", "acme")
+	_, theirs := b.add(t, "other")
+	b.post("/"+first.ID+"/suspend", url.Values{"note": {"who runs this?"}})
+	got := b.get("/audit")
+	wantText(t, "the audit", got, 200, "Suspended by Ada Lovelace : who runs this? Key "+first.ID,
+		"Created by bea Key "+second.ID, "Created by Ada Lovelace Key "+first.ID)
+	if strings.Contains(got.text, theirs.ID) || strings.Contains(b.get("/audit?key="+theirs.ID).text, "Created") {
+		t.Error("the audit tells of another organization")
+	}
+	if strings.Index(got.text, "Suspended") > strings.Index(got.text, "Created") {
+		t.Error("the oldest entry stands first")
+	}
+	b.serve(struct{ issuing.Manager }{b.store.Manager})
+	wantText(t, "a store without audit", b.get("/audit"), 404, "Nothing here")
+	if strings.Contains(b.get("/").text, `href="./audit"`) {
+		t.Error("the list leads to an audit that nobody keeps")
 	}
 }
 
