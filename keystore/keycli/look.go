@@ -1,6 +1,7 @@
 package keycli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,7 +14,7 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// This file looks at keys: list, who-can, verify and show.
+// This file looks at keys: list, who-can, verify, show and audit.
 
 func list(c *call) func() error {
 	live := c.flags.Bool("live", false, "only live keys; that goes without saying with the flags below")
@@ -131,8 +132,8 @@ func show(c *call) func() error {
 		if err != nil {
 			return err
 		}
-		history, err := c.history(k)
-		if err != nil {
+		history, err := c.history(k.Organization, k.ID, time.Time{})
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 			return err
 		}
 		if c.json {
@@ -150,17 +151,47 @@ func show(c *call) func() error {
 	}
 }
 
-// history returns what was done to a key, nothing if the store keeps no audit.
-func (c *call) history(k *keystore.Key) (all []issuing.AuditEntry, err error) {
+func audit(c *call) func() error {
+	since := c.time("since", "only what was done at this `TIME` or later", -1)
+	return func() error {
+		if c.organization == "" {
+			return wrong("say whose keys with -org")
+		}
+		history, err := c.history(c.organization, "", *since)
+		if err != nil {
+			return err
+		}
+		rows := acts(history)
+		for i, e := range history {
+			rows[i] = slices.Insert(rows[i], 2, cmp.Or(e.Key, "-"))
+			if c.json {
+				err = errors.Join(err, encode(c.Stdout, e))
+			}
+		}
+		if c.json {
+			return err
+		}
+		return c.table(rows)
+	}
+}
+
+// history returns what was done to a key, or to all of the organization if key
+// is empty, since a time.
+func (c *call) history(organization, key string, since time.Time) (all []issuing.AuditEntry, err error) {
 	for after := ""; ; after = all[len(all)-1].ID {
-		page, err := c.issuer.Audit(c.ctx, k.Organization, k.ID, after)
-		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		page, err := c.issuer.Audit(c.ctx, organization, key, after)
+		if err != nil {
 			return nil, err
+		}
+		for _, e := range page {
+			if e.At.Before(since) {
+				return all, nil
+			}
+			all = append(all, e)
 		}
 		if len(page) == 0 {
 			return all, nil
 		}
-		all = append(all, page...)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -212,5 +213,35 @@ func TestShow(t *testing.T) {
 	}
 	if text := s.does(token, "show -"); strings.Count(text, "\nrename") != 101 || !strings.Contains(text, "\nissue") {
 		t.Errorf("the history is cut:\n%s", text)
+	}
+}
+
+// audit tells what was done to the keys of an organization, the newest first.
+func TestAudit(t *testing.T) {
+	s := newShell(t)
+	_, k := s.issue(nightly + " -as ada")
+	s.issue("Theirs -org other -env sandbox -scopes tasks:read")
+	for range 60 { // more than a page
+		s.does("", "suspend "+k.ID+" -org acme -as bea")
+		s.does("", "resume "+k.ID+" -org acme -as bea -reason done")
+	}
+	lines := strings.Split(strings.TrimSuffix(s.does("", "audit -org acme"), "\n"), "\n")
+	newest := regexp.MustCompile(`^resume +\d{4}-\d\d-\d\d \d\d:\d\d +` + k.ID +
+		` +by bea: done; suspended "", was "true"$`)
+	if len(lines) != 121 || !newest.MatchString(lines[0]) || !strings.Contains(lines[120], k.ID+"  by ada; name") {
+		t.Errorf("got %d lines, the first %q, the last %q", len(lines), lines[0], lines[len(lines)-1])
+	}
+	if got := strings.Count(s.does("", "audit -org acme -json -since 1d"), `"organization":"acme"`); got != 121 {
+		t.Errorf("got %d entries of the last day, want 121", got)
+	}
+	if got := s.does("", "audit -org acme -since 2099-01-01"); got != "" {
+		t.Errorf("got %q from the future", got)
+	}
+	if r := s.run(nil, "audit"); r.code != 2 || !strings.Contains(r.stderror, "-org") {
+		t.Errorf("got %d %q", r.code, r.stderror)
+	}
+	s.store = struct{ issuing.Manager }{s.store}
+	if r := s.run(nil, "audit -org acme"); r.code != 1 || !strings.Contains(r.stderror, "keeps no audit") {
+		t.Errorf("of a store without audit: got %d %q", r.code, r.stderror)
 	}
 }

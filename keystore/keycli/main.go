@@ -110,6 +110,7 @@ func (config Config) commands() []command {
 		{"import", "", "store keys of an older system, read as JSON", importKeys},
 		{"who-can", "SCOPE", "list the live keys that hold a scope", whoCan},
 		{"verify", "", "say whose a token is, or which rule refuses it", verify},
+		{"audit", "", "list what was done to the keys of an organization", audit},
 		{"erase", "ORGANIZATION", "remove an organization's keys, history and replies", erase},
 	}
 	all = append(all, command{"version", "", "print the version", version})
