@@ -139,7 +139,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if key != "" && (req.URL == nil || req.URL.Host == "") {
 		err = errors.New("idemclient: the request's URL has no host: begin it with https:// and the host")
 	}
-	o := &operation{Transport: t, key: key, request: req.WithContext(req.Context())}
+	o := &operation{Transport: t, key: key}
+	o.request = req.WithContext(context.WithValue(req.Context(), operationKey{}, o))
+	if key != "" && req.Response != nil && req.Response.Request != nil {
+		from, ok := req.Response.Request.Context().Value(operationKey{}).(*operation)
+		o.open = ok && from.open && from.key == key // its tries may have been done before the redirect
+	}
 	if err == nil {
 		err = o.keepBody()
 	}
@@ -181,6 +186,10 @@ func (t *Transport) pay(retries float64) bool {
 	t.debt = max(0, t.debt+retries)
 	return true
 }
+
+// operationKey is for the operation in the context of its tries, where the
+// request that a redirect leads to finds it.
+type operationKey struct{}
 
 // operation is one request, however often it is sent.
 type operation struct {

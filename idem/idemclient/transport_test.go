@@ -598,6 +598,34 @@ func TestRedirects(t *testing.T) {
 	})
 }
 
+// What a redirect leads to does not tell what became of a try before it.
+func TestRedirectsAfterALostAnswer(t *testing.T) {
+	on, far := status(307, "Location", "/b"), status(308, "Location", "/c")
+	for _, test := range []struct {
+		answers []http.HandlerFunc
+		want    string
+	}{
+		{[]http.HandlerFunc{cut, on, status(401)}, "unknown"},
+		{[]http.HandlerFunc{cut, on, far, status(422)}, "unknown"},
+		{[]http.HandlerFunc{cut, on, status(201)}, "201"},
+		{[]http.HandlerFunc{on, status(401)}, "401"},
+		{[]http.HandlerFunc{status(429), on, status(401)}, "401"},
+	} {
+		onBoth(t, func(t *testing.T, protocol string) {
+			client := http.Client{Transport: &idemclient.Transport{Base: serve(t, protocol, &script{answers: test.answers})}}
+			res, err := client.Do(post(t, t.Context(), "the body"))
+			got := kind(0, err)
+			if err == nil {
+				got = kind(res.StatusCode, nil)
+				res.Body.Close()
+			}
+			if got != test.want {
+				t.Errorf("after %d answers: got %s, %v, want %s", len(test.answers), got, err, test.want)
+			}
+		})
+	}
+}
+
 // The bodies of answers that are not returned do not hold connections, also if
 // they never end; those that do end leave theirs to the next try.
 func TestNoLeak(t *testing.T) {
