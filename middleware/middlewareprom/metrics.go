@@ -39,6 +39,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -64,8 +65,9 @@ type Options struct {
 	// Metrics on one part the one that was made last measures its calls.
 	RequestDuration, StoreDuration bool
 	// TraceID, unless nil, returns the id of the trace that a measurement is an
-	// example of, "" for none. Prometheus gets it where the handler of promhttp
-	// has EnableOpenMetrics.
+	// example of, "" for none. One of more than 120 bytes, or that is not UTF-8,
+	// is none. Prometheus gets it where the handler of promhttp has
+	// EnableOpenMetrics.
 	TraceID func(ctx context.Context) string
 }
 
@@ -195,11 +197,15 @@ func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 	}
 }
 
+const traceID = "trace_id" // the label of an example
+
 // measure observes a duration, as an example of the trace of ctx.
 func (m *Metrics) measure(ctx context.Context, o prometheus.Observer, d time.Duration) {
 	if m.options.TraceID != nil {
-		if id := m.options.TraceID(ctx); id != "" {
-			o.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": id})
+		// Prometheus panics for others, in the middle of a request or of a call.
+		const longest = prometheus.ExemplarMaxRunes - len(traceID)
+		if id := m.options.TraceID(ctx); id != "" && len(id) <= longest && utf8.ValidString(id) {
+			o.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(), prometheus.Labels{traceID: id})
 			return
 		}
 	}

@@ -284,6 +284,41 @@ func TestDurations(t *testing.T) {
 	}
 }
 
+// An id that Prometheus takes for no example costs the request nothing.
+func TestTraceIDs(t *testing.T) {
+	for id, examples := range map[string]int{
+		strings.Repeat("a", 120): 1, strings.Repeat("a", 121): 0, strings.Repeat("é", 60): 1, "\xff": 0, "": 0,
+	} {
+		registry := prometheus.NewRegistry()
+		metrics, err := middlewareprom.New(registry, middlewareprom.Options{
+			RequestDuration: true, TraceID: func(context.Context) string { return id },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		metrics.Observe(t.Context(), middleware.Event{Method: "GET", Status: 200, Outcome: "handled", Duration: time.Second})
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		measured, got := uint64(0), 0
+		for _, f := range families {
+			if f.GetName() != "sallyport_request_duration_seconds" {
+				continue
+			}
+			measured = f.Metric[0].Histogram.GetSampleCount()
+			for _, b := range f.Metric[0].Histogram.Bucket {
+				if b.Exemplar != nil {
+					got++
+				}
+			}
+		}
+		if measured != 1 || got != examples {
+			t.Errorf("%q: got %d measurements and %d examples, want 1 and %d", id, measured, got, examples)
+		}
+	}
+}
+
 func TestNewErrors(t *testing.T) {
 	if _, err := middlewareprom.New(nil, middlewareprom.Options{}); err == nil {
 		t.Error("got no error for no Registerer")
