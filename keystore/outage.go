@@ -72,6 +72,7 @@ func (c *Cached) probeLater() {
 			return
 		}
 		if !c.ended.Load() {
+			c.Invalidate(Digest{}) // the answer that ended an earlier outage
 			c.caller(context.Background(), Digest{})
 		}
 		if c.outage.probesOn() {

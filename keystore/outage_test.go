@@ -122,3 +122,25 @@ func testProbes(t *testing.T, runs bool) {
 	}
 	runtime.KeepAlive(c)
 }
+
+// The answer that ended one outage is not taken for the end of the next, which
+// begins before it is forgotten.
+func TestProbesOfASecondOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		c := keystore.NewCached(f, keystore.CacheOptions{NegativeTTL: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		for outage := range 2 {
+			f.lookup.set(refuseLookup)
+			for range 5 {
+				c.Lookup(t.Context(), keystore.DigestOf("token"))
+			}
+			f.lookup.set(f.Store.Lookup)
+			if !c.Stats().Down {
+				t.Fatalf("outage %d: the store is not down", outage)
+			}
+			if time.Sleep(1500 * time.Millisecond); c.Stats().Down {
+				t.Errorf("outage %d: the store answers and is down", outage)
+			}
+		}
+	})
+}
