@@ -48,7 +48,10 @@ func (g *Guard) Serve(
 	}
 	ended := make(chan error, 1)
 	withIDs := RequestIDListener(srv, ln, g.options)
-	go func() { ended <- srv.Serve(withIDs) }()
+	go func() {
+		defer close(ended)
+		ended <- srv.Serve(withIDs)
+	}()
 	var err error
 	select {
 	case err = <-ended: // the listener broke
@@ -57,6 +60,7 @@ func (g *Guard) Serve(
 	drain, cancel := context.WithTimeout(values, g.options.Idempotency.Timeout+10*time.Second)
 	defer cancel()
 	err = errors.Join(err, srv.Shutdown(drain), g.WaitSettled(drain), srv.Close())
+	<-ended // ln is closed, also if srv had not begun to serve it
 	stop()
 	running.Wait()
 	return errors.Join(err, errors.Join(failed...))

@@ -128,6 +128,35 @@ func TestServeWaitsUntilRepliesAreSaved(t *testing.T) {
 	})
 }
 
+// slowListener takes a second to be closed.
+type slowListener struct {
+	pipes
+	open *bool
+}
+
+func (l slowListener) Close() error {
+	time.Sleep(time.Second)
+	*l.open = false
+	return l.pipes.Close()
+}
+
+// The address is free when Serve returns, also where its context had ended
+// before.
+func TestServeClosesItsListener(t *testing.T) {
+	for range 20 { // the server may have begun to serve or not
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			stop()
+			open, guard := true, middleware.New(issuing.NewMemory(), middleware.Options{})
+			err := guard.Serve(ctx, &http.Server{Handler: http.NotFoundHandler()},
+				slowListener{pipes{make(chan net.Conn), make(chan struct{})}, &open})
+			if err != nil || open {
+				t.Errorf("Serve returned %v; the listener is open: %t", err, open)
+			}
+		})
+	}
+}
+
 type noListener struct{ pipes }
 
 func (noListener) Accept() (net.Conn, error) { return nil, errDown }
