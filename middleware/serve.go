@@ -41,7 +41,7 @@ func (g *Guard) Serve(
 	var running sync.WaitGroup
 	for i, run := range upkeep {
 		running.Go(func() {
-			if err := run(tending); !errors.Is(err, context.Canceled) {
+			if err := run(tending); tending.Err() == nil || !errors.Is(err, context.Canceled) {
 				failed[i] = err
 			}
 		})

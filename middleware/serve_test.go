@@ -165,7 +165,8 @@ func (noListener) Close() error              { return nil }
 func TestServeErrors(t *testing.T) {
 	early := errors.New("cannot write")
 	synctest.Test(t, func(t *testing.T) {
-		s := serveInBubble(t, func(context.Context) error { return early })
+		given := fmt.Errorf("its own: %w", context.Canceled)
+		s := serveInBubble(t, func(context.Context) error { return early }, func(context.Context) error { return given })
 		if got := <-s.get("/"); !strings.HasPrefix(got, "200") {
 			t.Errorf("after an upkeep that failed got %q", got)
 		}
@@ -178,8 +179,8 @@ func TestServeErrors(t *testing.T) {
 			t.Errorf("net/http's own answer: got %q, want a request id", got)
 		}
 		s.stop()
-		if err := <-s.ended; !errors.Is(err, early) {
-			t.Errorf("got %v, want that of upkeep", err)
+		if err := <-s.ended; !errors.Is(err, early) || !errors.Is(err, given) {
+			t.Errorf("got %v, want those of upkeep", err)
 		}
 		guard := middleware.New(issuing.NewMemory(), middleware.Options{})
 		srv := &http.Server{Handler: http.NotFoundHandler()}
