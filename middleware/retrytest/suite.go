@@ -295,7 +295,7 @@ func (a reply) String() string { return fmt.Sprintf("%d %.300s", a.status, a.bod
 // isFinal reports whether a client is to send the request again.
 func (a reply) isFinal() bool {
 	replayed := a.header.Get("Idempotent-Replayed") != ""
-	return a.whole && (replayed || a.status < 500 && a.header.Get("Retry-After") == "")
+	return a.whole && (replayed || a.status < 400 || a.status < 500 && a.header.Get("Retry-After") == "")
 }
 
 // send sends the request of the run, and waits until the process has nothing to

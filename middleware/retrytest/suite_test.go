@@ -179,3 +179,19 @@ func TestSuitesThatCannotPass(t *testing.T) {
 		})
 	}
 }
+
+// A success is final whatever it says of the time until there is more to see.
+func TestAcceptedWithRetryAfter(t *testing.T) {
+	r, died := run(t, suite(func(s server, w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if err := s.charge(string(body)); err != nil {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Retry-After", "5")
+		w.WriteHeader(http.StatusAccepted)
+	}))
+	if r == nil || r.errors != nil || died != "" {
+		t.Errorf("got %v %q, want no failure", r, died)
+	}
+}
