@@ -70,15 +70,16 @@ var reading = regexp.MustCompile(`(?i)^\s*(SELECT|BEGIN|COMMIT|ROLLBACK|SAVEPOIN
 // Process stands for one process of the server under test. Its databases and
 // its idempotency are made by it, so that it can be cut off at each step.
 type Process struct {
-	t            testing.TB
-	run          *run
-	number       int
-	handler      http.Handler
-	keyed, joins bool
-	hung         bool            // as of its run
-	died         context.Context // done when the process has crashed
-	die          context.CancelFunc
-	closers      []func()
+	t       testing.TB
+	run     *run
+	number  int
+	handler http.Handler
+	keyed   bool
+	joins   atomic.Bool     // the create, not each route of the server
+	hung    bool            // as of its run
+	died    context.Context // done when the process has crashed
+	die     context.CancelFunc
+	closers []func()
 
 	doing atomic.Int32 // steps
 
@@ -101,7 +102,7 @@ func (p *Process) Idempotency(o middleware.IdempotencyOptions) middleware.Idempo
 	} else if p.number == 1 && f == lost {
 		ro.Lease = p.run.longer(shortLease)
 	}
-	p.keyed, p.joins = true, ro.Join
+	p.keyed = true
 	o.Runner = idem.NewRunner(&store{o.Runner.Store(), p}, ro)
 	return o
 }
@@ -320,5 +321,6 @@ func (s *store) call(ctx context.Context, what string, do func() error) error {
 
 func (s *store) Join(ctx context.Context, c idem.Claim, d time.Duration) (idem.Record, idem.Transaction, error) {
 	s.p.run.asked(s.p)
+	s.p.joins.Store(true)
 	return s.Store.(idem.Joiner).Join(ctx, c, d)
 }

@@ -125,7 +125,7 @@ func (r *run) instead(first, again *step) string {
 			"(an outbox); or pass the Idempotency-Key on to a service that honors it."
 	case first.late:
 		return "Wait for the goroutine, and write in the transaction of the request, before the response."
-	case r.first.joins:
+	case r.first.joins.Load():
 		return "Write with the transaction of the request, idemsql.Tx(r.Context()) or idempgx.Tx(r.Context()): " +
 			"this one stands when the reply does not."
 	case r.freed:

@@ -69,7 +69,7 @@ func (s *Suite) try(t testing.TB, c Create) {
 	}
 	steps := slices.DeleteFunc(slices.Clone(learned.steps), func(s *step) bool { return s.request != 1 })
 	for _, step := range steps {
-		for _, f := range step.faults(learned.first.joins) {
+		for _, f := range step.faults(learned.first.joins.Load()) {
 			s.under(t, &result, f, step.place, whole)
 		}
 	}

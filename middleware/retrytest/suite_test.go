@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -193,5 +194,29 @@ func TestAcceptedWithRetryAfter(t *testing.T) {
 	}))
 	if r == nil || r.errors != nil || died != "" {
 		t.Errorf("got %v %q, want no failure", r, died)
+	}
+}
+
+// joiner is the store of another route, where nothing is created.
+type joiner struct{ *idem.Memory }
+
+func (joiner) Join(context.Context, idem.Claim, time.Duration) (idem.Record, idem.Transaction, error) {
+	return idem.Record{}, nil, errors.ErrUnsupported
+}
+
+// A create by leases gets all faults of them, also in a server with a joined
+// route.
+func TestRoutesOfBothModes(t *testing.T) {
+	s := suite(charge)
+	inner := s.Server
+	s.Server = func(p *retrytest.Process) http.Handler {
+		h := inner(p)
+		p.Idempotency(middleware.IdempotencyOptions{Runner: idem.NewRunner(
+			joiner{idem.NewMemory(idem.MemoryOptions{})}, idem.Options{Join: true})})
+		return h
+	}
+	const want = "POST /api/v1/charges  3 steps  21 faults  once 13  twice 0  lost 0  unknown 8"
+	if r, died := run(t, s); died != "" || len(r.logs) != 1 || r.logs[0] != want || r.errors != nil {
+		t.Errorf("got %v %q, want %q", r, died, want)
 	}
 }
