@@ -19,14 +19,14 @@ func worthRepeating(res *http.Response) bool {
 	told := strings.ToLower(res.Header.Get("X-Should-Retry"))
 	_, known := mayHaveBegun[res.StatusCode]
 	switch {
-	case res.StatusCode < 400 || told == "false":
+	case res.StatusCode < 400 || told == "false" || replayed(res):
 		return false
 	case told == "true":
 		return true
 	case res.StatusCode == http.StatusConflict: // with Retry-After the first request is still running
-		return res.Header.Get("Retry-After") != "" && !replayed(res)
+		return res.Header.Get("Retry-After") != ""
 	}
-	return known && !replayed(res)
+	return known
 }
 
 // replayed reports whether the answer is the stored one of an earlier try.

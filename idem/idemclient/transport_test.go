@@ -55,6 +55,8 @@ func TestWhatIsRepeated(t *testing.T) {
 		{"another conflict", "POST", a(status(409), ok), "409", 1, 0},
 		{"a stored conflict", "POST", a(status(409, "Retry-After", "1", "Idempotent-Replayed", "true"), ok), "409", 1, 0},
 		{"a replayed failure", "POST", a(status(503, "Idempotent-Replayed", "true"), ok), "503", 1, 0},
+		{"a replayed failure of an upstream", "POST",
+			a(status(503, "Idempotent-Replayed", "true", "X-Should-Retry", "true"), ok), "503", 1, 0},
 		{"a final failure", "POST", a(status(503, "X-Should-Retry", "false", "Retry-After", "1"), ok), "503", 1, 0},
 		{"a final 429", "POST", a(status(429, "X-Should-Retry", "False"), ok), "429", 1, 0},
 		{"a final conflict", "POST", a(status(409, "X-Should-Retry", "false", "Retry-After", "1"), ok), "409", 1, 0},
