@@ -11,8 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep arrays and objects may stand in each other: each object
-// is copied once to sort it.
+// maxDepth is how deep arrays and objects may stand in each other.
 const maxDepth = 100
 
 // ByValue returns the fingerprint of a content whose body is JSON. All bytes of
@@ -96,6 +95,10 @@ func appendObject(b, s []byte, depth int) (_, rest []byte, ok bool) {
 	}
 	if !ok {
 		return b, nil, false
+	}
+	if len(b)-begin > 2*sha256.Size { // so that no object outside copies it again
+		sum := sha256.Sum256(b[begin:])
+		b = append(append(b[:begin], '#'), sum[:]...)
 	}
 	return append(b, '}'), s[1:], true
 }

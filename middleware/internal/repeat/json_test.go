@@ -127,7 +127,7 @@ func TestByValueIsLinear(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		byValue(body)
 		runtime.ReadMemStats(&after)
-		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 256 {
+		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 64 {
 			t.Errorf("%s: %d MiB for a body of %d", name, took, len(body)>>20)
 		}
 	}
