@@ -915,13 +915,15 @@ func TestResourceMetadata(t *testing.T) {
 	for own, want := range map[string]string{
 		`Bearer error="invalid_token"`: `Bearer error="invalid_token"` + more, "Basic realm=x": "Basic realm=x", "": "",
 		`Bearer resource_metadata="https://other"`: `Bearer resource_metadata="https://other"`,
+		"Bearer": "Bearer" + more[1:],
 	} {
 		challenge = own
 		if got := ask("any", "", "Cookie: session=1"); got != want {
 			t.Errorf("after %q: the challenge is %q, want %q", own, got, want)
 		}
 	}
-	for _, wrong := range []string{"/meta", "ftp://a/b", "https://", `https://a/"`, "https://a/ b", "https://a/\n"} {
+	for _, wrong := range []string{"/meta", "ftp://a/b", "https://", `https://a/"`, "https://a/ b", "https://a/\n",
+		`https://a/?b="c"`, `https://a/?b\`, "https://a/?b c"} {
 		if err := (middleware.Options{ResourceMetadata: wrong}).Validate(); err == nil ||
 			!strings.Contains(err.Error(), "Options.ResourceMetadata: ") {
 			t.Errorf("%q: got %v", wrong, err)

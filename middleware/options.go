@@ -130,7 +130,8 @@ func (o Options) Validate() error {
 	add("RequestIDHeader", validHeader(o.RequestIDHeader))
 	add("Keys", o.Keys.validate())
 	if u, err := url.Parse(o.ResourceMetadata); o.ResourceMetadata != "" &&
-		(err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.String() != o.ResourceMetadata) {
+		(err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.String() != o.ResourceMetadata ||
+			strings.ContainsAny(o.ResourceMetadata, `"\ `)) {
 		add("ResourceMetadata", fmt.Errorf("%q is not the URL of a document", o.ResourceMetadata))
 	}
 	if o.Failures != (ratelimit.Limit{}) {

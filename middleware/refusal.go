@@ -51,9 +51,12 @@ func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage string, 
 	if keyed.Answers(w) {
 		problem.again = "" // its Idempotent says whether the key is free
 	}
-	if p.metadata != "" && strings.HasPrefix(problem.Challenge, "Bearer ") &&
-		!strings.Contains(problem.Challenge, " resource_metadata=") {
-		problem.Challenge += `, resource_metadata="` + p.metadata + `"`
+	if p.metadata != "" && !strings.Contains(problem.Challenge, " resource_metadata=") {
+		if problem.Challenge == "Bearer" {
+			problem.Challenge += ` resource_metadata="` + p.metadata + `"`
+		} else if strings.HasPrefix(problem.Challenge, "Bearer ") {
+			problem.Challenge += `, resource_metadata="` + p.metadata + `"`
+		}
 	}
 	p.write(w, r, &problem)
 }
