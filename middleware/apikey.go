@@ -66,10 +66,10 @@ type keyAuthenticator struct {
 	memory   rememberer       // keys, or nil when it neither is nor embeds a Cached
 	proxies  *proxies
 	throttle *throttle
-	invalid  *Problem // for a token that names no live key
+	invalid  *Problem // for a token that names no active key
 	joined   bool     // a Bearer token of another shape may be somebody else's
 
-	reportOnly bool // the throttle refuses no live key, which would be nobody then
+	reportOnly bool // the throttle refuses no active key, which would be nobody then
 }
 
 // A rememberer knows which tokens were usable. A type that embeds a
@@ -90,7 +90,7 @@ func newKeyAuthenticator(keys keystore.Store, o Options, p *proxies) *keyAuthent
 	a.memory, _ = keys.(rememberer)
 	if a.throttle != nil && a.memory == nil {
 		o.Hooks.logger().Warn("middleware: Options.Failures without a keystore.Cached: " +
-			"an address that has used them up gets 429 for its live keys too")
+			"an address that has used them up gets 429 for its active keys too")
 	}
 	a.invalid = invalidKey("")
 	return a
@@ -100,7 +100,7 @@ func newKeyAuthenticator(keys keystore.Store, o Options, p *proxies) *keyAuthent
 // of another shape.
 var errForeignToken = errors.New("middleware: the token is no API key of this service")
 
-// caller returns who has the live key that the request carries,
+// caller returns who has the active key that the request carries,
 // ErrNoCredentials, errForeignToken or the reason why there is none.
 func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	token, found, ownHeader := a.token(r)
@@ -221,7 +221,7 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (
 		if !remembered && !a.reportOnly {
 			return nil, refused
 		}
-		// Only keys that were once live are remembered. One that is not live
+		// Only keys that were once active are remembered. One that is not
 		// any more gets the throttle's refusal.
 		caller, err := a.verify(r, t)
 		if _, wrong := err.(*Problem); wrong {

@@ -176,7 +176,7 @@ func TestStoreEmbedsCached(t *testing.T) {
 	}
 }
 
-// Wrong keys lock out no live key that a Cached remembers, also one that the
+// Wrong keys lock out no active key that a Cached remembers, also one that the
 // store embeds. Where nothing remembers, the log says so at the start.
 func TestFailuresRemember(t *testing.T) {
 	ring := newKeyring()
@@ -254,7 +254,7 @@ func TestLegacyKeys(t *testing.T) {
 }
 
 // TestAuthorizationHeader has a row for each form of credentials. {K} stands
-// for a live key, "ok" for an accepted request.
+// for an active key, "ok" for an accepted request.
 func TestAuthorizationHeader(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)

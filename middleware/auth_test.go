@@ -68,7 +68,7 @@ func TestEnvironmentOfHost(t *testing.T) {
 		t.Errorf("got %q after %d lookups", got, store.lookups.Load())
 	}
 	if res := serve(api, request("GET", "/api/v1/any", live, "")); res.StatusCode != 200 {
-		t.Errorf("live key: got %d", res.StatusCode)
+		t.Errorf("active key: got %d", res.StatusCode)
 	}
 }
 

@@ -134,10 +134,9 @@ func RequestIDFrom(ctx context.Context) string {
 
 // WithCaller returns a context in which c is the caller: for middleware that
 // authenticates in place of [Guard.Authenticate], and for tests of handlers.
-// Nothing here asks c whether it is Refused, or whether it allows the address.
-// What stages outside decided about another caller does not hold for c: no
-// scope, and no Idempotency-Key that [Execution.FreeKey] could free. Like
-// Authenticate it MUST NOT stand inside [Guard.Idempotent].
+// It checks nothing: ask c.Refused and c.AllowsAddress first. A Require outside
+// does not count for c, and Execution.FreeKey of an Idempotent outside has no
+// effect. Like Authenticate it MUST NOT stand inside [Guard.Idempotent].
 func WithCaller(ctx context.Context, c *keystore.Caller) context.Context {
 	f := extend(ctx)
 	f.caller, f.reported, f.claim = nil, false, nil

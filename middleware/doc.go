@@ -17,9 +17,9 @@
 //			fmt.Fprintf(w, "task %d of %s", tasks.Add(1), caller.Organization())
 //		})
 //
-// An issuing.Issuer makes the keys. The api is an http.Handler: without a live
-// key it answers 401, over the limit 429, without the scope 403. A retry with
-// the same Idempotency-Key gets the response of the first request.
+// An issuing.Issuer makes the keys. The api is an http.Handler: without an
+// active key it answers 401, over the limit 429, without the scope 403. A retry
+// with the same Idempotency-Key gets the response of the first request.
 //
 // Its main types are three.
 //

@@ -46,8 +46,9 @@ type Guard struct {
 
 // New returns a Guard for the keys in a store. keys may be nil when
 // [Guard.Authenticate] is not used or Options.Authenticate finds all callers.
-// New panics on options that [Options.Validate] refuses, and on those for API
-// keys where Options.Authenticate stands alone.
+// New panics on options that [Options.Validate] refuses, on a Service other than
+// that of a keystore.Cached in keys, and if keys is nil, on Keys or Failures
+// beside Options.Authenticate and on ReportOnly without it.
 func New(keys keystore.Store, o Options) *Guard {
 	if err := o.Validate(); err != nil {
 		panic(err.Error())

@@ -40,8 +40,8 @@ type Options struct {
 
 	// Authenticate, when set, finds callers without an API key, such as by a
 	// session or a JWT. Without a key store it finds all callers; beside one it
-	// is asked for requests that carry no API key, or a live one. A Bearer token
-	// that has not the shape of one is left to it. It is called from many
+	// is asked for requests that carry no API key, or an active one. A Bearer
+	// token that has not the form of a key is left to it. It is called from many
 	// requests at once.
 	// Its answer is one of four:
 	//
@@ -58,8 +58,8 @@ type Options struct {
 	//     gets 503 and may retry; the error goes to the log.
 	//
 	// For anything else the client gets 500, with a line in the log. A request
-	// with a live API key gets 400 for each answer but ErrNoCredentials, also if
-	// the other credentials could not be checked: two parties may believe
+	// with an active API key gets 400 for each answer but ErrNoCredentials, also
+	// if the other credentials could not be checked: two parties may believe
 	// different ones. To let the key win, return ErrNoCredentials for a request
 	// that has an Authorization header.
 	Authenticate func(*http.Request) (*keystore.Caller, error)
@@ -72,17 +72,19 @@ type Options struct {
 	// ReportOnly is for an API that has callers without keys already. A request
 	// that authentication would refuse, for whatever reason, goes on without a
 	// caller: [CallerFrom] returns nil, and each handler has to ask it.
-	// One whose credentials could not be checked still gets its 503 or 500, and
-	// a live key is checked however many failures its address has: a retry of it
-	// must not run as nobody's.
+	// A refusal with a 5xx stays: the credentials could not be checked, or
+	// Authenticate broke its contract. An active key is checked however many
+	// failures its address has: a retry of it must not run as nobody's.
 	// [Event].Reported is the code of the refusal. No scope is asked for, an
 	// Idempotency-Key is ignored, and of the limits only RateLimit.Client
 	// counts: without it there is none. A caller who is authenticated is served
 	// as always, and needs the scopes. New and NewAPI log a warning.
 	ReportOnly bool
 
-	// Failures, when set, is how many requests with a refused API key one
-	// client address may send. See [Guard.Authenticate].
+	// Failures is how many requests with a refused API key one client address
+	// may send, an IPv6 address as its /64: ratelimit.MustParse("20-M") is 20 at
+	// once and 20 a minute. Each process counts for itself. Zero is any number.
+	// See [Guard.Authenticate].
 	Failures ratelimit.Limit
 
 	// TrustedProxies are the proxies whose X-Forwarded-For is believed: the

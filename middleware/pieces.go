@@ -41,22 +41,23 @@ func (g *Guard) Recover(next http.Handler) http.Handler {
 	return g.outside(&gate{ids: true, recovers: true, next: next})
 }
 
-// Authenticate lets a request pass that carries a live API key as a Bearer
+// Authenticate lets a request pass that carries an active API key as a Bearer
 // token (RFC 6750, section 2.1), and tells the stages and handlers inside who
 // the caller is (see [CallerFrom]).
 //
 //   - No credentials, or a scheme other than Bearer: 401 with a challenge.
-//   - Anything else that is not a live key: 401 with error="invalid_token".
+//   - Anything else that is not an active key: 401 with error="invalid_token".
 //   - The store does not answer: 503 with Retry-After, never 401, because
 //     clients do not retry a 401.
 //   - A key that may not be used from this address, or a caller whom the
 //     service does not accept: 403.
 //   - Credentials of several kinds: 400. See Options.Authenticate.
-//   - This client address has used up Options.Failures: 429. A live key that
-//     the keystore.Cached remembers still passes, so wrong keys cannot lock out
-//     a key that is in use.
+//   - This client address has used up Options.Failures: 429. An active key
+//     that the keystore.Cached remembers still passes, so wrong keys cannot lock
+//     out a key that is in use.
 //
-// With Options.ReportOnly it refuses nothing.
+// With Options.ReportOnly it refuses only with a 5xx: the credentials could not
+// be checked, or Options.Authenticate broke its contract.
 //
 // A status below 300 that is sent inside without a decision of [Guard.Require]
 // or [Guard.Enforce], or an upgrade of the connection, becomes a 500, and a line
@@ -114,9 +115,9 @@ func (g *Guard) RateLimit(next http.Handler) http.Handler {
 	})
 }
 
-// Require lets a request pass whose key holds all of the named scopes and
-// answers others with 403 and error="insufficient_scope" (RFC 6750, section
-// 3.1).
+// Require lets a request pass whose caller is granted all of the named scopes,
+// also by scopes that imply them. It answers others with 403 and
+// error="insufficient_scope" (RFC 6750, section 3.1).
 //
 // [Guard.Authenticate] MUST stand before it. It MUST NOT stand inside
 // [Guard.Idempotent]: a replay would not pass through it. Require panics when no

@@ -23,7 +23,12 @@ import (
 //
 // srv must have a Handler. Where it sets no timeout, Serve does: 5 seconds for
 // the header of a request, 30 for all of it, a minute for a response, two for
-// an idle connection. A negative one is none. Serve is for one call of a srv.
+// an idle connection. A negative one is none. WriteTimeout also cuts off a
+// stream without an Idempotency-Key: for longer ones set it to -1. Call Serve
+// once for a srv.
+//
+// It returns nil after a clean shutdown. If the listener fails, it shuts down
+// and returns that error.
 func (g *Guard) Serve(
 	ctx context.Context, srv *http.Server, ln net.Listener, upkeep ...func(context.Context) error,
 ) error {

@@ -13,8 +13,8 @@ import (
 // throttle limits how many requests with a wrong key one address may send (one
 // /64 for IPv6). Each look-up reserves a failure first and refunds it unless
 // the key is wrong. Concurrent requests with the same key share a reservation.
-// A request without room waits if another look-up of its address may refund: a
-// live key with a slow first look-up is not refused. Counters are per process.
+// A request without room waits if another look-up of its address may refund: an
+// active key with a slow first look-up is not refused. Counters are per process.
 type throttle struct {
 	policy   ratelimit.Policy
 	counters *ratelimit.Memory

@@ -15,7 +15,7 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// TestThrottleLegacyKeys: over budget, a live key that the cache knows under
+// TestThrottleLegacyKeys: over budget, an active key that the cache knows under
 // any of its digests passes, and no other token reaches the store.
 func TestThrottleLegacyKeys(t *testing.T) { synctest.Test(t, throttleLegacyKeys) }
 
@@ -44,7 +44,7 @@ func throttleLegacyKeys(t *testing.T) {
 			t.Errorf("an unknown key over budget: got %d", got)
 		}
 		if got := ask(oldKey); got != 200 {
-			t.Errorf("a live key over budget: got %d", got)
+			t.Errorf("an active key over budget: got %d", got)
 		}
 	}
 	if asked := store.lookups.Load() - before; asked != 0 {
@@ -53,7 +53,7 @@ func throttleLegacyKeys(t *testing.T) {
 	// What the cache remembers is too old by now: the store decides.
 	time.Sleep(5 * time.Minute)
 	if got := ask(oldKey); got != 200 || store.lookups.Load() == before {
-		t.Errorf("a live key over budget that is looked up again: got %d after %d look-ups", got, store.lookups.Load()-before)
+		t.Errorf("an active key over budget that is looked up again: got %d after %d look-ups", got, store.lookups.Load()-before)
 	}
 	suspended := key2.Clone()
 	suspended.Suspended = true
@@ -67,7 +67,7 @@ func throttleLegacyKeys(t *testing.T) {
 }
 
 // TestThrottleDoesNotStarve: look-ups of wrong keys that overlap all the time
-// keep no live key waiting for ever.
+// keep no active key waiting for ever.
 func TestThrottleDoesNotStarve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
@@ -140,15 +140,15 @@ func TestThrottleFailures(t *testing.T) {
 		wantRefusal(t, "malformed key", ask(here, "x"), 429, "too_many_failures", "")
 		wantRefusal(t, "no key", ask(here, ""), 401, "api_key_missing", missing)
 		if res := ask(here, live); res.StatusCode != 200 {
-			t.Errorf("a live key that is cached: got %d", res.StatusCode)
+			t.Errorf("an active key that is cached: got %d", res.StatusCode)
 		}
-		wantRefusal(t, "a live key that is not", ask(here, unseen), 429, "too_many_failures", "")
+		wantRefusal(t, "an active key that is not", ask(here, unseen), 429, "too_many_failures", "")
 		wantRefusal(t, "wrong key elsewhere", ask(elsewhere, wellFormed()), 401, "api_key_invalid", invalid)
 		if res := ask(elsewhere, unseen); res.StatusCode != 200 {
-			t.Errorf("a live key elsewhere: got %d", res.StatusCode)
+			t.Errorf("an active key elsewhere: got %d", res.StatusCode)
 		}
 		if res := ask(here, unseen); res.StatusCode != 200 {
-			t.Errorf("the live key, now cached: got %d", res.StatusCode)
+			t.Errorf("the active key, now cached: got %d", res.StatusCode)
 		}
 
 		time.Sleep(12*time.Second - 1)
@@ -208,7 +208,7 @@ func TestThrottleRefunds(t *testing.T) {
 	wantRefusal(t, "wrong key", ask(wellFormed()), 401, "api_key_invalid", invalid)
 	for range 10 {
 		if res := ask(ring.issue(t)); res.StatusCode != 200 {
-			t.Errorf("a live key: got %d", res.StatusCode)
+			t.Errorf("an active key: got %d", res.StatusCode)
 		}
 	}
 	down = true

@@ -45,7 +45,7 @@ func Keyed(r *http.Request, executions int) (_ *http.Request, freed func() bool)
 
 // OpenRoutes sends a request to each route and returns the routes that do not
 // ask for a scope, each with the status of its answer, as "DELETE /tasks/{id}:
-// 500". The key must be a live one without scopes, and no limit may be in its
+// 500". The key must be an active one without scopes, and no limit may be in its
 // way. A test compares the result with the routes that are meant for any
 // caller:
 //
