@@ -107,13 +107,13 @@ func (a *API) Routes() []Route {
 // RouteOptions are the options of one route, beside the API's.
 type RouteOptions struct {
 	// Limit is a policy of this route, beside the API's limits. Routes with the
-	// same policy share its buckets, one for each organization and environment.
+	// same policy share its buckets, one for each tenant.
 	// It needs RateLimit.Store. With ratelimit.Unlimited the route is free: its
 	// requests are charged to no policy, the API's and Client among them, and
 	// only Concurrent counts them.
 	Limit *ratelimit.Policy
-	// Cost is what one request spends of each policy; 0 means 1. It needs a
-	// policy. Handle panics if Cost is above the burst of Limit, or of a
+	// Cost is what one request spends of each policy; 0 means 1, and so differs
+	// from the 0 of a ratelimit.Charge. It needs a policy. Handle panics if Cost is above the burst of Limit, or of a
 	// policy that refuses and that no plan replaces. Where a plan chooses a
 	// policy with a smaller burst, the request gets 400.
 	Cost int64

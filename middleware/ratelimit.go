@@ -17,26 +17,29 @@ import (
 )
 
 // RateLimitOptions say how many requests are let through. These are the limits
-// of a request, in the order in which header fields tell of them:
+// of a request, in the order in which header fields tell of them: Organization
+// or Sandbox, Key, RouteOptions.Limit, Client, and last Concurrent.
+// [Options].Failures counts wrong keys alone.
 //
-//	Organization        of each organization, production and sandbox apart
-//	Sandbox             in place of Organization, for sandbox callers
-//	Key                 of each API key, and of each subject without one
-//	RouteOptions.Limit  of each organization on a route, as Organization
-//	Client              of each client address, one /64 for IPv6
-//	Concurrent          of each organization, for requests in progress
-//	Options.Failures    of each client address, for wrong keys alone
-//
-// The policies, which are all but the last two, are decided together: all of
-// them admit a request, or none is charged. Nil limits nothing. Each must have a
-// name of its own. A request without a caller has Client alone.
+// The policies, which are all but Concurrent, are decided together: all of them
+// admit a request, or none is charged. A nil policy limits nothing, but for
+// Sandbox. Each must have a name of its own. A request without a caller has
+// Client alone.
 type RateLimitOptions struct {
 	// Store keeps the counters. It is required as soon as there is a policy. A
 	// store outside the process belongs behind a ratelimit.Failover, which
 	// bounds how long it may take; ratelimitredis has one.
 	Store ratelimit.Store
 
-	Organization, Sandbox, Key, Client *ratelimit.Policy
+	// Organization limits each tenant: an organization in one environment.
+	Organization *ratelimit.Policy
+	// Sandbox limits each sandbox tenant in place of Organization; nil means
+	// Organization.
+	Sandbox *ratelimit.Policy
+	// Key limits each API key, and each subject that has none.
+	Key *ratelimit.Policy
+	// Client limits each client address, an IPv6 address as its /64.
+	Client *ratelimit.Policy
 
 	// Plan, when set, chooses the policies of a caller: one in place of
 	// Organization and Sandbox, the other in place of Key. A nil policy means
@@ -45,11 +48,11 @@ type RateLimitOptions struct {
 	// for every request and must be quick.
 	Plan func(context.Context, *keystore.Caller) (organization, key *ratelimit.Policy, err error)
 
-	// Concurrent is how many requests an organization and environment may have
-	// in progress at once in this process; 0 is no limit. A repeat that waits
-	// for the first request with its Idempotency-Key counts. The Retry-After of
-	// these refusals is a hint: nobody knows when a request in progress will
-	// end. A request that is refused for it was charged to the policies.
+	// Concurrent is how many requests a tenant may have in progress at once in
+	// this process; 0 is no limit. A repeat that waits for the first request with
+	// its Idempotency-Key counts. The Retry-After of these refusals is a hint:
+	// nobody knows when a request in progress will end. A request that is refused
+	// for it was charged to the policies.
 	Concurrent int
 
 	// Fields are the header fields that tell clients what is left:
@@ -74,10 +77,10 @@ const (
 	FieldsGitHub = "github"
 )
 
-// PerOrganization limits each organization, production and sandbox apart, under
-// the policy name "organization": "100-S" is a hundred requests a second, as
-// [ratelimit.Parse] reads it. It panics if limit is not one. The counters are
-// in this process; several replicas share a Store that is set in its place.
+// PerOrganization limits each tenant under the policy name "organization":
+// "100-S" is a hundred requests a second, as [ratelimit.Parse] reads it. It
+// panics if limit is not one. The counters are in this process; several
+// replicas share a Store that is set in its place.
 func PerOrganization(limit string) RateLimitOptions {
 	return RateLimitOptions{Store: ratelimit.NewMemory(),
 		Organization: &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse(limit)}}

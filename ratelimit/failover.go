@@ -19,8 +19,9 @@ type FailoverOptions struct {
 	// without it.
 	Budget time.Duration
 	Logger *slog.Logger // nil means slog.Default()
-	// Draining, when it is closed, ends the questions to a store that is away.
-	// Nil means that they end with the Failover.
+	// Draining, when it is closed, ends the probes: calls that ask, without a
+	// request, whether a store that failed answers again. Nil: they end when
+	// nothing refers to the Failover.
 	Draining <-chan struct{}
 }
 

@@ -6,8 +6,8 @@ import (
 )
 
 // GCRA decides one charge by the generic cell rate algorithm. Its whole state
-// is one number: tat, the time at which the bucket is full again under this
-// limit; never use the tat of another one. now and tat are nanoseconds of one
+// is one number: tat, the theoretical arrival time, at which the bucket is full
+// again under this limit; never use the tat of another one. now and tat are nanoseconds of one
 // clock. For a new bucket, any tat up to now will do.
 //
 // It returns the tat to store and the State that follows. A Wait of 0 means

@@ -23,6 +23,8 @@ import (
 // Take does not allocate, starts nothing and ignores its context. It uses the
 // monotonic clock: setting the time of day changes no limit. It returns no
 // errors but those of Check.
+//
+// Make one with NewMemory: the zero Memory panics.
 type Memory struct {
 	seed      maphash.Seed
 	start     time.Time
@@ -148,8 +150,8 @@ func (m *Memory) commit(ps []pending, now int64) {
 	}
 }
 
-// Refund undoes an admitted charge. It is for a charge that reserved units
-// which were then not needed.
+// Refund gives the units of an admitted charge back, at most until the bucket is
+// full. It ignores a charge that Check refuses, and is safe for concurrent use.
 func (m *Memory) Refund(c Charge) {
 	pace, err := c.pace()
 	if err != nil {

@@ -27,8 +27,10 @@ const (
 // both budgets. What is spent under the old one is forgotten when it would have
 // come back. Do not write to a policy while a store uses it.
 type Policy struct {
-	Name      string // a token of RFC 9651 section 3.3.4; clients see it
-	Limit     Limit
+	Name  string // a token of RFC 9651 section 3.3.4; clients see it
+	Limit Limit
+	// OnFailure is what a Failover does with the policy's charges while its store
+	// cannot answer; zero is Local.
 	OnFailure FailureMode
 
 	// ReportOnly says that the policy counts and reports, and refuses nothing.
