@@ -55,24 +55,16 @@
 // http.Pusher). With an Idempotency-Key the response is held in memory until it
 // is saved or begins to stream; its writer is only an http.Flusher.
 //
-// Refusals are application/problem+json (RFC 9457), all in one table in
-// internal/codes.
+// Words that this package uses in one sense:
 //
-// The files: path.go is the path of a request through an API, and has the stages
-// RequestID, Recover and Authenticate of a Guard too. pieces.go has the methods
-// of a Guard. serve.go runs and stops a server. refusal.go writes refusals,
-// reporter.go the log, event.go the Event.
-// What each stage decides has a file of its own:
+//   - A key is an API key. An Idempotency-Key is always named so.
+//   - A tenant is an organization in one environment, production or sandbox.
+//     Limits and replies belong to it.
+//   - A refusal is a response of a stage in place of the handler's. It is
+//     application/problem+json (RFC 9457).
+//   - A reply is what is stored of a response.
+//   - A repeat is another request with the same Idempotency-Key. A repeat that
+//     gets the reply is a replay.
 //
-//	requestid.go    RequestID     every response carries one id
-//	recover.go      Recover       500 for a panic; after the first byte, an abort
-//	auth.go         Authenticate  401, or the caller
-//	  apikey.go                   the same for API keys
-//	  throttle.go                 429 for an address that guesses keys
-//	deprecation.go                what a route tells of its end
-//	ratelimit.go    RateLimit     429 with Retry-After
-//	scope.go        Require       403 if the key lacks a scope
-//	idempotency.go  Idempotent    its options
-//	  keyedcall.go                one request with an Idempotency-Key
-//	  execution.go                what the handler says about its key
+// The path of a request is in path.go, the table of refusals in internal/codes.
 package middleware

@@ -59,7 +59,8 @@ type Event struct {
 	// panicked or its transaction was rolled back.
 	Executed bool
 
-	// Waited is how long a repeat waited for the first request with its key.
+	// Waited is how long a repeat waited for the first request with its
+	// Idempotency-Key.
 	Waited time.Duration
 
 	// Policy is the rate limit that decided, "" without one. Limit is its

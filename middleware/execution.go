@@ -8,8 +8,8 @@ import (
 
 // An Execution is the run of a handler under an Idempotency-Key, as the handler
 // sees it. It concerns the request whose context was given. The zero Execution
-// is that of a request without a key: it is the first attempt, and what the
-// handler says to it has no effect.
+// is that of a request without one: the first attempt, on which what the handler
+// says has no effect.
 type Execution struct{ claim *keyed.Claim }
 
 // ExecutionFrom returns the execution of the request whose context this is.
@@ -30,9 +30,9 @@ func (e Execution) Attempt() int {
 	return e.claim.Executions
 }
 
-// FreeKey says that the handler did nothing: the key is free, and a repeat runs
-// the handler again. A handler that has written anything anywhere must not call
-// it.
+// FreeKey says that the handler did nothing: the Idempotency-Key is free, and
+// a repeat runs the handler again. A handler that has written anything
+// anywhere must not call it.
 func (e Execution) FreeKey() {
 	if e.claim != nil {
 		e.claim.Freed.Store(true)

@@ -37,9 +37,9 @@ type IdempotencyOptions struct {
 	Required bool
 
 	// Partition returns a further part of what an Idempotency-Key belongs to,
-	// beside organization and environment: a project, or the name of the
-	// service where several share a store. Nil adds none. It gets a copy of the
-	// request, whose body it may read.
+	// beside tenant and subject: a project, or the name of the service where
+	// several share a store. Nil adds none. It gets a copy of the request, whose
+	// body it may read.
 	Partition func(*http.Request) string
 
 	// Host returns the canonical name of a service that has several hosts. A
@@ -51,32 +51,36 @@ type IdempotencyOptions struct {
 	// their value: members in another order, other spaces and escapes, and 1.0
 	// for 1, are the same request, and so are other parameters of the type. A
 	// body with a member twice, in whatever letter case, or more than 100 levels
-	// is compared by its bytes, as is any other. By value a client that uses a
-	// key for a second create which differs in its bytes alone gets the response
-	// of the first in place of a 422: leave it off unless a protocol asks for it.
+	// is compared by its bytes, as is any other. By value a client that uses an
+	// Idempotency-Key for a second create which differs in its bytes alone gets
+	// the response of the first in place of a 422: leave it off unless a protocol
+	// asks for it.
 	//
 	// It can be switched on and off while a fleet serves: a repeat is compared as
 	// the first request was. A version of this package without the option gives
 	// 422 to repeats of what was stored by value, so update all processes first.
 	JSONByValue bool
 
-	// MismatchStatus is the status for a key that was used for another request:
-	// 422 or 409; 0 means 422, as in the draft of the IETF.
+	// MismatchStatus is the status for an Idempotency-Key that was used for
+	// another request: 422 or 409; 0 means 422, as in the draft of the IETF.
 	MismatchStatus int
 
 	// EchoKey puts the Idempotency-Key of the request on each response of the
 	// stage and its handler.
 	EchoKey bool
 
-	// MaxBody is the largest body that a request with a key may have, in bytes;
-	// 0 means 1 MiB. The body is in memory while the handler runs. MaxBodies is
-	// how many bytes of such bodies, and of responses that are recorded while
-	// they stream, may be in memory at once in this process; at least twice
-	// MaxBody; 0 means 256 MiB. One organization in one environment may have as
-	// much as is left free, so alone half of it. Beyond that its requests get
-	// 503, and its streams are not recorded any more. A body of up to 4 KiB does
-	// not count. A route without MaxBodies of its own shares the API's.
-	MaxBody, MaxBodies int64
+	// MaxBody is the largest body that a request with an Idempotency-Key may
+	// have, in bytes; 0 means 1 MiB. The body is in memory while the handler
+	// runs.
+	MaxBody int64
+
+	// MaxBodies is how many bytes all such bodies, and all responses that are
+	// recorded while they stream, may take in this process; at least twice
+	// MaxBody; 0 means 256 MiB. A tenant may have as much as it leaves free, so
+	// alone half of it. Beyond that its requests get 503, and its streams are
+	// not recorded any more. A body of up to 4 KiB does not count. A route
+	// without MaxBodies of its own shares the API's.
+	MaxBodies int64
 
 	// MaxResponse is the largest response body that is retained, in bytes; 0
 	// means 1 MiB. A larger one is sent whole, once, and repeats get 409. In
@@ -98,18 +102,24 @@ type IdempotencyOptions struct {
 	// flush: before it, package context sees that this Timeout is shorter.
 	//
 	// A handler that returns after its context has ended, by Timeout or by a
-	// lost claim, may have stopped half-way. Its response then counts only if
-	// it is a 4xx or 5xx, or if WriteHeader was called after the end with a
-	// status other than 200, which layers and routers send for a handler that
-	// says nothing, or before it with 204, 304 or a Content-Length that the body
-	// has. Otherwise the client gets 503 idempotency_interrupted and repeats
-	// 409, a joined transaction is rolled back and its key free, and a stream is
-	// aborted.
+	// lost claim, may have stopped half-way. Its response then counts only if it
+	// is one of these:
+	//
+	//   - a 4xx or 5xx;
+	//   - one whose WriteHeader was called after the end, with a status other
+	//     than 200, which layers and routers send for a handler that says
+	//     nothing;
+	//   - one whose WriteHeader was called before the end, with 204, 304 or a
+	//     Content-Length that the body has.
+	//
+	// Otherwise the client gets 503. In lease mode the code is
+	// idempotency_interrupted, and repeats get 409. In joined mode the
+	// transaction is rolled back, and a repeat runs. A stream is aborted.
 	Timeout time.Duration
 
 	// FreeOn are statuses by which a handler says that nothing happened: the
-	// key is free, and a repeat runs the handler again. By default a status
-	// frees no key, except in joined mode (see [Guard.Idempotent]), because a
+	// Idempotency-Key is free, and a repeat runs the handler again. By default a
+	// status frees none, except in joined mode (see [Guard.Idempotent]), because a
 	// handler may have created something before it passed on the 429 of another
 	// service. [Execution.FreeKey] says it for one request.
 	FreeOn []int

@@ -105,9 +105,9 @@ type Options struct {
 	// NoShouldRetry leaves out the field X-Should-Retry, which SDKs obey. It is
 	// "true" on a refusal that a repeat with the same Idempotency-Key gets past.
 	// It is "false" where each repeat gets the same: on the refusals of a used
-	// key, an unknown outcome and a response that was not retained, and on a
-	// 408, 409, 425, 429 or 5xx of a handler that is stored. One that a handler
-	// has set itself stays.
+	// Idempotency-Key, an unknown outcome and a response that was not retained,
+	// and on a 408, 409, 425, 429 or 5xx of a handler that is stored. One that a
+	// handler has set itself stays.
 	NoShouldRetry bool
 
 	// Hooks may be nil. A Guard without Hooks uses those of the stage outside

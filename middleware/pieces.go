@@ -81,10 +81,10 @@ func (g *Guard) Authenticate(next http.Handler) http.Handler {
 //
 // [Guard.Authenticate] MUST stand before it, unless Client is the only limit.
 // RateLimit SHOULD stand before [Guard.Idempotent], so that a refusal is never
-// taken for the operation's response. Inside it, a refusal frees the key, unless
-// the body was read or the response begun: nothing between the two may have an
-// effect. RateLimit panics on a RateLimitOptions without a limit that is not
-// zero.
+// taken for the operation's response. Inside it, a refusal frees the
+// Idempotency-Key, unless the body was read or the response begun: nothing
+// between the two may have an effect. RateLimit panics on a RateLimitOptions
+// without a limit that is not zero.
 func (g *Guard) RateLimit(next http.Handler) http.Handler {
 	g.noRateLimit.Store(false)
 	if !g.limits.limits() {
@@ -176,26 +176,27 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 // stored response with Idempotent-Replayed: true, the first one's id in
 // Svc-Original-Request-Id and a request id of its own.
 //
-//   - A key belongs to organization, environment, subject and Partition. The
-//     same key with another method, host, path, query, Range, content type or
-//     body gets 422.
+//   - An Idempotency-Key belongs to tenant, subject and Partition. The same one
+//     with another method, host, path, query, Range, content type or body gets
+//     422.
 //   - A repeat of a request in progress waits for it.
 //   - The handler runs on the request's goroutine with a context that does not
 //     end when the client leaves. Its response is saved, then sent.
-//   - With leases ([idem.Options].Join is false) every response is retained,
+//   - In lease mode ([idem.Options].Join is false) every response is retained,
 //     whatever its status, unless the handler calls [Execution.FreeKey] or the
-//     status is in FreeOn: then the key is free, and a repeat runs the handler
-//     again. After a panic the 500 is retained.
-//   - In joined mode a 2xx or 3xx is retained with the handler's rows, and a 4xx
-//     without them. A 401, 403, 425, 429, 5xx and a panic roll back and free
-//     the key.
+//     status is in FreeOn: then the Idempotency-Key is free, and a repeat runs
+//     the handler again. After a panic the 500 is retained.
+//   - In joined mode a 2xx or 3xx is retained with the handler's rows, and a
+//     4xx without them. A 401, 403, 425, 429, 5xx and a panic roll back and
+//     free the Idempotency-Key.
 //   - In joined mode an issuing.Issuer refuses to write: it cannot do so in the
-//     transaction. A route that issues keys is served with leases.
-//   - With leases a response of a streaming media type streams from its first
+//     transaction. Serve a route that issues keys in lease mode.
+//   - In lease mode a response of a streaming media type streams from its first
 //     flush on. It is recorded meanwhile, and if it ends within MaxResponse, a
-//     repeat gets all of it at once. If the client leaves, the handler may go on
-//     for one Timeout; without the recording its context ends, as without a key.
-//     A response that grows over MaxResponse streams too, and is not retained.
+//     repeat gets all of it at once. If the client leaves, the handler may go
+//     on for one Timeout; without the recording its context ends, as it does
+//     without an Idempotency-Key. A response that grows over MaxResponse
+//     streams too, and is not retained.
 //   - In joined mode a flushed response of a streaming media type is committed
 //     before its first byte leaves, and is not retained. All others are held
 //     back to their end, whatever their size.

@@ -30,8 +30,10 @@ type Problem struct {
 	Policy  string       // "policy": the rate limit that refused
 	Missing []scope.Name // "missing_scopes"
 
-	OriginalStatus   int    // "original_status" and "original_location": what is left of
-	OriginalLocation string // a response that was not retained
+	// OriginalStatus and OriginalLocation are what is left of a response that was
+	// not retained: "original_status", and its Location in "original_location".
+	OriginalStatus   int
+	OriginalLocation string
 
 	requestID string // "request_id"; left out when empty
 
