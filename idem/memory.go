@@ -77,8 +77,8 @@ type MemoryOptions struct {
 type MemoryStats struct {
 	Keys      int           // claims in flight or never settled, and records
 	Bytes     int64         // of Budget
-	Forgotten uint64        // records that went before their retention was over, since the start
-	Kept      time.Duration // how old the last of Forgotten was
+	Forgotten uint64        // records that were dropped before their retention ended
+	Kept      time.Duration // the age of the last one that was; 0 if there was none
 }
 
 // NewMemory returns an empty Memory. It panics when an option is negative.

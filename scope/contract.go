@@ -20,7 +20,8 @@ var contract = New(
 	Definition{Name: WebhooksWrite, Meaning: "Register webhooks and change them."},
 )
 
-// Contract returns the registry of the sixteen scopes of the API. Every call
+// Contract returns the registry of the sixteen scopes that are constants of
+// this package. A program that gives no registry has this one. Every call
 // returns the same one, so sets of different packages can be compared.
 func Contract() *Registry { return contract }
 

@@ -9,7 +9,8 @@
 //	fmt.Println(held.Has("tasks:read"), unknown) // true [tasks:all]
 //
 // A [Registry] is the list of all scopes a service has; [Contract] returns the
-// one with the sixteen scopes of the API. A [Set] is a subset of one registry.
+// one of the sixteen scopes that are constants here. A [Set] is a subset of
+// one registry.
 //
 // The rules:
 //

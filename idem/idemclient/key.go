@@ -16,7 +16,9 @@ type contextKey struct{}
 // WithKey gives the request that is sent with ctx its Idempotency-Key: 1 to 255
 // printable ASCII characters without spaces, such as the id of the job that the
 // request belongs to. Two requests that differ must not share a key: give each
-// its own context. Requests with safe methods, such as GET, get none.
+// its own context. Requests with safe methods, such as GET, get none. A key in
+// the header of the request wins. If the key is not valid, Do returns an error
+// and sends nothing.
 //
 // A process that starts again and repeats the job's request sends the same key
 // again. One that a [Transport] makes is lost with the process.

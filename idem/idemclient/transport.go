@@ -98,8 +98,9 @@ type Transport struct {
 	// ResponseHeaderTimeout, such as 20 seconds, ends the try earlier.
 	Base http.RoundTripper
 
-	// Methods are those whose requests get a new key if they have none; nil
-	// means POST alone. The API must know keys for each.
+	// Methods are those whose requests get a new key if they have none: nil means
+	// POST alone, an empty list that is not nil means none. The API must take an
+	// Idempotency-Key with each.
 	Methods []string
 
 	// MaxTries is how often a request is sent at most; 0 means 4.
@@ -110,12 +111,14 @@ type Transport struct {
 	// wait is returned at once.
 	MaxWait time.Duration
 
-	// MaxBody is how many bytes of a body are kept in memory; 0 means 1 MiB.
+	// MaxBody is how many bytes of a request's or a response's body are kept in
+	// memory; 0 means 1 MiB. A longer request without GetBody is not sent; a
+	// longer response is a stream. See Bodies in the package comment.
 	MaxBody int64
 
 	// RetryShare is how many retries each request adds to the budget; 0 means
-	// 0.2, which is one for five requests. The budget is that of the Transport:
-	// one for each API keeps an outage of one from the others.
+	// 0.2. The budget begins with 10 and holds at most 10; each minute adds one.
+	// Use one Transport for each API.
 	RetryShare float64
 
 	mu   sync.Mutex
