@@ -1,6 +1,7 @@
 package keystore
 
 import (
+	"cmp"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -58,9 +59,10 @@ func (c *Caller) more() *rare {
 	return c.rare
 }
 
-// Bind returns what requests need of k, with what it grants in r. Later changes
-// of k change nothing in it.
+// Bind returns what requests need of k, with what it grants in r; nil means
+// [scope.Contract]. Later changes of k change nothing in it.
 func (k *Key) Bind(r *scope.Registry) *Caller {
+	r = cmp.Or(r, scope.Contract())
 	tenant := strconv.Itoa(len(k.Environment)) + ":" + string(k.Environment) + "/" + k.Organization
 	c := &Caller{text: tenant + k.ID, id: uint32(len(tenant)), byKey: k.Digest != Digest{}}
 	c.organization = c.id - uint32(len(k.Organization))
@@ -77,8 +79,9 @@ func (k *Key) Bind(r *scope.Registry) *Caller {
 }
 
 // Bind returns c with what it is granted in r, or c itself if that is its
-// registry.
+// registry; nil means [scope.Contract].
 func (c *Caller) Bind(r *scope.Registry) *Caller {
+	r = cmp.Or(r, scope.Contract())
 	if c.Granted().Registry() == r || c.Tenant() == "" {
 		return c
 	}
@@ -140,8 +143,8 @@ func (c *Caller) Has(name scope.Name) bool { return c.Granted().Has(name) }
 // Granted returns what the caller may do.
 func (c *Caller) Granted() scope.Set { return c.who().granted }
 
-// Scopes returns a copy of the scopes as they were granted, unknown ones
-// included.
+// Scopes returns a copy of the scopes as given, without implied ones. A name
+// that the service does not know grants nothing.
 func (c *Caller) Scopes() []scope.Name {
 	if given := c.more().scopes; given != nil {
 		return slices.Clone(given)
@@ -182,6 +185,6 @@ func (c *Caller) LogValue() slog.Value {
 		slog.String("organization", c.Organization()), slog.String("environment", string(c.Environment())))
 }
 
-// String returns the same as text: without it fmt would read what LastUsed
-// changes.
+// String returns what LogValue says, as text. Without it fmt would read what
+// LastUsed changes.
 func (c *Caller) String() string { return c.LogValue().String() }

@@ -21,8 +21,8 @@ func TestBind(t *testing.T) {
 	if got := c.Granted().String(); got != "tasks:read" {
 		t.Errorf("the caller is granted %q, want tasks:read alone", got)
 	}
-	if c.Bind(scope.Contract()) != c {
-		t.Error("Bind of a caller to its registry made a copy")
+	if c.Bind(scope.Contract()) != c || c.Bind(nil) != c || k.Bind(nil).Granted() != c.Granted() {
+		t.Error("Bind of a caller to its registry made a copy, or nil is not the contract's")
 	}
 	other := scope.New(scope.Definition{Name: "future:thing"})
 	if again := c.Bind(other); again == c || again.Granted().String() != "future:thing" {

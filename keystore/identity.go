@@ -15,7 +15,7 @@ import (
 // of [Key.Validate].
 type Identity struct {
 	Organization string       // required; at most 255 bytes
-	Environment  Environment  // "" means production
+	Environment  Environment  // "" means Production; in a [Key] it is an error
 	Scopes       []scope.Name // each must be registered
 
 	// Subject is who acts for the organization, such as the id of a user: at

@@ -34,13 +34,13 @@ type Key struct {
 	ID           string            `json:"id"` // public; "key_" and an xid when package issuing made it
 	Digest       Digest            `json:"-"`
 	Organization string            `json:"organization"`
-	Environment  Environment       `json:"environment"`
-	Name         string            `json:"name"`                 // what its owner calls it; may be empty
+	Environment  Environment       `json:"environment"`          // required
+	Name         string            `json:"name"`                 // what people call it; may be empty
 	Hint         string            `json:"hint"`                 // the last characters of the secret, usually four
-	Scopes       []scope.Name      `json:"scopes"`               // as granted; unknown names stay and grant nothing
+	Scopes       []scope.Name      `json:"scopes"`               // as given, without implied ones; unknown ones grant nothing
 	Attributes   map[string]string `json:"attributes,omitempty"` // what a service wants to know, such as a plan
 	Networks     []netip.Prefix    `json:"networks,omitempty"`   // none: used from anywhere
-	Legacy       string            `json:"legacy,omitempty"`     // Name of a [LegacyFormat]; empty: the present shape
+	Legacy       string            `json:"legacy,omitempty"`     // Name of a [LegacyFormat]; empty: the present format
 	CreatedAt    time.Time         `json:"created_at,omitzero"`
 	CreatedBy    string            `json:"created_by"`             // who issued it; the key outlives that account
 	ExpiresAt    time.Time         `json:"expires_at,omitzero"`    // zero: never. At this instant the key is refused
@@ -64,7 +64,7 @@ const (
 	Active    Status = "active"
 )
 
-// Status returns the status of the key at the wall clock's now.
+// Status returns the status of the key at the time now, by the wall clock.
 func (k *Key) Status(now time.Time) Status {
 	now = wallTime(now)
 	switch {

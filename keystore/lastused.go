@@ -65,11 +65,12 @@ func NewLastUsed(keys Store, o LastUsedOptions) *LastUsed {
 	return l
 }
 
-// Record notes that the key of c is used now, by one request. from returns the
-// client's address, which may be zero; it is asked once a second at most.
-// Record never waits for the store, and does not allocate for a key that is
-// waiting to be written already. When 100,000 keys are waiting, the use of
-// another one is dropped. A caller without an API key has no use to record.
+// Record notes that the key of c is used now, by one request. from must not be
+// nil; it returns the client's address, which may be zero, and is asked once a
+// second at most. Record never waits for the store, and does not allocate for
+// a key that is waiting to be written already. When 100,000 keys are waiting,
+// the use of another one is dropped. A caller without an API key has no use to
+// record.
 func (l *LastUsed) Record(c *Caller, from func() netip.Addr) {
 	if c.KeyID() == "" {
 		return
@@ -88,9 +89,10 @@ func (l *LastUsed) Record(c *Caller, from func() netip.Addr) {
 	l.note(&c.tally, &id, &u)
 }
 
-// Needed notes, for the [LastUsed] that has recorded c last, that a request
-// needed those of the names that c holds, or in place of one that c does not
-// hold those that imply it. It does nothing for a caller that was not recorded.
+// Needed records, for the Usage of an issuing.Issuer, that a request needed
+// these scopes. It checks nothing: ask [Caller.Has]. If c has a scope only by
+// another one, that other one is recorded. It does nothing for a caller that
+// no [LastUsed] has recorded.
 //
 // Whatever checks scopes calls it: package middleware for a requirement, and a
 // handler for each scope that it asks about itself with [Caller.Has]. Otherwise

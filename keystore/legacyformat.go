@@ -16,11 +16,11 @@ const (
 	minPepper     = 14 // bytes: 112 bits, the least that NIST SP 800-131A allows for HMAC
 )
 
-// A LegacyFormat is a shape of tokens that an older system issued, such as
+// A LegacyFormat is a format of tokens that an older system issued, such as
 // acme_ and 40 hexadecimal digits. A [Service] accepts them beside its own, so
-// that a service can change over without new keys for everybody: package issuing
-// imports the records, and a rotation replaces such a key by one of the present
-// shape.
+// that a service can change over without new keys for everybody: package
+// issuing imports the records, and a rotation replaces such a key by one of
+// the present format.
 //
 // The older system must have issued random tokens, and must have kept a hash
 // that can be computed from the token alone. Keys that it kept under a hash
@@ -31,14 +31,14 @@ const (
 // record's. It has no checksum that is known here, so a mistyped one costs a
 // question to the store for each of its digests.
 type LegacyFormat struct {
-	// Name marks the keys of this shape, see [Key.Legacy]: 1 to 32 lower-case
+	// Name marks the keys of this format, see [Key.Legacy]: 1 to 32 lower-case
 	// letters, digits and hyphens. It is not part of the token.
 	Name string
 
 	// Prefix is what each token begins with, such as "acme_". Empty: anything.
 	Prefix string
 
-	// Match reports whether a token that begins with Prefix has the shape, for
+	// Match reports whether a token that begins with Prefix has the format, for
 	// example the MatchString of a regexp.Regexp with ^ and $. It must not
 	// compare the token with a secret, since how long that takes says how much
 	// of it is right. Nil: each has; Prefix must not be empty then.
@@ -91,13 +91,13 @@ func (l LegacyFormat) validate() error {
 	bad := func(r rune) bool { return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-') }
 	switch {
 	case l.Name == "" || len(l.Name) > maxLegacyName || strings.ContainsFunc(l.Name, bad):
-		return fmt.Errorf("keystore: the name %q of a legacy shape is not 1 to %d characters of a-z, 0-9 and -",
+		return fmt.Errorf("keystore: the name %q of a legacy format is not 1 to %d characters of a-z, 0-9 and -",
 			l.Name, maxLegacyName)
 	case l.Prefix == "" && l.Match == nil:
-		return fmt.Errorf("keystore: the legacy shape %q needs a Prefix or a Match, since any text would have it",
+		return fmt.Errorf("keystore: the legacy format %q needs a Prefix or a Match, since any text would have it",
 			l.Name)
 	case len(l.Prefix) >= maxToken:
-		return fmt.Errorf("keystore: the prefix of the legacy shape %q is as long as the longest token", l.Name)
+		return fmt.Errorf("keystore: the prefix of the legacy format %q is as long as the longest token", l.Name)
 	}
 	return nil
 }

@@ -82,18 +82,18 @@ func TestLegacyFormatValidate(t *testing.T) {
 		{[]keystore.LegacyFormat{{Name: "v1", Prefix: "a_", Match: hex40}, {Name: "v2", Prefix: "a_b"},
 			{Name: "v3", Prefix: "a_"}}, nil},
 		{[]keystore.LegacyFormat{{Name: "v1", Prefix: "a_"}, {Name: "v2", Prefix: "a_b"}},
-			[]string{`no token reaches the legacy shape "v2"`}},
+			[]string{`no token reaches the legacy format "v2"`}},
 		{[]keystore.LegacyFormat{{Name: "az-09", Prefix: "x"}}, nil},
 		{[]keystore.LegacyFormat{{Name: "v1", Prefix: strings.Repeat("x", 256)}},
-			[]string{`the prefix of the legacy shape "v1"`}},
-		{[]keystore.LegacyFormat{{Prefix: "acme_"}}, []string{`the name "" of a legacy shape`}},
+			[]string{`the prefix of the legacy format "v1"`}},
+		{[]keystore.LegacyFormat{{Prefix: "acme_"}}, []string{`the name "" of a legacy format`}},
 		{[]keystore.LegacyFormat{{Name: strings.Repeat("a", 33), Prefix: "acme_"}},
 			[]string{"is not 1 to 32 characters"}},
 		{[]keystore.LegacyFormat{{Name: "V1", Prefix: "acme_"}}, []string{`the name "V1"`}},
 		{[]keystore.LegacyFormat{{Name: "a b", Prefix: "acme_"}}, []string{`the name "a b"`}},
 		{[]keystore.LegacyFormat{{Name: "v1"}}, []string{`"v1" needs a Prefix or a Match`}},
 		{[]keystore.LegacyFormat{{Name: "v1"}, {Name: "v1", Prefix: "acme_"}, {Name: "", Prefix: "x"}},
-			[]string{"needs a Prefix", `two legacy shapes "v1"`, `the name ""`}},
+			[]string{"needs a Prefix", `two legacy formats "v1"`, `the name ""`}},
 	} {
 		f := keystore.Service{Legacy: c.legacy}
 		_, err := f.Resolve(nil)

@@ -27,7 +27,7 @@ func (s Service) isZero() bool {
 
 // sameAs returns an error that names what differs in s and in other, that of
 // the Cached below. Both have their defaults. Functions cannot be compared: two
-// legacy shapes of one name and prefix are the same.
+// legacy formats of one name and prefix are the same.
 func (s Service) sameAs(other Service) error {
 	tokens := func(s Service) string { return "tokens " + s.begin(Production) + "… and " + s.begin(Sandbox) + "…" }
 	legacy := func(s Service) string {

@@ -6,7 +6,7 @@ import (
 )
 
 // Pattern returns a regular expression, in the syntax common to RE2 and PCRE
-// and without anchors, that matches the tokens of the present shape. It does
+// and without anchors, that matches the tokens of the present format. It does
 // not know the checksum, so it also matches others: see [Service] for what
 // tells a key from them.
 func (s Service) Pattern() string {
@@ -15,7 +15,7 @@ func (s Service) Pattern() string {
 }
 
 // Gitleaks returns a rule for the configuration of gitleaks 8, in TOML, that
-// finds the tokens of the present shape. A scanner of this kind knows no
+// finds the tokens of the present format. A scanner of this kind knows no
 // checksums; the rule leaves out placeholders by their low entropy.
 func (s Service) Gitleaks() string {
 	// Scanners take the first capturing group for the secret. Here that would

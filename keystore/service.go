@@ -15,7 +15,8 @@ const (
 )
 
 // A Service says once what the keys of a service may do and what their tokens
-// look like. The zero Service is that of the contract.
+// look like. The zero Service has the prefix svc, the words live and test, and
+// the scopes of [scope.Contract].
 //
 // A program gives it to the [Cached] in front of its store. An issuer and
 // middleware over that Cached need none of their own; those over another store
@@ -45,7 +46,7 @@ type Service struct {
 	// publishable key. Empty means "live" and "test".
 	Live, Test string
 
-	// Legacy are shapes of an older system's tokens that are also accepted.
+	// Legacy are formats of an older system's tokens that are also accepted.
 	Legacy []LegacyFormat
 }
 
@@ -98,12 +99,10 @@ func (s Service) validateLegacy() error {
 		errs = append(errs, l.validate())
 		for _, earlier := range s.Legacy[:i] {
 			if earlier.Name == l.Name {
-				errs = append(errs, fmt.Errorf("keystore: there are two legacy shapes %q", l.Name))
+				errs = append(errs, fmt.Errorf("keystore: there are two legacy formats %q", l.Name))
 			} else if earlier.Match == nil && earlier.Prefix != "" && strings.HasPrefix(l.Prefix, earlier.Prefix) {
-				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy shape %q: %q stands before it "+
-					"and has "+
-					"its prefix",
-					l.Name, earlier.Name))
+				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy format %q: %q stands before it "+
+					"and has its prefix", l.Name, earlier.Name))
 			}
 		}
 	}

@@ -67,7 +67,7 @@ func checksum(s string) (sum [checksumLength]byte) {
 // Token leads to no key.
 type Token struct {
 	Environment Environment // that the token names; empty for a legacy token, which names none
-	Legacy      string      // the Name of its [LegacyFormat]; empty for the present shape
+	Legacy      string      // the Name of its [LegacyFormat]; empty for the present format
 
 	digests [maxDigests]Digest
 	n       int
@@ -79,9 +79,9 @@ type Token struct {
 // is not known whether the text is a key, and the client MUST NOT be told that
 // it is none.
 //
-// A token of the present shape has one digest and is never taken for a legacy
-// one. Otherwise the first shape of s.Legacy that the text has decides. For a
-// token of the present shape, and for a text that has none, Parse does not
+// A token of the present format has one digest and is never taken for a legacy
+// one. Otherwise the first format of s.Legacy that the text has decides. For a
+// token of the present format, and for a text that has none, Parse does not
 // allocate. It looks at no more than 256 bytes of what a client sent.
 func (s Service) Parse(text string) (Token, error) {
 	if len(text) > maxToken {
@@ -102,7 +102,7 @@ func (s Service) Parse(text string) (Token, error) {
 		if len(text) >= minLegacy && (l.Match == nil || l.Match(text)) {
 			return l.token(text)
 		}
-		// The error of the present shape would be misleading here.
+		// The error of the present format would be misleading here.
 		if l.Prefix != "" && (err == errUnknownEnvironment || !strings.HasPrefix(text, s.prefix()+"_")) {
 			err = errIncomplete
 		}
@@ -154,7 +154,7 @@ func isBase62(c byte) bool {
 	return (c|0x20)-'a' < 26 || c-'0' < 10 // 0x20 makes a letter small
 }
 
-// token returns the Token of a text that has the shape.
+// token returns the Token of a text that has the format.
 func (l *LegacyFormat) token(text string) (Token, error) {
 	t := Token{Legacy: l.Name, n: 1}
 	if l.Digests == nil {
@@ -174,7 +174,7 @@ func (l *LegacyFormat) token(text string) (Token, error) {
 }
 
 // Claims reports whether a token begins like one of this service, in the
-// present shape or in a legacy one with a Prefix. If not, it may belong to
+// present format or in a legacy one with a Prefix. If not, it may belong to
 // something else, as a JWT does.
 func (s Service) Claims(token string) bool {
 	return strings.HasPrefix(token, s.prefix()+"_") || slices.ContainsFunc(s.Legacy, func(l LegacyFormat) bool {
