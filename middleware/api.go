@@ -106,14 +106,14 @@ func (a *API) Routes() []Route {
 
 // RouteOptions are the options of one route, beside the API's.
 type RouteOptions struct {
-	// Limit is a policy of this route, beside the API's limits. Routes with the
+	// Policy is a limit of this route, beside the API's limits. Routes with the
 	// same policy share its buckets, one for each tenant.
 	// It needs RateLimit.Store. With ratelimit.Unlimited the route is free: its
 	// requests are charged to no policy, the API's and Client among them, and
 	// only Concurrent counts them.
-	Limit *ratelimit.Policy
+	Policy *ratelimit.Policy
 	// Cost is what one request spends of each policy; 0 means 1, and so differs
-	// from the 0 of a ratelimit.Charge. It needs a policy. Handle panics if Cost is above the burst of Limit, or of a
+	// from the 0 of a ratelimit.Charge. It needs a policy. Handle panics if Cost is above the burst of Policy, or of a
 	// policy that refuses and that no plan replaces. Where a plan chooses a
 	// policy with a smaller burst, the request gets 400.
 	Cost int64
@@ -159,7 +159,7 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
-	limit := routeLimit{o.Limit, o.Cost}
+	limit := routeLimit{o.Policy, o.Cost}
 	if err := a.guard.limits.validRoute(limit); err != "" {
 		mistake(pattern, err)
 	}
@@ -171,7 +171,7 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
-	if p := o.Limit; p != nil && p != ratelimit.Unlimited {
+	if p := o.Policy; p != nil && p != ratelimit.Unlimited {
 		if other, taken := a.limits[p.Name]; taken && other != p.Limit {
 			mistake(pattern, "another route has a different rate limit of the name "+strconv.Quote(p.Name))
 		}

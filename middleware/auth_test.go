@@ -286,7 +286,7 @@ func TestUsage(t *testing.T) {
 			for path, need := range needs {
 				var limits []middleware.RouteOptions
 				if path == "spent" {
-					limits = append(limits, middleware.RouteOptions{Limit: policy("spent", "1-H", 0)})
+					limits = append(limits, middleware.RouteOptions{Policy: policy("spent", "1-H", 0)})
 				}
 				api.Handle("GET /api/v1/"+path, need, handler, limits...)
 			}

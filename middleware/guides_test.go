@@ -221,7 +221,7 @@ func ExampleRateLimitOptions() {
 	nothing := func(http.ResponseWriter, *http.Request) {}
 	api.HandleFunc("GET /api/v1/search", middleware.AnyCaller(), nothing, middleware.RouteOptions{Cost: 3})
 	api.HandleFunc("GET /api/v1/export", middleware.AnyCaller(), nothing,
-		middleware.RouteOptions{Limit: policy("exports", "1-H")})
+		middleware.RouteOptions{Policy: policy("exports", "1-H")})
 
 	issuer := issuing.New(keys, issuing.Options{})
 	for _, plan := range []string{"small", "large"} {

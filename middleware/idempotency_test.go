@@ -120,7 +120,7 @@ func TestRunnerOfARoute(t *testing.T) {
 			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory()}})
 	route := middleware.RouteOptions{Idempotency: keyedOptions{Runner: runnerOf(own), Required: true}}
 	api.Handle("POST /api/v1/own", middleware.AnyCaller(), numbered(&runs, nil), route)
-	route.Limit = &ratelimit.Policy{Name: "route", Limit: ratelimit.MustParse("9-H")}
+	route.Policy = &ratelimit.Policy{Name: "route", Limit: ratelimit.MustParse("9-H")}
 	api.Handle("POST /api/v1/limited", middleware.AnyCaller(), numbered(&runs, nil), route)
 	api.Handle("POST /api/v1/shared", middleware.AnyCaller(), numbered(&runs, nil))
 	api.Handle("PUT /api/v1/put", middleware.AnyCaller(), numbered(&runs, nil))

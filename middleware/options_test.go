@@ -165,9 +165,9 @@ func TestEveryOption(t *testing.T) {
 		"Options.ResourceMetadata": func(p *probed) { p.o.ResourceMetadata = "https://example.com/meta" },
 		"Options.NoShouldRetry":    func(p *probed) { p.o.NoShouldRetry = true },
 
-		"Options.ReportOnly": func(p *probed) { p.o.ReportOnly = true },
-		"RouteOptions.Limit": func(p *probed) { p.route.Limit = one("x") },
-		"RouteOptions.Cost":  func(p *probed) { p.route.Cost = 600 },
+		"Options.ReportOnly":  func(p *probed) { p.o.ReportOnly = true },
+		"RouteOptions.Policy": func(p *probed) { p.route.Policy = one("x") },
+		"RouteOptions.Cost":   func(p *probed) { p.route.Cost = 600 },
 		"RouteOptions.Idempotency": func(p *probed) {
 			p.route.Idempotency = middleware.IdempotencyOptions{Required: true}
 		},

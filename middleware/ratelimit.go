@@ -18,7 +18,7 @@ import (
 
 // RateLimitOptions say how many requests are let through. These are the limits
 // of a request, in the order in which header fields tell of them: Organization
-// or Sandbox, Key, RouteOptions.Limit, Client, and last Concurrent.
+// or Sandbox, Key, RouteOptions.Policy, Client, and last Concurrent.
 // [Options].Failures counts wrong keys alone.
 //
 // The policies, which are all but Concurrent, are decided together: all of them
@@ -358,7 +358,7 @@ func (l *limiter) validRoute(o routeLimit) string {
 		return "the route has a rate limit and RateLimit.Store is nil"
 	case o.policy != nil:
 		if err := o.policy.Validate(); err != nil {
-			return "RouteOptions.Limit: " + err.Error()
+			return "RouteOptions.Policy: " + err.Error()
 		}
 	}
 	policies := l.fixed() // Organization, Sandbox, Key, Client

@@ -473,8 +473,8 @@ func TestRouteLimit(t *testing.T) {
 			}})
 	exports := policy("exports", "1-H", 3)
 	ok := http.HandlerFunc(sayOK)
-	api.Handle("GET /api/v1/export", middleware.AnyCaller(), ok, middleware.RouteOptions{Limit: exports})
-	api.Handle("GET /api/v1/export/large", middleware.AnyCaller(), ok, middleware.RouteOptions{Limit: exports, Cost: 2})
+	api.Handle("GET /api/v1/export", middleware.AnyCaller(), ok, middleware.RouteOptions{Policy: exports})
+	api.Handle("GET /api/v1/export/large", middleware.AnyCaller(), ok, middleware.RouteOptions{Policy: exports, Cost: 2})
 	api.Handle("GET /api/v1/dear", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 5})
 	api.Handle("GET /api/v1/impossible", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 11})
 	api.Handle("POST /api/v1/export", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 1})
@@ -542,11 +542,11 @@ func TestRouteLimitMistakes(t *testing.T) {
 	}{
 		"Cost is negative":                  {store, middleware.RouteOptions{Cost: -1}},
 		"Cost is set and no policy applies": {store, middleware.RouteOptions{Cost: 2}},
-		"RouteOptions.Limit: ratelimit": {store,
-			middleware.RouteOptions{Limit: &ratelimit.Policy{Name: "x"}}},
-		`more than the burst of policy "p"`: {store, middleware.RouteOptions{Limit: p, Cost: 4}},
+		"RouteOptions.Policy: ratelimit": {store,
+			middleware.RouteOptions{Policy: &ratelimit.Policy{Name: "x"}}},
+		`more than the burst of policy "p"`: {store, middleware.RouteOptions{Policy: p, Cost: 4}},
 		`more than the burst of policy "q"`: {store,
-			middleware.RouteOptions{Limit: policy("q", "3-S", 0), Cost: 4}},
+			middleware.RouteOptions{Policy: policy("q", "3-S", 0), Cost: 4}},
 		`of policy "small", so no request under it would`: {
 			each(func(o *middleware.RateLimitOptions) { o.Organization = small }), middleware.RouteOptions{Cost: 4}},
 		`burst of policy "small", so no request under it would`: {
@@ -556,8 +556,8 @@ func TestRouteLimitMistakes(t *testing.T) {
 		`than the burst of policy "small", so no request under it would`: {
 			each(func(o *middleware.RateLimitOptions) { o.Client, o.Plan = small, plan }), middleware.RouteOptions{Cost: 4}},
 		"a rate limit and RateLimit.Store is nil": {middleware.RateLimitOptions{},
-			middleware.RouteOptions{Limit: p}},
-		`has the name "p" of one of the API's`: {taken, middleware.RouteOptions{Limit: p}},
+			middleware.RouteOptions{Policy: p}},
+		`has the name "p" of one of the API's`: {taken, middleware.RouteOptions{Policy: p}},
 	} {
 		api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: row.api})
 		wantPanic(t, want, func() {
@@ -566,7 +566,7 @@ func TestRouteLimitMistakes(t *testing.T) {
 	}
 	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: store})
 	add := func(path, limit string) {
-		route := middleware.RouteOptions{Limit: policy("reports", limit, 0)}
+		route := middleware.RouteOptions{Policy: policy("reports", limit, 0)}
 		api.Handle("GET /api/v1/"+path, middleware.AnyCaller(), http.HandlerFunc(sayOK), route)
 	}
 	add("a", "100-H")
@@ -585,7 +585,7 @@ func TestRouteLimitMistakes(t *testing.T) {
 	}
 	// A cost of the whole burst passes once.
 	middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: store}).Handle(
-		"GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Limit: p, Cost: 3})
+		"GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Policy: p, Cost: 3})
 
 }
 
@@ -839,7 +839,7 @@ func TestReportOnlyLimits(t *testing.T) {
 		tt.limits.Store = ratelimit.NewMemory()
 		api := testAPI(ring.keys, middleware.Options{Hooks: hooks, RateLimit: tt.limits})
 		ok := http.HandlerFunc(sayOK)
-		api.Handle("GET /api/v1/own", middleware.AnyCaller(), ok, middleware.RouteOptions{Limit: reportOnly("own", "1-H")})
+		api.Handle("GET /api/v1/own", middleware.AnyCaller(), ok, middleware.RouteOptions{Policy: reportOnly("own", "1-H")})
 		if tt.name == "a cost over the burst" { // elsewhere this is a panic
 			api.Handle("GET /api/v1/five", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 5})
 		}
@@ -925,7 +925,7 @@ func TestReportOnlyOrder(t *testing.T) {
 			"9-H"), Client: policy("client", "9-H", 0),
 	}})
 	api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK),
-		middleware.RouteOptions{Limit: policy("route", "9-H", 0)})
+		middleware.RouteOptions{Policy: policy("route", "9-H", 0)})
 	api.HandleFunc("GET /api/v1/y", middleware.AnyCaller(), sayOK)
 	for path, want := range map[string]string{"/api/v1/x": "route client, organization key",
 		"/api/v1/y": "client, organization key"} {
@@ -947,7 +947,7 @@ func TestFreeRoute(t *testing.T) {
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits})
 	for _, path := range []string{"/free", "/gratis"} {
 		api.HandleFunc("GET /api/v1"+path, middleware.AnyCaller(), sayOK,
-			middleware.RouteOptions{Limit: ratelimit.Unlimited})
+			middleware.RouteOptions{Policy: ratelimit.Unlimited})
 	}
 	api.HandleFunc("GET /api/v1/charged", middleware.AnyCaller(), sayOK)
 	for i, want := range []struct {
@@ -961,13 +961,13 @@ func TestFreeRoute(t *testing.T) {
 	}
 	wantPanic(t, "unlimited", func() {
 		api.HandleFunc("GET /api/v1/costly", middleware.AnyCaller(), sayOK,
-			middleware.RouteOptions{Limit: ratelimit.Unlimited, Cost: 2})
+			middleware.RouteOptions{Policy: ratelimit.Unlimited, Cost: 2})
 	})
 	limits = middleware.RateLimitOptions{Store: limits.Store, Concurrent: 1}
 	api = middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits})
 	api.HandleFunc("GET /api/v1/nested", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(serve(api, request("GET", "/api/v1/nested", token, "")).StatusCode)
-	}, middleware.RouteOptions{Limit: ratelimit.Unlimited})
+	}, middleware.RouteOptions{Policy: ratelimit.Unlimited})
 	if a := serve(api, request("GET", "/api/v1/nested", token, "")); a.StatusCode != 429 {
 		t.Errorf("a second request at once: got %d, want 429", a.StatusCode)
 	}

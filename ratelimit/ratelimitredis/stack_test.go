@@ -53,7 +53,7 @@ func TestCommandsOfARequest(t *testing.T) {
 		Organization: named("organization", 100),
 		Key:          named("key", 100),
 		Client:       named("client", 100),
-	}, middleware.RouteOptions{Limit: named("account", 12)})
+	}, middleware.RouteOptions{Policy: named("account", 12)})
 	warmUp := get()
 	for _, step := range []struct {
 		name             string

@@ -143,7 +143,7 @@ func serve(ctx context.Context) error {
 		api.Handle("GET /api/v1/"+name, middleware.Require(scope.TasksRead),
 			http.HandlerFunc(func(http.ResponseWriter,
 				*http.Request) {
-			}), middleware.RouteOptions{Limit: &ratelimit.Policy{Name: name, Limit: limit}})
+			}), middleware.RouteOptions{Policy: &ratelimit.Policy{Name: name, Limit: limit}})
 
 	}
 
