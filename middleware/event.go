@@ -63,10 +63,10 @@ type Event struct {
 	// Idempotency-Key.
 	Waited time.Duration
 
-	// Policy is the rate limit that decided, "" without one. Limit is its
-	// burst and Remaining what is left of it.
+	// Policy is the rate limit that decided, "" without one. Burst is that of
+	// its limit, and Remaining what is left of it.
 	Policy           string
-	Limit, Remaining int64
+	Burst, Remaining int64
 
 	// Reported is the code of the refusal that the request would have got, had
 	// authentication, the limit or the requirement not been report-only; "" for
@@ -183,7 +183,7 @@ func (n *record) note(change func(*Event)) {
 }
 
 func (n *record) noteLimit(p *ratelimit.Policy, left ratelimit.State) {
-	n.note(func(e *Event) { e.Policy, e.Limit, e.Remaining = p.Name, p.Limit.Capacity(), left.Remaining })
+	n.note(func(e *Event) { e.Policy, e.Burst, e.Remaining = p.Name, p.Limit.Capacity(), left.Remaining })
 }
 
 // noteReported notes what a report-only stage would have refused the request
@@ -224,7 +224,7 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 		}
 		if e.Policy != "" {
 			attrs = append(attrs,
-				slog.String("policy", e.Policy), slog.Int64("limit", e.Limit), slog.Int64("remaining", e.Remaining))
+				slog.String("policy", e.Policy), slog.Int64("burst", e.Burst), slog.Int64("remaining", e.Remaining))
 		}
 		if e.Waited > 0 {
 			attrs = append(attrs, slog.Duration("waited", e.Waited))

@@ -178,9 +178,9 @@ func TestEvent(t *testing.T) {
 				if key == nil {
 					key = &keystore.Key{}
 				} else {
-					want.Policy, want.Limit = "plenty", 1000
+					want.Policy, want.Burst = "plenty", 1000
 					if tt.token == "test" {
-						want.Policy, want.Limit = "once", 1
+						want.Policy, want.Burst = "once", 1
 					}
 				}
 				if p := got.Caller; p.KeyID() != key.ID || p.Organization() != key.Organization ||
@@ -190,7 +190,7 @@ func TestEvent(t *testing.T) {
 				if tt.want.Bytes == 0 && !got.Aborted {
 					want.Bytes = int64(len(res.body)) // of a refusal
 				}
-				if got.Limit == 1000 && (got.Remaining < 900 || got.Remaining > 999) {
+				if got.Burst == 1000 && (got.Remaining < 900 || got.Remaining > 999) {
 					t.Errorf("%s, %s: got %d remaining of 1000", form, tt.name, got.Remaining)
 				}
 				want.RequestID, want.Method, want.Caller, want.Remaining = got.RequestID, tt.method, got.Caller, got.Remaining
@@ -482,7 +482,7 @@ func TestAccessLog(t *testing.T) {
 				`stage=scope outcome="" client="" agent=""`},
 		{middleware.Event{Status: 500}, `level=ERROR`},
 		{middleware.Event{Status: 200, Aborted: true}, `level=ERROR * aborted=true`},
-		{middleware.Event{Policy: "organization", Limit: 9, Remaining: 3}, `* policy=organization limit=9 remaining=3`},
+		{middleware.Event{Policy: "organization", Burst: 9, Remaining: 3}, `* policy=organization burst=9 remaining=3`},
 		{middleware.Event{RefusedKey: "key_1"}, `* refused_key=key_1`},
 		{middleware.Event{Problem: "name_taken"}, `* problem=name_taken`},
 		{middleware.Event{Waited: time.Second}, `* waited=1s`},
