@@ -33,8 +33,8 @@ func benchmarkCreate(b *testing.B, s *idem.Seal) {
 		n++
 		binary.LittleEndian.PutUint64(name[20:], n)
 		_, e, err := r.Begin(ctx, idem.Claim{
-			Key:   idem.NewKey("org_000001", "production", "", "", "", string(name[:])),
-			Owner: "org_000001", Fingerprint: sha256.Sum256(body),
+			Key:    idem.NewKey("org_000001", "production", "", "", "", string(name[:])),
+			Tenant: "org_000001", Fingerprint: sha256.Sum256(body),
 		}, nil)
 		if err != nil {
 			b.Fatal(err)
@@ -47,7 +47,7 @@ func benchmarkCreate(b *testing.B, s *idem.Seal) {
 }
 
 func execute(b *testing.B, r *idem.Runner, ctx context.Context, n uint64) {
-	_, e, err := r.Begin(ctx, idem.Claim{Key: numbered(n), Owner: "organization"}, nil)
+	_, e, err := r.Begin(ctx, idem.Claim{Key: numbered(n), Tenant: "organization"}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func BenchmarkSealedReplay(b *testing.B) { benchmarkReplay(b, seal(keyA)) }
 func benchmarkReplay(b *testing.B, s *idem.Seal) {
 	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{Seal: s})
 	ctx := context.Background()
-	req := idem.Claim{Key: numbered(1), Owner: "organization"}
+	req := idem.Claim{Key: numbered(1), Tenant: "organization"}
 	_, e, err := r.Begin(ctx, req, nil)
 	if err != nil {
 		b.Fatal(err)
@@ -114,7 +114,7 @@ func BenchmarkMemoryFull(b *testing.B) {
 	for b.Loop() {
 		n++
 		c := idem.Claim{Key: numbered(n), Token: idem.ClaimToken{1}, Lease: time.Second, Retention: time.Hour}
-		c.Owner = string([]byte{byte(n)})
+		c.Tenant = string([]byte{byte(n)})
 		if _, err := m.Begin(ctx, c); err != nil {
 			b.Fatal(err)
 		}

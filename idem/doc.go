@@ -5,7 +5,7 @@
 //	create := func(key, body string) (string, error) {
 //		record, execution, err := runner.Begin(ctx, idem.Claim{
 //			Key:         idem.NewKey("acme production", key),
-//			Owner:       "acme production",
+//			Tenant:      "acme production",
 //			Fingerprint: sha256.Sum256([]byte(body)),
 //		}, nil)
 //		switch {
@@ -27,6 +27,9 @@
 //   - [Store] keeps claims and answers. [Memory] is one.
 //   - [Execution] is a request that runs. How it is settled is the answer to
 //     every repeat.
+//
+// A tenant is usually an organization in one environment, such as production:
+// claims and answers belong to it.
 //
 // A client sends a request with an idempotency key, loses the answer, and sends
 // the request again with the same key. A [Key] names a request of one client;

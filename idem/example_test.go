@@ -21,7 +21,7 @@ func Example() {
 	create := func(key, body string) (string, error) {
 		record, execution, err := runner.Begin(ctx, idem.Claim{
 			Key:         idem.NewKey("acme production", key),
-			Owner:       "acme production",
+			Tenant:      "acme production",
 			Fingerprint: sha256.Sum256([]byte(body)),
 		}, nil)
 		switch {
@@ -68,7 +68,7 @@ func TestPackageComment(t *testing.T) {
 func ExampleExecution_Settle() {
 	ctx := context.Background()
 	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
-	request := idem.Claim{Key: idem.NewKey("acme production", "7c0e"), Owner: "acme production"}
+	request := idem.Claim{Key: idem.NewKey("acme production", "7c0e"), Tenant: "acme production"}
 
 	_, execution, _ := runner.Begin(ctx, request, nil)
 	fmt.Println(execution.Settle(ctx, idem.Settlement{Outcome: idem.NotStarted}))

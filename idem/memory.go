@@ -21,16 +21,16 @@ import (
 // [MemoryOptions.MinRetention] never runs a second time, and one within the
 // retention does not as long as there is room for its record.
 //
-// When the budget is used up, expired records go first. Then the owner that
+// When the budget is used up, expired records go first. Then the tenant that
 // holds most makes room: the bodies of its answers become summaries
 // ([Record.Retained]), then its records go, those first that were settled
 // first. Bodies younger than MinRetention go last, unless they take more than
-// half of what the owner holds. So no owner can push out what belongs to
-// another that holds less, and owners of one size share.
+// half of what the tenant holds. So no tenant can push out what belongs to
+// another that holds less, and tenants of one size share.
 //
 // Claims and records younger than MinRetention are never forgotten. If the
-// owner and the 32 that hold most have nothing else left, Begin returns
-// [ErrFull]. An owner also gets ErrFull if it would leave free less than a
+// tenant and the 32 that hold most have nothing else left, Begin returns
+// [ErrFull]. A tenant also gets ErrFull if it would leave free less than a
 // sixteenth of what it holds: so a flood of young records leaves room to
 // others. Settling a claim always succeeds: Begin reserves the room for it.
 //
@@ -43,9 +43,9 @@ type Memory struct {
 	mu       sync.Mutex
 	entries  entryTable
 	seed     maphash.Seed
-	accounts map[uint64]*account // by the hash of the owner's name, which may be long
+	accounts map[uint64]*account // by the hash of the tenant's name, which may be long
 	expiry   queue[uint32]       // the entry that expires first comes first
-	largest  queue[*account]     // the owner that holds most comes first
+	largest  queue[*account]     // the tenant that holds most comes first
 	stats    MemoryStats
 	lost     time.Duration // the retention of what was forgotten, if a warning is due
 	nextWarn int64
@@ -55,7 +55,7 @@ type Memory struct {
 // stands for its default.
 type MemoryOptions struct {
 	// Budget is how many bytes of live heap the store may take: bodies,
-	// summaries, and 300 bytes a key. The default is 256 MiB. One owner alone
+	// summaries, and 300 bytes a key. The default is 256 MiB. One tenant alone
 	// can use sixteen seventeenths of it: with summaries of 100 bytes, 350,000
 	// answers of 320 bytes, or 630,000 summaries.
 	//
@@ -150,12 +150,12 @@ func (m *Memory) Begin(_ context.Context, c Claim) (Record, error) {
 // claim records a claim of a new key.
 func (m *Memory) claim(c *Claim, now int64) (Record, error) {
 	e := m.entries.add(c.Key)
-	e.fingerprint, e.owner = c.Fingerprint, m.account(c)
-	e.owner.entries++
+	e.fingerprint, e.tenant = c.Fingerprint, m.account(c)
+	e.tenant.entries++
 	e.held = true
 	m.expiry.add(e.number, after(now, c.Retention))
-	m.charge(e.owner, claimCost)
-	if !m.makeRoom(e.owner, now) {
+	m.charge(e.tenant, claimCost)
+	if !m.makeRoom(e.tenant, now) {
 		m.drop(e)
 		return Record{}, ErrFull
 	}
@@ -167,9 +167,9 @@ func (m *Memory) takeOver(e *entry, c *Claim, now int64) (Record, error) {
 	if !e.held {
 		m.unlist(e)
 		e.held = true
-		m.charge(e.owner, claimCost-entryCost)
-		if !m.makeRoom(e.owner, now) {
-			m.charge(e.owner, entryCost-claimCost)
+		m.charge(e.tenant, claimCost-entryCost)
+		if !m.makeRoom(e.tenant, now) {
+			m.charge(e.tenant, entryCost-claimCost)
 			e.held, e.settled = false, now // the newest of the list
 			m.list(e)
 			return Record{}, ErrFull
@@ -240,21 +240,21 @@ func (m *Memory) Settle(_ context.Context, key Key, token ClaimToken, s Settleme
 func (m *Memory) settle(e *entry, s *Settlement, now int64) {
 	e.held = false
 	e.outcome, e.settled, e.summary = s.Outcome, now, s.Summary
-	// A longer body would push out all others of its owner, and then itself.
+	// A longer body would push out all others of its tenant, and then itself.
 	if e.retained = int64(cap(s.Payload)) <= m.options.Budget/2; e.retained {
 		e.payload = s.Payload
 	}
 	m.list(e)
 	m.expiry.move(e.number, after(now, s.Retention))
-	m.charge(e.owner, e.cost()-claimCost)
-	if !m.makeRoom(e.owner, now) && e.cost() > claimCost {
-		m.charge(e.owner, -cap(e.summary)) // it is longer than what Begin reserved
+	m.charge(e.tenant, e.cost()-claimCost)
+	if !m.makeRoom(e.tenant, now) && e.cost() > claimCost {
+		m.charge(e.tenant, -cap(e.summary)) // it is longer than what Begin reserved
 		e.summary = nil
 	}
 }
 
-// fitted returns b, or a copy of it when b leaves much of its buffer unused. The
-// whole buffer stays in memory, so that is what its owner is charged for.
+// fitted returns b, or a copy of it when b leaves much of its buffer unused.
+// The whole buffer stays in memory, so that is what its tenant is charged for.
 func fitted(b []byte) []byte {
 	if cap(b) > len(b)+len(b)/8+64 || len(b) == 0 {
 		return append([]byte(nil), b...)
@@ -283,7 +283,7 @@ func (m *Memory) Erase(_ context.Context, organization string) (removed int, err
 	defer m.unlock()
 	prefix := token.Prefix(organization)
 	for _, number := range m.entries.numbers {
-		if e := m.entries.at(number); e.owner.prefix == prefix {
+		if e := m.entries.at(number); e.tenant.prefix == prefix {
 			m.drop(e)
 			removed++
 		}

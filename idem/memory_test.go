@@ -24,15 +24,15 @@ func TestMemorySuite(t *testing.T) {
 	idemtest.Suite{New: func(t *testing.T) idem.Store { return newMemory() }, Bubble: true}.Run(t)
 }
 
-// What a Memory charges for a key, for a claim in flight, and for an owner.
+// What a Memory charges for a key, for a claim in flight, and for a tenant.
 const (
-	entryCost = 300
-	claimCost = entryCost + 1024
-	ownerCost = 192
-	summary   = 100 // bytes, of what put settles
+	entryCost  = 300
+	claimCost  = entryCost + 1024
+	tenantCost = 192
+	summary    = 100 // bytes, of what put settles
 )
 
-// shop is a Memory with shorthands. A key is an owner and a name.
+// shop is a Memory with shorthands. A key is a tenant and a name.
 type shop struct {
 	*idem.Memory
 	t *testing.T
@@ -53,25 +53,25 @@ func newShop(t *testing.T, o idem.MemoryOptions) shop {
 	return shop{idem.NewMemory(o), t}
 }
 
-func claimOf(owner, name string) idem.Claim {
+func claimOf(tenant, name string) idem.Claim {
 	return idem.Claim{
-		Key: idem.NewKey(owner, name), Token: newToken(), Owner: owner, Fingerprint: [32]byte{1},
+		Key: idem.NewKey(tenant, name), Token: newToken(), Tenant: tenant, Fingerprint: [32]byte{1},
 		Lease: time.Minute, Retention: time.Hour,
 	}
 }
 
 // claim claims a new key.
-func (s shop) claim(owner, name string) idem.Claim {
+func (s shop) claim(tenant, name string) idem.Claim {
 	s.t.Helper()
-	return s.claimFor(owner, name, time.Hour)
+	return s.claimFor(tenant, name, time.Hour)
 }
 
-func (s shop) claimFor(owner, name string, retention time.Duration) idem.Claim {
+func (s shop) claimFor(tenant, name string, retention time.Duration) idem.Claim {
 	s.t.Helper()
-	c := claimOf(owner, name)
+	c := claimOf(tenant, name)
 	c.Retention = retention
 	if r, err := s.Begin(s.t.Context(), c); err != nil || r.State != idem.Claimed {
-		s.t.Fatalf("Begin of %s %s: got %v, error %v, want claimed", owner, name, r.State, err)
+		s.t.Fatalf("Begin of %s %s: got %v, error %v, want claimed", tenant, name, r.State, err)
 	}
 	return c
 }
@@ -87,31 +87,31 @@ func (s shop) settle(c idem.Claim, payload, summary int) {
 }
 
 // put claims a key and settles it.
-func (s shop) put(owner, name string, payload int) {
+func (s shop) put(tenant, name string, payload int) {
 	s.t.Helper()
-	s.settle(s.claim(owner, name), payload, summary)
+	s.settle(s.claim(tenant, name), payload, summary)
 }
 
 // fill puts keys, from "0" on.
-func (s shop) fill(owner string, n, payload int) {
+func (s shop) fill(tenant string, n, payload int) {
 	s.t.Helper()
 	for i := range n {
-		s.put(owner, fmt.Sprint(i), payload)
+		s.put(tenant, fmt.Sprint(i), payload)
 	}
 }
 
-func (s shop) mustBeFull(owner, name string) {
+func (s shop) mustBeFull(tenant, name string) {
 	s.t.Helper()
-	if _, err := s.Begin(s.t.Context(), claimOf(owner, name)); err != idem.ErrFull {
-		s.t.Fatalf("Begin of %s %s: got error %v, want ErrFull", owner, name, err)
+	if _, err := s.Begin(s.t.Context(), claimOf(tenant, name)); err != idem.ErrFull {
+		s.t.Fatalf("Begin of %s %s: got error %v, want ErrFull", tenant, name, err)
 	}
 }
 
-// flood puts keys of an owner until it is refused.
-func (s shop) flood(owner string) (n int) {
+// flood puts keys of a tenant until it is refused.
+func (s shop) flood(tenant string) (n int) {
 	s.t.Helper()
 	for ; ; n++ {
-		c := claimOf(owner, fmt.Sprint(n))
+		c := claimOf(tenant, fmt.Sprint(n))
 		if _, err := s.Begin(s.t.Context(), c); err == idem.ErrFull {
 			return n
 		}
@@ -119,13 +119,14 @@ func (s shop) flood(owner string) (n int) {
 	}
 }
 
-// holds says what is known of an owner's keys, from "0" on: W is a whole answer,
-// s a summary, and a dot stands for one that is forgotten. It claims none.
-func (s shop) holds(owner string, n int) string {
+// holds says what is known of a tenant's keys, from "0" on: W is a whole
+// answer, s a summary, and a dot stands for one that is forgotten. It claims
+// none.
+func (s shop) holds(tenant string, n int) string {
 	s.t.Helper()
 	known := make([]byte, n)
 	for i := n - 1; i >= 0; i-- { // a claim of what is forgotten may make others go
-		c := claimOf(owner, fmt.Sprint(i))
+		c := claimOf(tenant, fmt.Sprint(i))
 		r, err := s.Begin(s.t.Context(), c)
 		switch {
 		case err != nil || r.State == idem.Claimed:
@@ -142,10 +143,10 @@ func (s shop) holds(owner string, n int) string {
 	return string(known)
 }
 
-func (s shop) mustHold(owner, want string) {
+func (s shop) mustHold(tenant, want string) {
 	s.t.Helper()
-	if got := s.holds(owner, len(want)); got != want {
-		s.t.Errorf("of %s: got %s, want %s", owner, got, want)
+	if got := s.holds(tenant, len(want)); got != want {
+		s.t.Errorf("of %s: got %s, want %s", tenant, got, want)
 	}
 }
 
@@ -281,11 +282,12 @@ func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
 	}
 }
 
-// Two owners of one organization have an account each, and are erased together.
-func TestMemoryOwnersOfOneOrganization(t *testing.T) {
+// Two tenants of one organization have an account each, and are erased
+// together.
+func TestMemoryTenantsOfOneOrganization(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{Budget: 100_000, MinRetention: 1})
-	put := func(owner string, n int) {
-		c := claimOf(owner, fmt.Sprint(n))
+	put := func(tenant string, n int) {
+		c := claimOf(tenant, fmt.Sprint(n))
 		c.Organization = "acme"
 		if _, err := s.Begin(t.Context(), c); err != nil {
 			t.Fatal(err)
@@ -307,19 +309,19 @@ func TestMemoryOwnersOfOneOrganization(t *testing.T) {
 	s.mustHold("other", "WWW")
 }
 
-// Erase takes all of one owner and nothing of another.
+// Erase takes all of one tenant and nothing of another.
 func TestMemoryErase(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{})
 	s.fill("acme", 5, 100)
 	s.fill("other", 3, 100)
 	s.claim("acme", "running")
-	for owner, want := range map[string]int{"acme": 6, "nobody": 0} {
-		if got, err := s.Erase(t.Context(), owner); got != want || err != nil {
-			t.Errorf("Erase of %s returned %d, %v, want %d", owner, got, err, want)
+	for tenant, want := range map[string]int{"acme": 6, "nobody": 0} {
+		if got, err := s.Erase(t.Context(), tenant); got != want || err != nil {
+			t.Errorf("Erase of %s returned %d, %v, want %d", tenant, got, err, want)
 		}
 	}
 	if stats := s.Stats(); stats.Keys != 3 {
-		t.Errorf("the store holds %+v, want the 3 of the other owner", stats)
+		t.Errorf("the store holds %+v, want the 3 of the other tenant", stats)
 	}
 	s.mustHold("acme", ".....")
 	s.mustHold("other", "WWW")

@@ -12,14 +12,14 @@ import (
 // each other by number: maps, lists and queues of numbers are not scanned.
 type entry struct {
 	payload, summary []byte // once settled
-	owner            *account
+	tenant           *account
 	key              Key
 	fingerprint      [32]byte
 	token            ClaimToken
 	leaseEnds        int64
 	settled          int64  // when that was
 	number, place    uint32 // place is that in Memory.expiry
-	older, newer     uint32 // once settled: the owner's neighbours; 0 is none
+	older, newer     uint32 // once settled: the tenant's neighbours; 0 is none
 	attempt          int32
 	held             bool
 	outcome          Outcome // once settled

@@ -18,11 +18,11 @@ func TestMemoryFreesAPeak(t *testing.T) {
 		before := heap()
 		const keys = 40_000
 		for i := range keys {
-			owner, retention := fmt.Sprint(i), time.Hour
+			tenant, retention := fmt.Sprint(i), time.Hour
 			if i%20 == 0 {
-				owner, retention = "a", 2*time.Hour
+				tenant, retention = "a", 2*time.Hour
 			}
-			c := s.claimFor(owner, fmt.Sprint(i), retention)
+			c := s.claimFor(tenant, fmt.Sprint(i), retention)
 			payload := fmt.Append(nil, "payload ", i)
 			settlement := idem.Settlement{Outcome: idem.Finished, Payload: payload, Retention: retention}
 			if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
@@ -119,8 +119,8 @@ func TestMemoryReclaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t, idem.MemoryOptions{})
 		for i := range 100 {
-			s.fill(fmt.Sprint("owner ", i), 10, 1000)
-			s.claim(fmt.Sprint("owner ", i), "never settled")
+			s.fill(fmt.Sprint("tenant ", i), 10, 1000)
+			s.claim(fmt.Sprint("tenant ", i), "never settled")
 		}
 		empty := newShop(t, idem.MemoryOptions{}).Stats()
 		time.Sleep(time.Hour)
@@ -166,18 +166,18 @@ func TestMemoryKeepsNoLargeBuffers(t *testing.T) {
 // The budget is about real memory: what is charged covers what the heap grows
 // by.
 func TestMemoryChargesWhatItTakes(t *testing.T) {
-	for _, test := range []struct{ keys, perOwner, payload, name int }{
+	for _, test := range []struct{ keys, perTenant, payload, name int }{
 		{20_000, 20_000, 0, 0}, {20_000, 20_000, 400, 0}, {20_000, 1, 400, 0}, {20_000, 7, 1000, 0},
 		{5_000, 1, 400, 4000},
 	} {
 		s := newShop(t, idem.MemoryOptions{Budget: 1 << 30})
-		owners := make([]string, 0, test.keys)
+		tenants := make([]string, 0, test.keys)
 		for i := range test.keys {
-			owners = append(owners, fmt.Sprint(i/test.perOwner))
+			tenants = append(tenants, fmt.Sprint(i/test.perTenant))
 		}
 		before := heap()
-		for i, owner := range owners {
-			s.put(strings.Repeat("x", test.name)+owner, fmt.Sprint(i), test.payload)
+		for i, tenant := range tenants {
+			s.put(strings.Repeat("x", test.name)+tenant, fmt.Sprint(i), test.payload)
 		}
 		grown, charged := int64(heap()-before), s.Stats().Bytes
 		if grown > charged {

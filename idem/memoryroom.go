@@ -8,16 +8,16 @@ import (
 )
 
 // What is charged beside payloads and summaries: the measured bytes of a key,
-// and of an owner, in maps, lists and queues, rounded up.
+// and of a tenant, in maps, lists and queues, rounded up.
 const (
-	entryCost = 300
-	ownerCost = 192
+	entryCost  = 300
+	tenantCost = 192
 	// claimCost reserves 1 KiB for the summary, so that settling always finds
 	// that much room.
 	claimCost = entryCost + 1024
 )
 
-// account is what one owner has in a Memory.
+// account is what one tenant has in a Memory.
 type account struct {
 	id      uint64  // in Memory.accounts
 	prefix  [8]byte // token.Prefix of its organization
@@ -30,20 +30,20 @@ type account struct {
 	place                      uint32 // in Memory.largest
 }
 
-// account returns the account of a claim's owner, and opens it.
+// account returns the account of a claim's tenant, and opens it.
 func (m *Memory) account(c *Claim) *account {
-	id := maphash.String(m.seed, c.Owner)
+	id := maphash.String(m.seed, c.Tenant)
 	a := m.accounts[id]
 	if a == nil {
-		a = &account{id: id, prefix: token.Prefix(c.organization()), bytes: ownerCost}
+		a = &account{id: id, prefix: token.Prefix(c.organization()), bytes: tenantCost}
 		m.accounts[id] = a
-		m.stats.Bytes += ownerCost
+		m.stats.Bytes += tenantCost
 		m.largest.add(a, -a.bytes)
 	}
 	return a
 }
 
-// charge charges an owner for more bytes, or for fewer.
+// charge charges a tenant for more bytes, or for fewer.
 func (m *Memory) charge(a *account, bytes int) {
 	a.bytes += int64(bytes)
 	m.stats.Bytes += int64(bytes)
@@ -67,9 +67,9 @@ func (e *entry) settledAs(s *Settlement) bool {
 	return e.outcome == s.Outcome && string(e.payload) == string(s.Payload)
 }
 
-// drop forgets an entry, and closes the account of an owner that has no other.
+// drop forgets an entry, and closes the account of a tenant that has no other.
 func (m *Memory) drop(e *entry) {
-	a := e.owner
+	a := e.tenant
 	if !e.held {
 		m.unlist(e)
 	}
@@ -77,15 +77,15 @@ func (m *Memory) drop(e *entry) {
 	m.expiry.remove(e.number)
 	m.entries.remove(e)
 	if a.entries--; a.entries == 0 {
-		m.stats.Bytes -= ownerCost
+		m.stats.Bytes -= tenantCost
 		m.largest.remove(a)
 		delete(m.accounts, a.id)
 	}
 }
 
-// list adds a settled entry to those of its owner, as the newest.
+// list adds a settled entry to those of its tenant, as the newest.
 func (m *Memory) list(e *entry) {
-	a := e.owner
+	a := e.tenant
 	e.older, e.newer = a.newest, 0
 	m.entries.at(a.newest).newer = e.number
 	if a.newest = e.number; a.oldest == 0 {
@@ -98,7 +98,7 @@ func (m *Memory) list(e *entry) {
 
 func (m *Memory) unlist(e *entry) {
 	m.shorten(e)
-	a := e.owner
+	a := e.tenant
 	m.entries.at(e.older).newer, m.entries.at(e.newer).older = e.newer, e.older
 	if a.oldest == e.number {
 		a.oldest = e.newer
@@ -113,7 +113,7 @@ func (m *Memory) shorten(e *entry) {
 	if len(e.payload) == 0 {
 		return
 	}
-	a, body := e.owner, cap(e.payload)
+	a, body := e.tenant, cap(e.payload)
 	a.bodies -= int64(body)
 	m.charge(a, -body)
 	e.payload, e.retained = nil, false
@@ -122,7 +122,7 @@ func (m *Memory) shorten(e *entry) {
 	}
 }
 
-// makeRoom frees bytes until an owner may hold what it is charged for. It
+// makeRoom frees bytes until a tenant may hold what it is charged for. It
 // returns false if it may not.
 func (m *Memory) makeRoom(a *account, now int64) bool {
 	for m.stats.Bytes > m.options.Budget-a.bytes/16 {
@@ -142,9 +142,9 @@ func (m *Memory) dropExpired(now int64) bool {
 	return true
 }
 
-// victim returns the owner that makes room for a: the one that holds most, or a
-// itself if no other holds more. Owners with nothing to give are passed over.
-// Only a few are looked at, so that Begin takes a bounded time.
+// victim returns the tenant that makes room for a: the one that holds most, or
+// a itself if no other holds more. Tenants with nothing to give are passed
+// over. Only a few are looked at, so that Begin takes a bounded time.
 func (m *Memory) victim(a *account, now int64) *account {
 	most := a
 	for i, item := range m.largest.items[:min(len(m.largest.items), 32)] {
@@ -164,7 +164,7 @@ func (m *Memory) old(number uint32, now int64) bool {
 	return number != 0 && m.entries.at(number).settled <= now-int64(m.options.MinRetention)
 }
 
-// shrink takes from an owner the body or the record that goes first. It returns
+// shrink takes from a tenant the body or the record that goes first. It returns
 // false if there is none.
 func (m *Memory) shrink(a *account, now int64) bool {
 	body, record := a.oldestBody, m.old(a.oldest, now)

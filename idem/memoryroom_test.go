@@ -15,12 +15,12 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// An owner that makes room gives old bodies, then old records, and then young
+// A tenant that makes room gives old bodies, then old records, and then young
 // bodies. Young records stay.
 func TestMemoryMakesRoomInOrder(t *testing.T) {
 	for claims, want := range []string{"WWWWWWWW", "ssWWWWWW", "..ssWWWW", "....sWWW", "....ssss", "....ssss"} {
 		synctest.Test(t, func(t *testing.T) {
-			const used = ownerCost + 7*(entryCost+summary+400) + claimCost
+			const used = tenantCost + 7*(entryCost+summary+400) + claimCost
 			s := newShop(t, idem.MemoryOptions{Budget: used*17/16 + 1})
 			for i := range 8 {
 				if i == 4 {
@@ -39,7 +39,7 @@ func TestMemoryMakesRoomInOrder(t *testing.T) {
 	}
 }
 
-// However much one owner does, and however fast, another that holds less keeps
+// However much one tenant does, and however fast, another that holds less keeps
 // everything and is not refused.
 func TestMemoryFloodTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -64,9 +64,9 @@ func TestMemoryFloodTakesNothing(t *testing.T) {
 	})
 }
 
-// Two owners that do the same hold the same, also if one has filled the store
+// Two tenants that do the same hold the same, also if one has filled the store
 // before the other comes.
-func TestMemoryOwnersShare(t *testing.T) {
+func TestMemoryTenantsShare(t *testing.T) {
 	for _, early := range []int{0, 5000} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newShop(t, idem.MemoryOptions{Budget: 1_000_000, MinRetention: time.Second})
@@ -114,11 +114,11 @@ func TestMemoryKeepsClaims(t *testing.T) {
 // A take-over reserves room for its outcome as a first claim does, and changes
 // nothing when there is none.
 func TestMemoryReservesForATakeOver(t *testing.T) {
-	const taken = ownerCost + claimCost // with the claim of the taker
+	const taken = tenantCost + claimCost // with the claim of the taker
 	for _, test := range []struct {
 		budget int64
 		want   error
-	}{{taken*17/16 + ownerCost + claimCost, nil}, {taken*17/16 + ownerCost + claimCost - 1, idem.ErrFull}} {
+	}{{taken*17/16 + tenantCost + claimCost, nil}, {taken*17/16 + tenantCost + claimCost - 1, idem.ErrFull}} {
 		s := newShop(t, idem.MemoryOptions{Budget: test.budget})
 		s.settleAs(claimOf("a", "key"), idem.OutcomeUnknown)
 		s.claim("b", "key")
@@ -151,7 +151,7 @@ type model struct {
 	entries  []*modelEntry
 	forgot   uint64
 	shortens int
-	tie      bool // two owners held most: either may have made room
+	tie      bool // two tenants held most: either may have made room
 }
 
 type modelEntry struct {
@@ -188,16 +188,16 @@ func (m *model) drop(e *modelEntry) {
 	m.entries = slices.DeleteFunc(m.entries, func(o *modelEntry) bool { return o == e })
 }
 
-// of returns the bytes of an owner, or of all for "".
-func (m *model) of(owner string) (n int64) {
-	owners := map[string]bool{}
+// of returns the bytes of a tenant, or of all for "".
+func (m *model) of(tenant string) (n int64) {
+	tenants := map[string]bool{}
 	for _, e := range m.entries {
-		if owner == "" || e.claim.Owner == owner {
-			owners[e.claim.Owner] = true
+		if tenant == "" || e.claim.Tenant == tenant {
+			tenants[e.claim.Tenant] = true
 			n += e.cost
 		}
 	}
-	return n + int64(len(owners))*ownerCost
+	return n + int64(len(tenants))*tenantCost
 }
 
 func (m *model) dropExpired() bool {
@@ -212,11 +212,11 @@ func (m *model) dropExpired() bool {
 	return true
 }
 
-// next returns the body or the record of an owner that goes first.
-func (m *model) next(owner string) (body, record *modelEntry) {
+// next returns the body or the record of a tenant that goes first.
+func (m *model) next(tenant string) (body, record *modelEntry) {
 	var bodies int64
 	for _, e := range slices.Backward(m.entries) {
-		if e.held || e.claim.Owner != owner {
+		if e.held || e.claim.Tenant != tenant {
 			continue
 		}
 		if len(e.payload) > 0 {
@@ -227,26 +227,26 @@ func (m *model) next(owner string) (body, record *modelEntry) {
 			record = e
 		}
 	}
-	if body != nil && (record == nil || body.settled <= m.now()-m.young || bodies > m.of(owner)/2) {
+	if body != nil && (record == nil || body.settled <= m.now()-m.young || bodies > m.of(tenant)/2) {
 		return body, nil
 	}
 	return nil, record
 }
 
-func (m *model) makeRoom(owner string) bool {
-	for m.of("") > m.budget-m.of(owner)/16 {
+func (m *model) makeRoom(tenant string) bool {
+	for m.of("") > m.budget-m.of(tenant)/16 {
 		if m.dropExpired() {
 			continue
 		}
-		most := owner
+		most := tenant
 		for _, e := range m.entries {
-			o := e.claim.Owner
+			o := e.claim.Tenant
 			if b, r := m.next(o); b == nil && r == nil || m.of(o) < m.of(most) || o == most {
 				continue
 			} else if m.of(o) > m.of(most) {
 				most = o
 			} else {
-				m.tie = m.tie || most != owner
+				m.tie = m.tie || most != tenant
 			}
 		}
 		body, record := m.next(most)
@@ -273,7 +273,7 @@ func (m *model) begin(c idem.Claim) (idem.Record, error) {
 	case e == nil:
 		e = &modelEntry{claim: c, held: true, expires: 1 << 62, cost: claimCost}
 		m.entries = append(m.entries, e)
-		if !m.makeRoom(c.Owner) {
+		if !m.makeRoom(c.Tenant) {
 			m.drop(e)
 			return idem.Record{}, idem.ErrFull
 		}
@@ -290,7 +290,7 @@ func (m *model) begin(c idem.Claim) (idem.Record, error) {
 		m.drop(e)
 		m.entries = append(m.entries, e) // the newest
 		e.held, e.cost = true, claimCost
-		if !m.makeRoom(e.claim.Owner) {
+		if !m.makeRoom(e.claim.Tenant) {
 			e.held, e.cost, e.settled = false, entryCost, m.now()
 			return idem.Record{}, idem.ErrFull
 		}
@@ -312,7 +312,7 @@ func (m *model) settle(e *modelEntry, s idem.Settlement) {
 	}
 	e.cost = entryCost + int64(len(e.payload)+len(e.summary))
 	m.entries = append(m.entries, e)
-	if !m.makeRoom(e.claim.Owner) && e.cost > claimCost {
+	if !m.makeRoom(e.claim.Tenant) && e.cost > claimCost {
 		e.cost, e.summary = entryCost, nil
 	}
 }
@@ -338,14 +338,14 @@ func modelWork(t *testing.T, random *rand.Rand, full *int) *model {
 	bodies, pause := 1+random.IntN(3000), 1+random.Int64N(int64(4*time.Second))
 	for step := range 600 {
 		time.Sleep(time.Duration(random.Int64N(pause)))
-		// The owner 0 does most, 5 least.
+		// The tenant 0 does most, 5 least.
 		c := claimOf(fmt.Sprint(random.IntN(1+random.IntN(6))), fmt.Sprint(random.IntN(1000)))
 		c.Lease = time.Duration(1 + random.Int64N(int64(time.Minute)))
 		c.Retention = c.Lease + time.Duration(random.Int64N(int64(10*time.Minute)))
 		c.Reexecute = random.IntN(3) == 0
 		if len(m.entries) > 0 && random.IntN(3) == 0 { // a repeat
 			known := m.entries[random.IntN(len(m.entries))].claim
-			c.Key, c.Owner = known.Key, known.Owner
+			c.Key, c.Tenant = known.Key, known.Tenant
 		}
 		got, err := s.Begin(t.Context(), c)
 		want, wantErr := m.begin(c)

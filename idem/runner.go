@@ -19,7 +19,7 @@ var (
 	// ErrMismatch means that the key was used for another request. Repeating it
 	// does not help.
 	ErrMismatch = errors.New("idem: the key was used for another request")
-	// ErrTooMany means that the owner has as many requests running as it may.
+	// ErrTooMany means that the tenant has as many requests running as it may.
 	ErrTooMany = errors.New("idem: too many requests are running")
 )
 
@@ -89,7 +89,7 @@ func NewRunner(s Store, o Options) *Runner {
 		backend:    newBackend(s, &o),
 		epoch:      time.Now(),
 		executions: make(map[Key]*Execution),
-		loads:      loads{owners: make(map[string]load)},
+		loads:      loads{tenants: make(map[string]load)},
 	}
 	r.backend.now, r.backend.background = r.now, r.background
 	r.lease, r.retention = o.Lease, o.Retention

@@ -35,14 +35,14 @@ func newRunner(s idem.Store, o idem.Options) *idem.Runner {
 // one with the same key. The Runner overwrites what is not its caller's to say.
 var (
 	request = idem.Claim{
-		Key: idem.NewKey("organization", "key"), Owner: "organization", Fingerprint: [32]byte{1},
+		Key: idem.NewKey("organization", "key"), Tenant: "organization", Fingerprint: [32]byte{1},
 		Token: idem.ClaimToken{1}, Lease: 1, Retention: 1, Reexecute: true,
 	}
-	other = idem.Claim{Key: request.Key, Owner: request.Owner, Fingerprint: [32]byte{2}}
+	other = idem.Claim{Key: request.Key, Tenant: request.Tenant, Fingerprint: [32]byte{2}}
 )
 
 func numberedRequest(n int) idem.Claim {
-	return idem.Claim{Key: numbered(uint64(n)), Owner: request.Owner, Fingerprint: request.Fingerprint}
+	return idem.Claim{Key: numbered(uint64(n)), Tenant: request.Tenant, Fingerprint: request.Fingerprint}
 }
 
 func answer(payload string) idem.Settlement {
@@ -270,7 +270,7 @@ func TestNewRunnerPanics(t *testing.T) {
 		"negative lease":                   func() { idem.NewRunner(newMemory(), idem.Options{Lease: -1}) },
 		"a Seal without keys":              func() { idem.NewRunner(newMemory(), idem.Options{Seal: new(idem.Seal)}) },
 		"negative timeout":                 func() { idem.NewRunner(newMemory(), idem.Options{Timeout: -1}) },
-		"negative limit":                   func() { idem.NewRunner(newMemory(), idem.Options{ExecutionsPerOwner: -1}) },
+		"negative limit":                   func() { idem.NewRunner(newMemory(), idem.Options{ExecutionsPerTenant: -1}) },
 		"retention shorter than the lease": func() { idem.NewRunner(newMemory(), idem.Options{Retention: time.Second}) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -288,7 +288,7 @@ func TestNewRunnerPanics(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	want := idem.Options{
 		Lease: 15 * time.Second, Retention: 24 * time.Hour, Wait: 10 * time.Second, Timeout: 2 * time.Second,
-		ExecutionsPerOwner: 1024, Logger: slog.Default(),
+		ExecutionsPerTenant: 1024, Logger: slog.Default(),
 	}
 	if got := idem.NewRunner(newMemory(), idem.Options{}).Options(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -338,11 +338,11 @@ func (s *tokenStore) Begin(ctx context.Context, c idem.Claim) (idem.Record, erro
 }
 
 // A version of this package without Claim.Organization had the organization
-// as the Owner. Its records are found and erased as those of this one.
+// as the Tenant. Its records are found and erased as those of this one.
 func TestTokensOfThePreviousVersion(t *testing.T) {
 	store := &tokenStore{Store: newMemory()}
 	previous, present := request, request
-	present.Owner, present.Organization = "organization in production", request.Owner
+	present.Tenant, present.Organization = "organization in production", request.Tenant
 	mustSettle(t, mustRun(t, newRunner(store, idem.Options{}), previous), answer("first"))
 	mustReplay(t, newRunner(store, idem.Options{}), present, "first")
 	present.Key = numbered(1)
@@ -355,7 +355,7 @@ func TestTokensOfThePreviousVersion(t *testing.T) {
 	}
 }
 
-// Processes that share a store never choose the same token for one owner: no
+// Processes that share a store never choose the same token for one tenant: no
 // byte behind its prefix is anything but random.
 func TestTokensAreRandom(t *testing.T) {
 	store := &tokenStore{Store: newMemory()}
@@ -363,11 +363,11 @@ func TestTokensAreRandom(t *testing.T) {
 	for n := range 64 {
 		mustSettle(t, mustRun(t, r, numberedRequest(n)), freed)
 	}
-	prefix := token.Prefix(numberedRequest(0).Owner)
+	prefix := token.Prefix(numberedRequest(0).Tenant)
 	for i := range store.of[0] {
 		if i < len(prefix) {
 			if got := store.of[0][i]; got != prefix[i] {
-				t.Errorf("byte %d of a token is %d, want %d of the owner's prefix", i, got, prefix[i])
+				t.Errorf("byte %d of a token is %d, want %d of the tenant's prefix", i, got, prefix[i])
 			}
 			continue
 		}
@@ -427,22 +427,22 @@ func TestOptions(t *testing.T) {
 			if err := r.WaitSettled(t.Context()); err != nil {
 				t.Error(err)
 			}
-			stored, _ := s.Store.Begin(t.Context(), claimOf(request.Owner, "key"))
+			stored, _ := s.Store.Begin(t.Context(), claimOf(request.Tenant, "key"))
 			text = s.text.String() + fmt.Sprint(log.Len() > 0, string(stored.Payload) == "created")
 		})
 		return text
 	}
 	optiontest.Every(t, seen, map[string]func(*idem.Options){
-		"Lease":              func(o *idem.Options) { o.Lease = time.Minute },
-		"Retention":          func(o *idem.Options) { o.Retention = time.Hour },
-		"Wait":               func(o *idem.Options) { o.Wait = time.Second },
-		"Timeout":            func(o *idem.Options) { o.Timeout = time.Second },
-		"ExecutionsPerOwner": func(o *idem.Options) { o.ExecutionsPerOwner = 1 },
-		"Reexecute":          func(o *idem.Options) { o.Reexecute = true },
-		"Join":               func(o *idem.Options) { o.Join = true },
-		"Seal":               func(o *idem.Options) { o.Seal = seal(keyA) },
-		"Draining":           func(o *idem.Options) { o.Draining = make(chan struct{}) },
-		"Logger":             func(o *idem.Options) { o.Logger = quiet },
+		"Lease":               func(o *idem.Options) { o.Lease = time.Minute },
+		"Retention":           func(o *idem.Options) { o.Retention = time.Hour },
+		"Wait":                func(o *idem.Options) { o.Wait = time.Second },
+		"Timeout":             func(o *idem.Options) { o.Timeout = time.Second },
+		"ExecutionsPerTenant": func(o *idem.Options) { o.ExecutionsPerTenant = 1 },
+		"Reexecute":           func(o *idem.Options) { o.Reexecute = true },
+		"Join":                func(o *idem.Options) { o.Join = true },
+		"Seal":                func(o *idem.Options) { o.Seal = seal(keyA) },
+		"Draining":            func(o *idem.Options) { o.Draining = make(chan struct{}) },
+		"Logger":              func(o *idem.Options) { o.Logger = quiet },
 	})
 }
 

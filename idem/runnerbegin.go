@@ -3,7 +3,7 @@ package idem
 import "context"
 
 // Begin claims a key, or waits for the execution that holds it. Of c the caller
-// gives Key, Owner, Organization and Fingerprint; the Runner sets the rest.
+// gives Key, Tenant, Organization and Fingerprint; the Runner sets the rest.
 // waiting, unless nil, is called once when the caller is about to wait. Release
 // large buffers there: many callers may wait.
 //
@@ -52,7 +52,7 @@ func (r *Runner) Begin(ctx context.Context, c Claim, waiting func()) (Record, *E
 }
 
 // enter returns the execution of the key, and whether the caller is its first
-// and must ask the store. It returns nil when the owner has too many.
+// and must ask the store. It returns nil when the tenant has too many.
 func (r *Runner) enter(w *waiter) (e *Execution, first bool) {
 	c := &w.claim
 	r.mu.Lock()
@@ -60,7 +60,7 @@ func (r *Runner) enter(w *waiter) (e *Execution, first bool) {
 	if e := r.executions[c.Key]; e != nil {
 		return e, false
 	}
-	if !r.loads.startExecution(c.Owner, r.options.ExecutionsPerOwner) {
+	if !r.loads.startExecution(c.Tenant, r.options.ExecutionsPerTenant) {
 		return nil, false
 	}
 	c.Lease, c.Retention, c.Reexecute = r.lease, r.retention, r.options.Reexecute

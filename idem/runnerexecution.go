@@ -34,7 +34,7 @@ type Execution struct {
 
 	// Runner.mu guards these, which are for the waiters.
 	phase   phase
-	counted bool          // as running, on the owner's account
+	counted bool          // as running, on the tenant's account
 	changed chan struct{} // closed at the next change of the phase; nil while nobody waits
 	answer  Record        // what they get, once answered or ended; set by Settle before that
 	err     error         // why the store could not give one
@@ -130,11 +130,11 @@ func (r *Runner) finish(e *Execution, record *Record) {
 	e.advance(endedEmpty)
 }
 
-// count counts an execution among those of its owner, if it may have one more.
+// count counts an execution among those of its tenant, if it may have one more.
 func (r *Runner) count(e *Execution) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e.counted = r.loads.startExecution(e.claim.Owner, r.options.ExecutionsPerOwner)
+	e.counted = r.loads.startExecution(e.claim.Tenant, r.options.ExecutionsPerTenant)
 	return e.counted
 }
 
@@ -142,7 +142,7 @@ func (r *Runner) count(e *Execution) bool {
 func (r *Runner) uncount(e *Execution) {
 	if e.counted {
 		e.counted = false
-		r.loads.endExecution(e.claim.Owner)
+		r.loads.endExecution(e.claim.Tenant)
 		r.signalIdle()
 	}
 }

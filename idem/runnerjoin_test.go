@@ -333,7 +333,7 @@ func TestTooManyJoinsAreNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJoiner()
 		j.onJoin = func(ctx context.Context) error { time.Sleep(time.Hour); return nil }
-		r := newRunner(j, idem.Options{Join: true, ExecutionsPerOwner: 2000})
+		r := newRunner(j, idem.Options{Join: true, ExecutionsPerTenant: 2000})
 		var waiting []<-chan result
 		for i := range 1025 {
 			waiting = append(waiting, begin(t.Context(), r, idem.Claim{Key: idem.NewKey("org", strconv.Itoa(i))}))

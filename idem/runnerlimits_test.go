@@ -15,21 +15,21 @@ import (
 // Those who would wait beyond a limit are told at once, and the limit is free
 // again when the others are done.
 func TestLimitsOfWaiters(t *testing.T) {
-	const perOwner, inAll = 256, 4096
+	const perTenant, inAll = 256, 4096
 	both(t, func(t *testing.T, s idem.Store) {
 		holder := newRunner(s, idem.Options{})
 		e := mustRun(t, holder, request)
 		for _, r := range []*idem.Runner{holder, newRunner(s, idem.Options{})} {
 			var waiting []<-chan result
-			for owner := range inAll / perOwner {
+			for tenant := range inAll / perTenant {
 				req := request
-				req.Owner = fmt.Sprint("organization ", owner)
-				for range perOwner {
+				req.Tenant = fmt.Sprint("organization ", tenant)
+				for range perTenant {
 					waiting = append(waiting, begin(t.Context(), r, req))
 				}
 				synctest.Wait()
 				if got := <-begin(t.Context(), r, req); got.record.State != idem.InFlight || got.after != 0 {
-					t.Errorf("one too many of an owner: got %v after %v, want in flight at once", got.record.State, got.after)
+					t.Errorf("one too many of a tenant: got %v after %v, want in flight at once", got.record.State, got.after)
 				}
 			}
 			if n := r.Stats().Waiters; n != inAll {
@@ -52,7 +52,7 @@ func TestLimitsOfWaiters(t *testing.T) {
 func TestLimitOfExecutions(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		f := idemtest.NewFaulty(s)
-		r := newRunner(f, idem.Options{ExecutionsPerOwner: 3})
+		r := newRunner(f, idem.Options{ExecutionsPerTenant: 3})
 		var running []*idem.Execution
 		for i := range 3 {
 			running = append(running, mustRun(t, r, numberedRequest(i)))
@@ -62,7 +62,7 @@ func TestLimitOfExecutions(t *testing.T) {
 			t.Errorf("the store was asked %d times, want 3: not for the one too many", n)
 		}
 		stranger := numberedRequest(3)
-		stranger.Owner = "another organization"
+		stranger.Tenant = "another organization"
 		mustSettle(t, mustRun(t, r, stranger), freed)
 
 		// A duplicate of what runs takes no place.
@@ -85,7 +85,7 @@ func TestLimitOfExecutions(t *testing.T) {
 func TestLimitOfExecutionsWhilePolling(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		e := mustRun(t, newRunner(s, idem.Options{}), request)
-		r := newRunner(s, idem.Options{ExecutionsPerOwner: 1})
+		r := newRunner(s, idem.Options{ExecutionsPerTenant: 1})
 		waiting := begin(t.Context(), r, request)
 		time.Sleep(time.Second)
 		occupies := mustRun(t, r, numberedRequest(1))
@@ -107,17 +107,17 @@ func TestLimitOfExecutionsWhilePolling(t *testing.T) {
 	})
 }
 
-// An owner that has nothing running or waiting takes no memory.
-func TestOwnersLeaveNothingBehind(t *testing.T) {
+// A tenant that has nothing running or waiting takes no memory.
+func TestTenantsLeaveNothingBehind(t *testing.T) {
 	r := newRunner(newMemory(), idem.Options{})
 	before := heap()
 	for i := range 5000 {
 		req := request
-		req.Owner = strings.Repeat("x", 4096) + fmt.Sprint(i)
+		req.Tenant = strings.Repeat("x", 4096) + fmt.Sprint(i)
 		mustSettle(t, mustRun(t, r, req), freed)
 	}
 	if grown := int64(heap() - before); grown > 1<<20 {
-		t.Errorf("5000 owners left %d bytes behind, want nearly nothing", grown)
+		t.Errorf("5000 tenants left %d bytes behind, want nearly nothing", grown)
 	}
 	runtime.KeepAlive(r)
 }

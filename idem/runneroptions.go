@@ -18,7 +18,7 @@ type Options struct {
 	Retention time.Duration
 	// Wait is how long a duplicate waits for the first request. The default is
 	// 10 s; when negative, it does not wait for a request that runs. At most
-	// 4,096 duplicates wait at once, and 256 of one owner; the next get InFlight
+	// 4,096 duplicates wait at once, and 256 of one tenant; the next get InFlight
 	// at once.
 	//
 	// In joined mode any request waits as long for a transaction while too many
@@ -32,11 +32,11 @@ type Options struct {
 	// asked without requests, about once a second, for a claim that is given
 	// back, until it answers, Draining is closed or nothing refers to the Runner.
 	Timeout time.Duration
-	// ExecutionsPerOwner is how many requests of one owner may run at once.
+	// ExecutionsPerTenant is how many requests of one tenant may run at once.
 	// Beyond that a request gets ErrTooMany, and the store is not asked whether
 	// it is a repeat. A request whose save is retried in the background still
 	// counts, so that the answers in memory are bounded. The default is 1,024.
-	ExecutionsPerOwner int
+	ExecutionsPerTenant int
 	// Reexecute takes over a claim with an unknown outcome. The request may
 	// then run twice.
 	Reexecute bool
@@ -57,7 +57,7 @@ func (o Options) withDefaults() Options {
 	if min(o.Lease, o.Retention, o.Timeout) < 0 {
 		panic("idem: NewRunner with a negative duration")
 	}
-	if o.ExecutionsPerOwner < 0 {
+	if o.ExecutionsPerTenant < 0 {
 		panic("idem: NewRunner with a negative limit")
 	}
 	if o.Seal != nil && o.Seal.opens == nil {
@@ -67,7 +67,7 @@ func (o Options) withDefaults() Options {
 	o.Retention = cmp.Or(o.Retention, 24*time.Hour)
 	o.Wait = cmp.Or(o.Wait, 10*time.Second)
 	o.Timeout = cmp.Or(o.Timeout, 2*time.Second)
-	o.ExecutionsPerOwner = cmp.Or(o.ExecutionsPerOwner, 1024)
+	o.ExecutionsPerTenant = cmp.Or(o.ExecutionsPerTenant, 1024)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Retention < o.Lease {
 		panic("idem: NewRunner with a Retention shorter than the Lease")

@@ -149,7 +149,7 @@ func (b *backend) probeLater(draining <-chan struct{}) {
 // probe makes a claim that lapses at once, since a store may be able to read
 // and not to write.
 func (b *backend) probe() error {
-	c := Claim{Owner: "probe", Lease: outageProbe, Retention: outageProbe}
+	c := Claim{Tenant: "probe", Lease: outageProbe, Retention: outageProbe}
 	rand.Read(c.Token[:])
 	c.Key = NewKey("probe", string(c.Token[:]))
 	_, _, err := b.call(context.Background(), b.begins, b.timeout, func(ctx context.Context) (reply, error) {

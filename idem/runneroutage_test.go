@@ -29,7 +29,7 @@ func TestOutage(t *testing.T) {
 		begin := func() (time.Duration, error) {
 			n++
 			start := time.Now()
-			_, e, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(n)), Owner: "org"}, nil)
+			_, e, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(n)), Tenant: "org"}, nil)
 			took := time.Since(start)
 			if err == nil {
 				err = e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
@@ -162,13 +162,13 @@ func testOutageProbes(t *testing.T, joined bool) {
 func TestOutageIsNoRefusal(t *testing.T) {
 	store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{Budget: 2000}))
 	r := newRunner(store, idem.Options{Wait: -1})
-	_, e, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey("first"), Owner: "org"}, nil)
+	_, e, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey("first"), Tenant: "org"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
 	for i := range 20 {
-		r.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(i)), Owner: "org"}, nil)
+		r.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(i)), Tenant: "org"}, nil)
 	}
 	if calls := store.Calls(idemtest.Begin); calls != 21 {
 		t.Errorf("the store was asked %d times, want 21", calls)

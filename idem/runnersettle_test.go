@@ -174,7 +174,7 @@ func TestSavingEnds(t *testing.T) {
 // An answer that waits to be saved takes a place among the executions, so that
 // such answers cannot pile up.
 func TestUnsavedCountAsExecutions(t *testing.T) {
-	faulty(t, idem.Options{ExecutionsPerOwner: 4}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
+	faulty(t, idem.Options{ExecutionsPerTenant: 4}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		f.Always(idemtest.Settle, idemtest.Fail)
 		for i := range 4 {
 			mustRun(t, r, numberedRequest(i)).Settle(t.Context(), answer("created"))

@@ -202,7 +202,7 @@ func TestStoreThatNeverReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := runtime.NumGoroutine()
 		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{ExecutionsPerOwner: 100_000})
+		r := newRunner(f, idem.Options{ExecutionsPerTenant: 100_000})
 		f.Always(idemtest.Begin, idemtest.Stall)
 		f.Always(idemtest.Settle, idemtest.Stall)
 		n := 0

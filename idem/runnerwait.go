@@ -18,7 +18,7 @@ type waiter struct {
 	ctx     context.Context
 	claim   Claim // that it would make
 	waiting func()
-	counted bool             // as a waiter of the owner
+	counted bool             // as a waiter of the tenant
 	timeout <-chan time.Time // of the wait; nil until it waits
 	over    bool             // its time is over, or the Runner drains
 }
@@ -104,7 +104,7 @@ func (w *waiter) mayWait(runs bool) bool {
 		return false
 	}
 	if !w.counted {
-		w.counted = w.runner.loads.startWaiting(w.claim.Owner)
+		w.counted = w.runner.loads.startWaiting(w.claim.Tenant)
 	}
 	return w.counted
 }
@@ -138,7 +138,7 @@ func (w *waiter) pause(changed <-chan struct{}, poll <-chan time.Time) error {
 func (w *waiter) leave() {
 	if w.counted {
 		w.runner.mu.Lock()
-		w.runner.loads.endWaiting(w.claim.Owner)
+		w.runner.loads.endWaiting(w.claim.Tenant)
 		w.runner.mu.Unlock()
 	}
 }

@@ -45,7 +45,7 @@ func TestLeaseLeftAfterPolling(t *testing.T) {
 		time.Sleep(time.Second)
 		waits := begin(t.Context(), r, request)
 		crowd, crowded := numberedRequest(1), request
-		crowd.Owner, crowded.Owner = "crowd", "crowd"
+		crowd.Tenant, crowded.Tenant = "crowd", "crowd"
 		e := mustRun(t, r, crowd)
 		for range 256 {
 			begin(t.Context(), r, crowd)

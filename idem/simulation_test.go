@@ -25,7 +25,7 @@ func overHTTP(s *server, f [32]byte) (string, time.Duration) {
 	api := middleware.NewAPI(nil, middleware.Options{
 		Hooks: &middleware.Hooks{Logger: quiet},
 		Authenticate: func(*http.Request) (*keystore.Caller, error) {
-			return keystore.NewCaller(nil, keystore.Identity{Organization: request.Owner})
+			return keystore.NewCaller(nil, keystore.Identity{Organization: request.Tenant})
 		},
 		Idempotency: middleware.IdempotencyOptions{Runner: s.runner, Timeout: time.Hour, FreeOn: []int{http.StatusTeapot}},
 	})

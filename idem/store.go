@@ -79,12 +79,11 @@ type Store interface {
 type Eraser interface {
 	Store
 	// Erase removes the replies and the claims of an organization, whichever
-	// their owners, and returns how many. It may read all records of the
-	// store, and can be called again: after an error some are removed. A repeat
-	// of what was erased runs again, so revoke the organization's API keys
-	// first. A request that runs meanwhile gets
-	// [ErrLost], unless it is joined: then its reply is stored. Erase once more
-	// when the longest handler has ended.
+	// their tenants, and returns how many. It may read all records of the store,
+	// and can be called again: after an error some are removed. A repeat of what
+	// was erased runs again, so revoke the organization's API keys first. A
+	// request that runs meanwhile gets [ErrLost], unless it is joined: then its
+	// reply is stored. Erase once more when the longest handler has ended.
 	//
 	Erase(ctx context.Context, organization string) (removed int, err error)
 }
@@ -109,12 +108,11 @@ type ClaimToken [16]byte
 type Claim struct {
 	Key   Key
 	Token ClaimToken
-	// Owner is on whose account the request runs, waits and takes room in the
-	// store: usually an organization in one environment. A take-over does not
-	// change it.
-	Owner string
+	// Tenant is on whose account the request runs, waits and takes room in the
+	// store. A take-over does not change it.
+	Tenant string
 	// Organization is by which an [Eraser] finds the claim, the same for all of
-	// an Owner. "" means Owner.
+	// a Tenant. "" means Tenant.
 	Organization string
 	// Fingerprint is a hash of what a repeat must have in common with the first
 	// request of its key, such as its body.
@@ -128,7 +126,7 @@ type Claim struct {
 	Reexecute bool
 }
 
-func (c *Claim) organization() string { return cmp.Or(c.Organization, c.Owner) }
+func (c *Claim) organization() string { return cmp.Or(c.Organization, c.Tenant) }
 
 // State is what a Store knows of a key. The zero State is none of them: a Store
 // never answers with it, and a [Runner] takes it for an error of the store.

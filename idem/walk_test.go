@@ -43,7 +43,7 @@ func schedules(run func(choose func(n int) int) bool) (total int) {
 
 // begins is what a service does with a request.
 func begins(s *server, f [32]byte) (string, time.Duration) {
-	req := idem.Claim{Key: request.Key, Owner: request.Owner, Fingerprint: f}
+	req := idem.Claim{Key: request.Key, Tenant: request.Tenant, Fingerprint: f}
 	record, e, err := s.runner.Begin(context.Background(), req, nil)
 	switch {
 	case errors.Is(err, errNetwork), errors.Is(err, context.DeadlineExceeded):

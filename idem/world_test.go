@@ -148,7 +148,7 @@ func (s *server) call(ctx context.Context, what string, token idem.ClaimToken, d
 }
 
 func (s *server) Begin(ctx context.Context, c idem.Claim) (r idem.Record, err error) {
-	if c.Owner == "probe" { // of an outage, and no request's
+	if c.Tenant == "probe" { // of an outage, and no request's
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.away || s.dead {

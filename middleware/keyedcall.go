@@ -130,8 +130,8 @@ func (s *idempotentStage) claim(f *facts, run *keyed.Run, key string) idem.Claim
 		ContentType: firstValue(r.Header["Content-Type"]),
 	}
 	return idem.Claim{
-		Key:   idem.NewKey(caller.Organization(), string(caller.Environment()), caller.Subject(), extra, key),
-		Owner: caller.Tenant(), Organization: caller.Organization(),
+		Key:    idem.NewKey(caller.Organization(), string(caller.Environment()), caller.Subject(), extra, key),
+		Tenant: caller.Tenant(), Organization: caller.Organization(),
 		Fingerprint: run.Fingerprint(),
 	}
 }

@@ -742,7 +742,7 @@ func TestSandboxTakesNothing(t *testing.T) {
 	memory := idem.NewMemory(idem.MemoryOptions{Budget: 100_000, MinRetention: time.Nanosecond,
 		Logger: slog.New(slog.DiscardHandler)})
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
-		Runner: idem.NewRunner(memory, idem.Options{ExecutionsPerOwner: most})}})
+		Runner: idem.NewRunner(memory, idem.Options{ExecutionsPerTenant: most})}})
 	begun, end := make(chan struct{}, most), make(chan struct{})
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)
 	api.HandleFunc("POST /api/v1/slow", middleware.Require(scope.TasksWrite),

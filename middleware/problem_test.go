@@ -148,7 +148,7 @@ var provoked = []struct {
 	{"internal", nil, faulty(handlerPanics)},
 	{"key_store_unavailable", nil, faulty(keyStoreDown)},
 	{"too_many_in_flight", func(o *middleware.Options) {
-		o.Idempotency.Runner = replies(idem.Options{Wait: -1, ExecutionsPerOwner: 1})
+		o.Idempotency.Runner = replies(idem.Options{Wait: -1, ExecutionsPerTenant: 1})
 	}, whileBusy("POST")},
 	{"idempotency_store_unavailable", nil, faulty(replyStoreDown)},
 	{"idempotency_store_full", func(o *middleware.Options) {

@@ -55,7 +55,7 @@ func claim(i int) idem.Claim {
 	c := idem.Claim{Token: idem.ClaimToken{1}, Lease: 15 * time.Second, Retention: 24 * time.Hour}
 	c.Key = digest(i)
 	owner := digest(-1 - i%1000)
-	c.Owner = string(owner[:4])
+	c.Tenant = string(owner[:4])
 	return c
 }
 

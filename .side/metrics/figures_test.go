@@ -117,14 +117,14 @@ func testFigures(t *testing.T, away, name string) {
 
 	// Replies: one is saved. Six run, of which three are not saved and two are
 	// lost; another has four waiters.
-	if _, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey("first"), Owner: "acme"}, nil); err != nil {
+	if _, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey("first"), Tenant: "acme"}, nil); err != nil {
 		t.Fatal(err)
 	} else if err := e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted}); err != nil {
 		t.Fatal(err)
 	}
 	var running []*idem.Execution
 	for i := range 6 {
-		_, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(i)), Owner: "acme"}, nil)
+		_, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(i)), Tenant: "acme"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func testFigures(t *testing.T, away, name string) {
 	faulty.Next(idemtest.Extend, idemtest.Fail, idemtest.Lose, idemtest.Lose)
 	time.Sleep(14 * time.Second)
 	for range 4 {
-		go replies.Begin(ctx, idem.Claim{Key: idem.NewKey("5"), Owner: "acme"}, nil)
+		go replies.Begin(ctx, idem.Claim{Key: idem.NewKey("5"), Tenant: "acme"}, nil)
 	}
 
 	// Counters: seven decisions, and one without the store.
@@ -158,7 +158,7 @@ func testFigures(t *testing.T, away, name string) {
 	}
 	for i := range 5 {
 		keys.Lookup(t.Context(), keystore.DigestOf(fmt.Sprint(i)))
-		replies.Begin(ctx, idem.Claim{Key: idem.NewKey(fmt.Sprint("later", i)), Owner: "acme"}, nil)
+		replies.Begin(ctx, idem.Claim{Key: idem.NewKey(fmt.Sprint("later", i)), Tenant: "acme"}, nil)
 		take()
 	}
 
@@ -233,7 +233,7 @@ func testFiguresOfMemory(t *testing.T, name string) {
 	replies := idem.NewRunner(memory, idem.Options{})
 	m := newMeasured(t, name, nil, replies, nil)
 	for i := range 20 {
-		_, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(i)), Owner: "acme"}, nil)
+		_, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(i)), Tenant: "acme"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

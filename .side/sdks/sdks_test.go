@@ -75,7 +75,7 @@ func scenes() []scene {
 				<-s.release
 			}
 		}
-		s.runner = idem.Options{Wait: -1, ExecutionsPerOwner: 1}
+		s.runner = idem.Options{Wait: -1, ExecutionsPerTenant: 1}
 	}
 	meanwhile := func(key string) func(*stage) {
 		return func(s *stage) {

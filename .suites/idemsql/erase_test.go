@@ -22,7 +22,7 @@ func TestErase(t *testing.T) {
 				runner := idem.NewRunner(store, o)
 				for i := range n / 2 {
 					key := idem.NewKey(owner, fmt.Sprint(o.Join, i))
-					_, e, err := runner.Begin(t.Context(), idem.Claim{Key: key, Owner: owner}, nil)
+					_, e, err := runner.Begin(t.Context(), idem.Claim{Key: key, Tenant: owner}, nil)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -12,13 +12,13 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
 
-// fill runs a request of each of two owners n times.
+// fill runs a request of each of two tenants n times.
 func fill(t *testing.T, s idem.Store, n int) {
 	t.Helper()
 	runner := idem.NewRunner(s, idem.Options{})
 	for i := range n {
-		for _, owner := range []string{"acme", "other"} {
-			_, e, err := runner.Begin(t.Context(), idem.Claim{Key: idem.NewKey(owner, fmt.Sprint(i)), Owner: owner}, nil)
+		for _, tenant := range []string{"acme", "other"} {
+			_, e, err := runner.Begin(t.Context(), idem.Claim{Key: idem.NewKey(tenant, fmt.Sprint(i)), Tenant: tenant}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,7 +52,7 @@ func TestErase(t *testing.T) {
 		mustErase(t, idemredis.New(client, idemredis.Options{Prefix: own + "a"}), 0)
 		mustErase(t, store, 20, 0)
 		if n := len(redistest.KeysOf(t, client, own)); n != 21 {
-			t.Errorf("%s: %d keys are left, want 20 of the other owner and the list", prefix, n)
+			t.Errorf("%s: %d keys are left, want 20 of the other tenant and the list", prefix, n)
 		}
 		client.Del(t.Context(), redistest.KeysOf(t, client, own)...)
 	}
@@ -65,7 +65,7 @@ func TestEraseOfManyPages(t *testing.T) {
 	fill(t, store, 1500)
 	mustErase(t, store, 1500, 0)
 	if n := client.DBSize(t.Context()).Val(); n != 1500 {
-		t.Errorf("%d keys are left, want 1500 of the other owner", n)
+		t.Errorf("%d keys are left, want 1500 of the other tenant", n)
 	}
 }
 

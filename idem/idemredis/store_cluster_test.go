@@ -72,7 +72,7 @@ func TestResharding(t *testing.T) {
 	runs := map[string]int{}
 	create := func(process int, key string) {
 		r := processes[process]
-		record, e, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey("org_1", key), Owner: "org_1"}, nil)
+		record, e, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey("org_1", key), Tenant: "org_1"}, nil)
 		switch {
 		case err != nil:
 			t.Errorf("key %s: %v", key, err)

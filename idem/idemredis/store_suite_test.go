@@ -27,8 +27,8 @@ type moved struct {
 }
 
 // Erase erases by the client behind client.
-func (m moved) Erase(ctx context.Context, owner string) (int, error) {
-	return m.eraser.Erase(ctx, owner)
+func (m moved) Erase(ctx context.Context, organization string) (int, error) {
+	return m.eraser.Erase(ctx, organization)
 }
 
 func (m moved) age(t *testing.T, d time.Duration) {

@@ -6,12 +6,12 @@ import (
 )
 
 // owned returns a claim of an organization's that was made, on the account of an
-// owner, or of the organization itself.
-func (e *env) owned(organization, owner, key string) idem.Claim {
+// tenant, or of the organization itself.
+func (e *env) owned(organization, tenant, key string) idem.Claim {
 	c := e.lasting()
-	c.Key, c.Owner = idem.NewKey(organization, owner, key), organization
-	if owner != "" {
-		c.Owner, c.Organization = owner, organization
+	c.Key, c.Tenant = idem.NewKey(organization, tenant, key), organization
+	if tenant != "" {
+		c.Tenant, c.Organization = tenant, organization
 	}
 	prefix := token.Prefix(organization)
 	copy(c.Token[:], prefix[:])
@@ -30,8 +30,8 @@ var eraseRules = []rule{
 			}
 			var gone, kept []idem.Claim
 			for i, key := range []string{"held", "done", "unknown"} {
-				owner := []string{"", "acme live", "acme test"}[i]
-				gone, kept = append(gone, e.owned("acme", owner, key)), append(kept, e.owned("other", "", key))
+				tenant := []string{"", "acme live", "acme test"}[i]
+				gone, kept = append(gone, e.owned("acme", tenant, key)), append(kept, e.owned("other", "", key))
 			}
 			for _, claims := range [][]idem.Claim{gone, kept} {
 				e.settle("the holder", claims[1], finished("answer"), nil)
@@ -47,8 +47,8 @@ var eraseRules = []rule{
 			for _, c := range gone {
 				e.mustClaim("erased", again(c), 1)
 			}
-			e.must("another owner's claim", again(kept[0]), idem.InFlight)
-			e.mustReplay("another owner's reply", again(kept[1]), "answer")
-			e.must("another owner's unknown outcome", again(kept[2]), idem.Unknown)
+			e.must("another tenant's claim", again(kept[0]), idem.InFlight)
+			e.mustReplay("another tenant's reply", again(kept[1]), "answer")
+			e.must("another tenant's unknown outcome", again(kept[2]), idem.Unknown)
 		}},
 }

@@ -26,7 +26,7 @@ func ExampleFaulty() {
 	ctx := context.Background()
 	store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
 	runner := idem.NewRunner(store, idem.Options{})
-	request := idem.Claim{Key: idem.NewKey("acme production", "7c0e"), Owner: "acme production"}
+	request := idem.Claim{Key: idem.NewKey("acme production", "7c0e"), Tenant: "acme production"}
 
 	store.Next(idemtest.Begin, idemtest.LoseAnswer)
 	_, execution, err := runner.Begin(ctx, request, nil)

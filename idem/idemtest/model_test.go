@@ -266,10 +266,10 @@ func (m *model) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 	return nil
 }
 
-func (m *model) Erase(ctx context.Context, owner string) (removed int, err error) {
+func (m *model) Erase(ctx context.Context, organization string) (removed int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	prefix := token.Prefix(owner)
+	prefix := token.Prefix(organization)
 	for k, r := range m.records {
 		others := [8]byte(r.token[:]) != prefix && !(m.has("erases the replies of all") && len(r.payload) > 0)
 		if others || m.has("erases nothing") || r.held && m.has("erases replies only") {

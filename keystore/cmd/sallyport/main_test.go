@@ -140,7 +140,7 @@ func (c command) reply() {
 	if err := store.Migrate(c.t.Context()); err != nil {
 		c.t.Fatal(err)
 	}
-	request := idem.Claim{Key: idem.NewKey("acme"), Owner: "acme"}
+	request := idem.Claim{Key: idem.NewKey("acme"), Tenant: "acme"}
 	if _, _, err := idem.NewRunner(store, idem.Options{}).Begin(c.t.Context(), request, nil); err != nil {
 		c.t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
-		_, execution, err := runner.Begin(t.Context(), idem.Claim{Owner: "org"}, nil)
+		_, execution, err := runner.Begin(t.Context(), idem.Claim{Tenant: "org"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func (w *watched) AfterFunc(func()) (stop func() bool) {
 // as that of a program that calls the handler itself, leaves nothing with it.
 func TestStreamLeavesNothing(t *testing.T) {
 	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
-	_, execution, err := runner.Begin(t.Context(), idem.Claim{Owner: "org"}, nil)
+	_, execution, err := runner.Begin(t.Context(), idem.Claim{Tenant: "org"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
