@@ -23,7 +23,7 @@ type Joiner interface {
 	// for as long as timeout.
 	//
 	// Join does not wait for a transaction that holds the same key. The answer
-	// is then InFlight, with a zero Fingerprint if the other's cannot be read.
+	// is then InProgress, with a zero Fingerprint if the other's cannot be read.
 	Join(ctx context.Context, c Claim, timeout time.Duration) (Record, Transaction, error)
 }
 

@@ -75,7 +75,7 @@ type MemoryOptions struct {
 
 // MemoryStats describes what a [Memory] holds, and what it has forgotten.
 type MemoryStats struct {
-	Keys      int           // claims in flight or never settled, and records
+	Keys      int           // claims in progress or never settled, and records
 	Bytes     int64         // of Budget
 	Forgotten uint64        // records that were dropped before their retention ended
 	Kept      time.Duration // the age of the last one that was; 0 if there was none
@@ -130,7 +130,7 @@ func (m *Memory) Begin(_ context.Context, c Claim) (Record, error) {
 		e.leaseEnds = after(now, c.Lease)
 		r.State, r.Attempt = Claimed, int(e.attempt)
 	case e.held && now < e.leaseEnds:
-		r.State = InFlight
+		r.State = InProgress
 		if e.leaseEnds != math.MaxInt64 { // a lease without end gives no hint
 			r.RetryAfter = time.Duration(e.leaseEnds - now)
 		}

@@ -24,7 +24,7 @@ func TestMemorySuite(t *testing.T) {
 	idemtest.Suite{New: func(t *testing.T) idem.Store { return newMemory() }, Bubble: true}.Run(t)
 }
 
-// What a Memory charges for a key, for a claim in flight, and for a tenant.
+// What a Memory charges for a key, for a claim in progress, and for a tenant.
 const (
 	entryCost  = 300
 	claimCost  = entryCost + 1024
@@ -378,8 +378,9 @@ func TestMemoryNeverForgetsWithEndlessRetention(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10_000 * time.Hour)
-		if r, err := s.Begin(t.Context(), claimOf("a", "key")); err != nil || r.State != idem.InFlight || r.RetryAfter != 0 {
-			t.Errorf("got %v for %v, error %v, want in flight", r.State, r.RetryAfter, err)
+		r, err := s.Begin(t.Context(), claimOf("a", "key"))
+		if err != nil || r.State != idem.InProgress || r.RetryAfter != 0 {
+			t.Errorf("got %v for %v, error %v, want in progress", r.State, r.RetryAfter, err)
 		}
 		settlement := idem.Settlement{Outcome: idem.Finished, Retention: math.MaxInt64}
 		if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {

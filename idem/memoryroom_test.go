@@ -179,7 +179,7 @@ func (m *model) find(k idem.Key) *modelEntry {
 	return nil
 }
 
-// held returns the claims in flight.
+// held returns the claims in progress.
 func (m *model) held() []*modelEntry {
 	return slices.DeleteFunc(slices.Clone(m.entries), func(e *modelEntry) bool { return !e.held })
 }
@@ -278,7 +278,7 @@ func (m *model) begin(c idem.Claim) (idem.Record, error) {
 			return idem.Record{}, idem.ErrFull
 		}
 	case e.held && m.now() < e.leaseEnds:
-		return idem.Record{State: idem.InFlight}, nil
+		return idem.Record{State: idem.InProgress}, nil
 	case !e.held && e.outcome == idem.Finished:
 		if e.whole {
 			return idem.Record{State: idem.Done, Payload: e.payload, Retained: true}, nil

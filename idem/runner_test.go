@@ -214,7 +214,7 @@ func TestEndlessLeaseInTwoProcesses(t *testing.T) {
 		endless := idem.Options{Lease: math.MaxInt64, Retention: math.MaxInt64, Wait: noWait}
 		first, second := newRunner(s, endless), newRunner(s, endless)
 		e := mustRun(t, first, request)
-		mustGet(t, second, request, idem.InFlight)
+		mustGet(t, second, request, idem.InProgress)
 		mustSettle(t, e, answer("created"))
 		mustReplay(t, second, request, "created")
 	})

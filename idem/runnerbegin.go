@@ -9,19 +9,19 @@ import "context"
 //
 // With an Execution the caller must run the request and settle the Execution,
 // whatever happens; with Options.Join it runs within the transaction of
-// Execution.Context. Record.Attempt is 1, or more when the claim was taken over
-// from a run with an unknown outcome. Without one, and without an error, the Record says what to
-// answer: [Done], [Unknown] or [InFlight]. InFlight means that the caller has
-// waited as long as it may, or may not wait: Options.Wait is negative, the
-// Runner is draining or has too many waiters. Record.RetryAfter is then a hint
-// for when to come back, 0 where there is none.
+// Execution.Context. Record.Attempt is 1, or more when the claim was taken
+// over from a run with an unknown outcome. Without one, and without an error,
+// the Record says what to answer: [Done], [Unknown] or [InProgress].
+// InProgress means that the caller has waited as long as it may, or may not
+// wait: Options.Wait is negative, the Runner is draining or has too many
+// waiters. Record.RetryAfter is then a hint for when to come back, 0 where
+// there is none.
 //
-// The errors are [ErrMismatch], also while the first request is in flight;
-// [ErrTooMany], before the store was asked; [ErrFull];
-// [ErrNoTurn], in joined mode; ctx.Err() when ctx is done before the store is
-// asked or while waiting; and anything else when the store could not answer.
-// After such an error the claim that may have been made is undone in the
-// background.
+// The errors are [ErrMismatch], also while the first request is in progress;
+// [ErrTooMany], before the store was asked; [ErrFull]; [ErrNoTurn], in joined
+// mode; ctx.Err() when ctx is done before the store is asked or while waiting;
+// and anything else when the store could not answer. After such an error the
+// claim that may have been made is undone in the background.
 //
 // The end of ctx does not cut a call of the store short, because its answer
 // would be lost. An Execution may therefore be returned to a caller whose ctx
@@ -87,7 +87,7 @@ func (w *waiter) ask(e *Execution) (record Record, claimed *Execution, err error
 		switch record.State {
 		case Claimed:
 			return record, e, nil
-		case InFlight:
+		case InProgress:
 			again, err := w.poll(e, &record, delay)
 			if !again {
 				return record, nil, err
@@ -138,4 +138,4 @@ func (e *Execution) unseal(record *Record) {
 
 // unread reports whether the store could not read the fingerprint of the key's
 // first request: a Joiner may not see what another transaction holds.
-func unread(r *Record) bool { return r.State == InFlight && r.Fingerprint == [32]byte{} }
+func unread(r *Record) bool { return r.State == InProgress && r.Fingerprint == [32]byte{} }

@@ -33,8 +33,8 @@ func TestRenewals(t *testing.T) {
 		ctx := e.Context(t.Context())
 		for range 10 {
 			time.Sleep(5*time.Second - 1)
-			if got := elsewhere(t, s, request); got != idem.InFlight {
-				t.Fatalf("a duplicate of a request that lives: got %v, want in flight", got)
+			if got := elsewhere(t, s, request); got != idem.InProgress {
+				t.Fatalf("a duplicate of a request that lives: got %v, want in progress", got)
 			}
 		}
 		if n := f.Calls(idemtest.Extend); n < 9 || n > 10 {
@@ -79,7 +79,7 @@ func TestLeaseLeftOfDuplicates(t *testing.T) {
 		} {
 			time.Sleep(step.sleep)
 			synctest.Wait()
-			if got := mustGet(t, r, request, idem.InFlight).RetryAfter; got != step.want {
+			if got := mustGet(t, r, request, idem.InProgress).RetryAfter; got != step.want {
 				t.Errorf("got %v of the lease left, want %v", got, step.want)
 			}
 		}
@@ -96,7 +96,7 @@ func TestLeaseCountsFromTheCall(t *testing.T) {
 		time.Sleep(5*time.Second + 1500*time.Millisecond)
 		f.Release() // the answer to a call of 1.5 s ago
 		synctest.Wait()
-		if got, want := mustGet(t, r, request, idem.InFlight).RetryAfter, 13500*time.Millisecond; got != want {
+		if got, want := mustGet(t, r, request, idem.InProgress).RetryAfter, 13500*time.Millisecond; got != want {
 			t.Errorf("got %v of the lease left, want %v", got, want)
 		}
 		mustSettle(t, e, answer("created"))
@@ -113,10 +113,10 @@ func TestMemoryHoldsWithoutRenewals(t *testing.T) {
 		e := mustRun(t, r, request)
 		ctx := e.Context(t.Context())
 		time.Sleep(24 * time.Hour)
-		if left := mustGet(t, r, request, idem.InFlight).RetryAfter; left != 0 {
+		if left := mustGet(t, r, request, idem.InProgress).RetryAfter; left != 0 {
 			t.Errorf("got %v of the lease left, want 0: not known", left)
 		}
-		if left := mustGet(t, newRunner(s, short), request, idem.InFlight).RetryAfter; left != 0 {
+		if left := mustGet(t, newRunner(s, short), request, idem.InProgress).RetryAfter; left != 0 {
 			t.Errorf("another Runner got %v of the lease left, want 0: not known", left)
 		}
 		if err := ctx.Err(); err != nil {
@@ -247,8 +247,8 @@ func TestRenewalsComeBack(t *testing.T) {
 		}
 		f.Always(idemtest.Extend, idemtest.None)
 		time.Sleep(5 * time.Second)
-		if got := elsewhere(t, s, request); got != idem.InFlight {
-			t.Errorf("got %v, want in flight", got)
+		if got := elsewhere(t, s, request); got != idem.InProgress {
+			t.Errorf("got %v, want in progress", got)
 		}
 		mustSettle(t, e, answer("created"))
 	})

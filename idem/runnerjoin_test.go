@@ -47,7 +47,7 @@ func (j *joiner) Join(ctx context.Context, c idem.Claim, timeout time.Duration) 
 	}
 	c.Lease = c.Retention
 	record, err := j.Memory.Begin(context.WithoutCancel(ctx), c)
-	if record.State == idem.InFlight {
+	if record.State == idem.InProgress {
 		record.Fingerprint, record.RetryAfter = [32]byte{}, 0
 	}
 	if err != nil || record.State != idem.Claimed {
@@ -250,7 +250,7 @@ func TestJoinWaitsForItsTurn(t *testing.T) {
 			t.Errorf("the one who leaves: got error %v after %v, want context.Canceled after 1s", got.err, got.after)
 		}
 		got := <-stays
-		for got.e == nil && got.err == nil && got.record.State == idem.InFlight {
+		for got.e == nil && got.err == nil && got.record.State == idem.InProgress {
 			got = <-begin(t.Context(), r, request)
 		}
 		if got.e == nil {
@@ -383,7 +383,7 @@ func (b *brokenJoiner) Join(context.Context, idem.Claim, time.Duration) (idem.Re
 }
 
 func TestBrokenJoiner(t *testing.T) {
-	for _, state := range []idem.State{0, idem.Claimed, idem.InFlight, idem.Done, 99} {
+	for _, state := range []idem.State{0, idem.Claimed, idem.InProgress, idem.Done, 99} {
 		synctest.Test(t, func(t *testing.T) {
 			b := &brokenJoiner{joiner: newJoiner(), record: idem.Record{State: state}}
 			if state != idem.Claimed {

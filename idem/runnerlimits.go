@@ -1,6 +1,6 @@
 package idem
 
-// How many duplicates may wait at once. Beyond that a duplicate gets InFlight
+// How many duplicates may wait at once. Beyond that a duplicate gets InProgress
 // at once.
 const (
 	maxWaiters          = 4096

@@ -28,15 +28,15 @@ func TestLimitsOfWaiters(t *testing.T) {
 					waiting = append(waiting, begin(t.Context(), r, req))
 				}
 				synctest.Wait()
-				if got := <-begin(t.Context(), r, req); got.record.State != idem.InFlight || got.after != 0 {
-					t.Errorf("one too many of a tenant: got %v after %v, want in flight at once", got.record.State, got.after)
+				if got := <-begin(t.Context(), r, req); got.record.State != idem.InProgress || got.after != 0 {
+					t.Errorf("one too many of a tenant: got %v after %v, want in progress at once", got.record.State, got.after)
 				}
 			}
 			if n := r.Stats().Waiters; n != inAll {
 				t.Errorf("got %d waiters, want %d", n, inAll)
 			}
-			if got := <-begin(t.Context(), r, request); got.record.State != idem.InFlight || got.after != 0 {
-				t.Errorf("one too many of all: got %v after %v, want in flight at once", got.record.State, got.after)
+			if got := <-begin(t.Context(), r, request); got.record.State != idem.InProgress || got.after != 0 {
+				t.Errorf("one too many of all: got %v after %v, want in progress at once", got.record.State, got.after)
 			}
 			for _, c := range waiting {
 				<-c

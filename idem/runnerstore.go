@@ -175,10 +175,10 @@ func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, err
 	if !left && !errors.Is(err, ErrNoTurn) && !errors.Is(err, errOutage) {
 		b.told(ctx, err)
 	}
-	if (a.record.State == Unknown || a.record.State == InFlight) && b.isUndone(c.Key) {
+	if (a.record.State == Unknown || a.record.State == InProgress) && b.isUndone(c.Key) {
 		// The record is probably a claim of this process that never ran. It is
 		// about to be freed, so its fingerprint does not count.
-		a.record = Record{State: InFlight, RetryAfter: longestRetry}
+		a.record = Record{State: InProgress, RetryAfter: longestRetry}
 	}
 	return a.record, a.transaction, err
 }
@@ -213,7 +213,7 @@ func broken(a *reply, c *Claim) error {
 	switch {
 	case r.State < Claimed || r.State > Unknown:
 	case r.State == Claimed && (r.Attempt < 1 || r.Fingerprint != c.Fingerprint):
-	case r.State != InFlight && r.Fingerprint == [32]byte{} && c.Fingerprint != [32]byte{}:
+	case r.State != InProgress && r.Fingerprint == [32]byte{} && c.Fingerprint != [32]byte{}:
 	default:
 		return nil
 	}

@@ -23,9 +23,9 @@ type waiter struct {
 	over    bool             // its time is over, or the Runner drains
 }
 
-// poll waits until it is time to ask the store again, which said that the claim
-// is in flight. It returns false when the caller has waited long enough or has
-// left; the record then says how much of the lease is left.
+// poll waits until it is time to ask the store again, which said that the
+// claim is in progress. It returns false when the caller has waited long
+// enough or has left; the record then says how much of the lease is left.
 func (w *waiter) poll(e *Execution, record *Record, delay time.Duration) (again bool, err error) {
 	r := w.runner
 	leaseEnds := r.now() + record.RetryAfter
@@ -91,9 +91,9 @@ func (w *waiter) look(e *Execution) (record Record, decided bool, changed <-chan
 		return Record{}, false, e.wait(), nil
 	case confirmed:
 		left := time.Duration(e.leaseEnds.Load()) - r.now()
-		return Record{State: InFlight, Fingerprint: e.claim.Fingerprint, RetryAfter: max(left, 0)}, true, nil, nil
+		return Record{State: InProgress, Fingerprint: e.claim.Fingerprint, RetryAfter: max(left, 0)}, true, nil, nil
 	}
-	return Record{State: InFlight}, true, nil, nil
+	return Record{State: InProgress}, true, nil, nil
 }
 
 // mayWait reports whether the caller may wait, and counts it as a waiter. runs

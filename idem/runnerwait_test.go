@@ -15,8 +15,8 @@ func TestWaitInVain(t *testing.T) {
 		r := newRunner(s, idem.Options{})
 		e := mustRun(t, r, request)
 		got := <-begin(t.Context(), r, request)
-		if got.record.State != idem.InFlight || got.err != nil || got.after != 10*time.Second {
-			t.Errorf("got %v, error %v, after %v, want in flight after 10s", got.record.State, got.err, got.after)
+		if got.record.State != idem.InProgress || got.err != nil || got.after != 10*time.Second {
+			t.Errorf("got %v, error %v, after %v, want in progress after 10s", got.record.State, got.err, got.after)
 		}
 		if _, memory := s.(*idem.Memory); !memory && (got.record.RetryAfter <= 0 || got.record.RetryAfter > 15*time.Second) {
 			t.Errorf("got %v of the lease left, want more than 0 and at most 15s", got.record.RetryAfter)
@@ -62,8 +62,8 @@ func TestLeaseLeftAfterPolling(t *testing.T) {
 			{tooMany, 0, 14 * time.Second},
 		} {
 			got := <-test.result
-			if got.record.State != idem.InFlight || got.after != test.after || got.record.RetryAfter != test.want {
-				t.Errorf("got %v after %v, %v of the lease left, want in flight after %v, %v left",
+			if got.record.State != idem.InProgress || got.after != test.after || got.record.RetryAfter != test.want {
+				t.Errorf("got %v after %v, %v of the lease left, want in progress after %v, %v left",
 					got.record.State, got.after, got.record.RetryAfter, test.after, test.want)
 			}
 		}
@@ -83,8 +83,8 @@ func TestLeaseEndsWhilePolling(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := <-begin(t.Context(), newRunner(s, idem.Options{Wait: 15*time.Second + 1}), request)
-		if got.record.State != idem.InFlight || got.record.RetryAfter != 0 {
-			t.Errorf("got %v, %v of the lease left, want in flight, 0 left", got.record.State, got.record.RetryAfter)
+		if got.record.State != idem.InProgress || got.record.RetryAfter != 0 {
+			t.Errorf("got %v, %v of the lease left, want in progress, 0 left", got.record.State, got.record.RetryAfter)
 		}
 	})
 }
@@ -95,8 +95,8 @@ func TestNoWait(t *testing.T) {
 		e := mustRun(t, r, request)
 		for _, r := range []*idem.Runner{r, newRunner(s, idem.Options{Wait: noWait})} {
 			got := <-begin(t.Context(), r, request)
-			if got.record.State != idem.InFlight || got.after != 0 {
-				t.Errorf("got %v after %v, want in flight at once", got.record.State, got.after)
+			if got.record.State != idem.InProgress || got.after != 0 {
+				t.Errorf("got %v after %v, want in progress at once", got.record.State, got.after)
 			}
 			if got.record.Fingerprint != request.Fingerprint {
 				t.Errorf("got fingerprint %x, want the first request's", got.record.Fingerprint)
@@ -110,7 +110,7 @@ func TestNoWait(t *testing.T) {
 
 // Without Options.Wait, a duplicate that comes before the store has answered
 // the first caller must still get what the store knows: a finished request is
-// not in flight.
+// not in progress.
 func TestNoWaitForReplay(t *testing.T) {
 	faulty(t, idem.Options{Wait: noWait}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		mustSettle(t, mustRun(t, r, request), answer("created"))
@@ -145,8 +145,8 @@ func TestWaiterWhoLeaves(t *testing.T) {
 			if got := <-leaves; got.err != context.Canceled || got.after != time.Second {
 				t.Errorf("the one who leaves: got error %v after %v, want context.Canceled after 1s", got.err, got.after)
 			}
-			if got := <-stays; got.record.State != idem.InFlight || got.after != 10*time.Second {
-				t.Errorf("the one who stays: got %v, error %v after %v, want in flight after 10s",
+			if got := <-stays; got.record.State != idem.InProgress || got.after != 10*time.Second {
+				t.Errorf("the one who stays: got %v, error %v after %v, want in progress after 10s",
 					got.record.State, got.err, got.after)
 			}
 			if n := r.Stats().Waiters; n != 0 {
@@ -172,12 +172,12 @@ func TestDraining(t *testing.T) {
 		time.Sleep(time.Second)
 		close(draining)
 		for _, c := range waiting {
-			if got := <-c; got.record.State != idem.InFlight || got.err != nil || got.after != time.Second {
-				t.Errorf("got %v, error %v after %v, want in flight after 1s", got.record.State, got.err, got.after)
+			if got := <-c; got.record.State != idem.InProgress || got.err != nil || got.after != time.Second {
+				t.Errorf("got %v, error %v after %v, want in progress after 1s", got.record.State, got.err, got.after)
 			}
 		}
-		if got := <-begin(t.Context(), holder, request); got.record.State != idem.InFlight || got.after != 0 {
-			t.Errorf("while draining: got %v after %v, want in flight at once", got.record.State, got.after)
+		if got := <-begin(t.Context(), holder, request); got.record.State != idem.InProgress || got.after != 0 {
+			t.Errorf("while draining: got %v after %v, want in progress at once", got.record.State, got.after)
 		}
 		// What runs goes on, and what needs no waiting is served.
 		mustSettle(t, e, answer("created"))

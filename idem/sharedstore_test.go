@@ -47,7 +47,7 @@ func (m *sharedStore) Begin(_ context.Context, c idem.Claim) (idem.Record, error
 	switch {
 	case r.attempt > 0 && r.settled == nil && r.claim.Token == c.Token: // sent again
 	case r.attempt > 0 && r.settled == nil && now.Before(r.lapses):
-		answer.State, answer.RetryAfter = idem.InFlight, r.lapses.Sub(now)
+		answer.State, answer.RetryAfter = idem.InProgress, r.lapses.Sub(now)
 		return answer, nil
 	case r.settled != nil && r.settled.Outcome == idem.Finished:
 		answer.State, answer.Payload, answer.Retained = idem.Done, r.settled.Payload, true

@@ -59,7 +59,7 @@ func overHTTP(s *server, f [32]byte) (string, time.Duration) {
 	var problem struct{ Code string }
 	json.Unmarshal(w.Body.Bytes(), &problem)
 	after, _ := strconv.Atoi(w.Header().Get("Retry-After"))
-	if text := map[string]string{"idempotency_in_progress": "in flight", "idempotency_store_unavailable": "error",
+	if text := map[string]string{"idempotency_in_progress": "in progress", "idempotency_store_unavailable": "error",
 		"idempotency_outcome_unknown": "unknown", "idempotency_interrupted": "nothing"}[problem.Code]; text != "" {
 		return text, time.Duration(after) * time.Second
 	}

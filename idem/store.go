@@ -39,14 +39,14 @@ type Store interface {
 	//   - c.Token already holds the claim, because a driver sent the call
 	//     again: [Claimed] with the same Attempt. The lease is renewed, also
 	//     when it had lapsed.
-	//   - The claim is held by another token and its lease is live: [InFlight],
+	//   - The claim is held by another token and its lease is live: [InProgress],
 	//     with RetryAfter.
 	//   - Settled as [Finished]: [Done], with the payload.
 	//   - Settled as [OutcomeUnknown], or unsettled with a lapsed lease:
 	//     [Unknown]. But with c.Reexecute, and with a recorded fingerprint
 	//     equal to c.Fingerprint, the claim is taken over: [Claimed] with
 	//     Attempt one higher, and c.Token in place of the old token. Of several
-	//     callers that try, one takes over and the others see [InFlight].
+	//     callers that try, one takes over and the others see [InProgress].
 	//
 	// In each case Record.Fingerprint is that of the first request. An
 	// unsettled claim is remembered for c.Retention from the last Begin that
@@ -133,18 +133,18 @@ func (c *Claim) organization() string { return cmp.Or(c.Organization, c.Tenant) 
 type State uint8
 
 const (
-	Claimed  State = iota + 1 // the caller holds the claim and must run
-	InFlight                  // another holds the claim, and its lease is live
-	Done                      // there is an answer
-	Unknown                   // it was begun, and its outcome is not known
+	Claimed    State = iota + 1 // the caller holds the claim and must run
+	InProgress                  // another holds the claim, and its lease is live
+	Done                        // there is an answer
+	Unknown                     // it was begun, and its outcome is not known
 )
 
 func (s State) String() string {
 	switch s {
 	case Claimed:
 		return "claimed"
-	case InFlight:
-		return "in flight"
+	case InProgress:
+		return "in progress"
 	case Done:
 		return "done"
 	case Unknown:
@@ -157,12 +157,12 @@ func (s State) String() string {
 type Record struct {
 	State State
 	// Fingerprint is that of the first request with the key. It is zero only
-	// when State is InFlight and the store cannot read what another transaction
+	// when State is InProgress and the store cannot read what another transaction
 	// holds.
 	Fingerprint [32]byte
 	// Attempt is set when State is Claimed: 1, or more after a take-over.
 	Attempt int
-	// RetryAfter is set when State is InFlight: how long until the lease ends
+	// RetryAfter is set when State is InProgress: how long until the lease ends
 	// if its holder does not renew it. Zero means that it is not known.
 	RetryAfter time.Duration
 	// Payload is set when State is Done. Do not write to it: the store or

@@ -258,7 +258,7 @@ func (w *world) got(s *server, f [32]byte, text string) {
 	switch text {
 	case "nothing", "error":
 		fine = true
-	case "in flight":
+	case "in progress":
 		fine = !s.knows || w.taken+w.gone > 0
 	case "unknown": // not where it is known that nothing ran
 		fine = len(w.ran) > 0 || w.lost || !s.holds()

@@ -22,7 +22,7 @@ func TestJSONByValueInAFleet(t *testing.T) {
 	large := strings.Repeat("x", 20<<10) // which a request that waits does not keep
 	for _, first := range []bool{false, true} {
 		for _, then := range []bool{false, true} {
-			for _, state := range []string{"done", "in flight", "unknown", "taken over"} {
+			for _, state := range []string{"done", "in progress", "unknown", "taken over"} {
 				t.Run(fmt.Sprintf("%t, then %t, %s", first, then, state), func(t *testing.T) {
 					bodies := []string{`{"a":1,"b":2}`, `{"a":1,"b":2,"c":"` + large + `"}`}
 					if state == "taken over" {
@@ -33,7 +33,7 @@ func TestJSONByValueInAFleet(t *testing.T) {
 							f := newFormFleet(t, state)
 							one, two := f.serve(first), f.serve(then)
 							again := strings.NewReplacer(`"a":1,"b":2`, `"b":2.0, "a":1`).Replace(body)
-							if state == "in flight" {
+							if state == "in progress" {
 								go serve(one, f.post(body))
 								time.Sleep(time.Second / 10) // until it runs
 								time.AfterFunc(time.Second, func() { close(f.release) })
@@ -44,7 +44,7 @@ func TestJSONByValueInAFleet(t *testing.T) {
 								}()
 							}
 							for _, h := range []http.Handler{two, one} {
-								want := map[string]int{"done": 201, "in flight": 201, "unknown": 409, "taken over": 201}[state]
+								want := map[string]int{"done": 201, "in progress": 201, "unknown": 409, "taken over": 201}[state]
 								for repeat, same := range map[string]bool{
 									body: true, again: first, strings.Replace(body, "2", "3", 1): false,
 								} {
@@ -112,7 +112,7 @@ func (f *formFleet) create(w http.ResponseWriter, r *http.Request) {
 		panic(err)
 	}
 	switch f.runs++; {
-	case f.state == "in flight":
+	case f.state == "in progress":
 		<-f.release
 	case f.state == "unknown", f.state == "taken over" && f.runs == 1:
 		panic(http.ErrAbortHandler)

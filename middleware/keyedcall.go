@@ -176,7 +176,7 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) denial {
 // replay answers a repeat from the record.
 func (s *idempotentStage) replay(run *keyed.Run, record idem.Record) denial {
 	switch record.State {
-	case idem.InFlight:
+	case idem.InProgress:
 		return denied(codes.InProgress)
 	case idem.Unknown:
 		return denied(codes.OutcomeUnknown)

@@ -390,7 +390,7 @@ func (a adapters) repeat(t *testing.T, c idem.Claim) idem.State {
 				t.Fatalf("a repeat: %v", err)
 			}
 		}
-		if r.State != idem.InFlight {
+		if r.State != idem.InProgress {
 			return r.State
 		}
 	}
@@ -415,7 +415,7 @@ func leases(t *testing.T, w *wire, faulty, sound idem.Store) {
 			t.Errorf("%s: Settle: got %v", what, err)
 		}
 		r, unsaved := sound.Begin(t.Context(), repeated(c))
-		if unsaved != nil || r.State != idem.Done && (err == nil || r.State != idem.InFlight) {
+		if unsaved != nil || r.State != idem.Done && (err == nil || r.State != idem.InProgress) {
 			t.Errorf("%s: Settle returned %v, and a repeat finds %v, %v", what, err, r.State, unsaved)
 		}
 	})

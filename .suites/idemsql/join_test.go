@@ -154,8 +154,8 @@ func TestKnownOutOfTurn(t *testing.T) {
 				t.Errorf("got the payload %q, retained %t, want the answer", r.Payload, r.Retained)
 			}
 		}
-		if r, _ := join(t, store, again(running), idem.InFlight); r.Fingerprint != ([32]byte{}) || r.RetryAfter != 0 {
-			t.Errorf("got %+v, want in flight and no more", r)
+		if r, _ := join(t, store, again(running), idem.InProgress); r.Fingerprint != ([32]byte{}) || r.RetryAfter != 0 {
+			t.Errorf("got %+v, want in progress and no more", r)
 		}
 		if err := j.Settle(t.Context(), notStarted); err != nil {
 			t.Error(err)
@@ -233,7 +233,7 @@ func TestTurnInLittleTime(t *testing.T) {
 
 // A database that does not answer holds a Join for its own part of the time
 // only, and is no want of turns. Meanwhile a second one of the key is told that
-// it is in flight.
+// it is in progress.
 func TestHungDatabaseAtJoin(t *testing.T) {
 	inServers(t, func(t *testing.T, d database) {
 		store := hungStore(t, d)
@@ -243,8 +243,8 @@ func TestHungDatabaseAtJoin(t *testing.T) {
 			for range 2 {
 				go func() {
 					r, _, err := store.Join(t.Context(), again(c), 100*time.Millisecond)
-					if err == nil && r.State != idem.InFlight || errors.Is(err, idem.ErrNoTurn) {
-						t.Errorf("got %v, error %v, want in flight or the error of the deadline", r.State, err)
+					if err == nil && r.State != idem.InProgress || errors.Is(err, idem.ErrNoTurn) {
+						t.Errorf("got %v, error %v, want in progress or the error of the deadline", r.State, err)
 					}
 					errs <- err
 				}()

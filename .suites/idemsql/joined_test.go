@@ -359,7 +359,7 @@ func TestTakenBeforeKept(t *testing.T) {
 				if err := j.Settle(t.Context(), refusal); err == nil || errors.Is(err, idem.ErrCommitUnknown) {
 					t.Errorf("Settle: got error %v, want one that says that nothing was kept", err)
 				}
-				begin(t, store, again(c), idem.InFlight)
+				begin(t, store, again(c), idem.InProgress)
 				end()
 				if r := begin(t, store, again(c), idem.Done); string(r.Payload) != "of the other" {
 					t.Errorf("got the payload %q, want the other's", r.Payload)
@@ -409,7 +409,7 @@ func TestKeepAfterHandlerCommits(t *testing.T) {
 			t.Error("Settle: got no error")
 		}
 		mustCount(t, db, "SELECT count(*) FROM tasks", 1)
-		begin(t, store, again(c), idem.InFlight)
+		begin(t, store, again(c), idem.InProgress)
 	})
 }
 
@@ -445,10 +445,10 @@ func TestKeysThatShareALock(t *testing.T) {
 		a, b := claim("a"), claim("b")
 		copy(b.Key[:4], a.Key[:4])
 		_, j := join(t, store, a, idem.Claimed)
-		if r, _ := join(t, store, b, idem.InFlight); r.Fingerprint != ([32]byte{}) {
+		if r, _ := join(t, store, b, idem.InProgress); r.Fingerprint != ([32]byte{}) {
 			t.Errorf("got the fingerprint %x, want none: it is another key's", r.Fingerprint)
 		}
-		begin(t, store, again(b), idem.InFlight)
+		begin(t, store, again(b), idem.InProgress)
 		if err := j.Settle(t.Context(), finished("of a")); err != nil {
 			t.Fatal(err)
 		}

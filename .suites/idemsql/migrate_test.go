@@ -24,7 +24,7 @@ func TestMigrateAgain(t *testing.T) {
 		c := claim("key")
 		begin(t, store, c, idem.Claimed)
 		mustMigrate(t, "again", store)
-		begin(t, store, again(c), idem.InFlight)
+		begin(t, store, again(c), idem.InProgress)
 		ctx, giveUp := context.WithCancel(t.Context())
 		giveUp()
 		if err := store.Migrate(ctx); !errors.Is(err, context.Canceled) {

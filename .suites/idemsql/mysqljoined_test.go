@@ -136,7 +136,7 @@ func TestConnectionIsGivenBack(t *testing.T) {
 	}
 }
 
-// A key of one database is not in flight in another one of the server.
+// A key of one database is not in progress in another one of the server.
 func TestDatabasesDoNotMeet(t *testing.T) {
 	here, there := mariadb(t), mariadb(t)
 	c := claim("key")
@@ -265,13 +265,13 @@ func TestLostRollback(t *testing.T) {
 			}
 			mustBeIdle(t, db)
 			within(t, "a repeat", func() { // the server hears of it by the end of the connection
-				for r := (idem.Record{State: idem.InFlight}); r.State == idem.InFlight; {
+				for r := (idem.Record{State: idem.InProgress}); r.State == idem.InProgress; {
 					var err error
 					if r, j, err = store.Join(t.Context(), again(c), 0); err != nil {
 						t.Error(err)
 						return
 					}
-					if r.State != idem.InFlight && r.State != test.want {
+					if r.State != idem.InProgress && r.State != test.want {
 						t.Errorf("a repeat: got %v, want %v", r.State, test.want)
 					}
 				}

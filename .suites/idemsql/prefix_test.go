@@ -58,7 +58,7 @@ func TestPrefix(t *testing.T) {
 		if err := other.Settle(t.Context(), leased.Key, leased.Token, finished("answer")); err != nil {
 			t.Error(err)
 		}
-		begin(t, plain, again(leased), idem.InFlight)
+		begin(t, plain, again(leased), idem.InProgress)
 		freed := claim("freed")
 		begin(t, other, freed, idem.Claimed)
 		if err := other.Settle(t.Context(), freed.Key, freed.Token, notStarted); err != nil {

@@ -30,7 +30,7 @@ func TestDatabaseClock(t *testing.T) {
 		c.Lease = 2 * patience
 		begun := time.Now()
 		begin(t, store, c, idem.Claimed)
-		left := begin(t, store, again(c), idem.InFlight).RetryAfter
+		left := begin(t, store, again(c), idem.InProgress).RetryAfter
 		if spent := time.Since(begun); left > c.Lease || left < c.Lease-spent-10*time.Millisecond {
 			t.Errorf("got %v left of a lease of %v after %v", left, c.Lease, spent)
 		}
@@ -96,7 +96,7 @@ func TestMalformedCalls(t *testing.T) {
 			t.Errorf("Settle as %v: got no error", s)
 		}
 	}
-	begin(t, store, again(c), idem.InFlight)
+	begin(t, store, again(c), idem.InProgress)
 }
 
 // What the database refuses is an error and no refusal: a Runner would take one
@@ -208,8 +208,8 @@ func TestJoinOverOldRow(t *testing.T) {
 		other := again(c)
 		other.Fingerprint = [32]byte{2}
 		_, j := join(t, store, other, idem.Claimed)
-		joined, _ := join(t, elsewhere, again(other), idem.InFlight)
-		leased := begin(t, elsewhere, again(other), idem.InFlight)
+		joined, _ := join(t, elsewhere, again(other), idem.InProgress)
+		leased := begin(t, elsewhere, again(other), idem.InProgress)
 		for _, r := range []idem.Record{joined, leased} {
 			if r.Fingerprint == c.Fingerprint || r.RetryAfter < 0 {
 				t.Errorf("got %+v, want nothing of the expired request", r)
@@ -225,8 +225,8 @@ func TestJoinOverOldRow(t *testing.T) {
 }
 
 // Of many that join one key through pools of their own, exactly one gets it;
-// the others hold nothing, and hear that it is in flight or, when the first was
-// quick, of its answer.
+// the others hold nothing, and hear that it is in progress or, when the first
+// was quick, of its answer.
 func TestJoinRace(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		stores := make([]store, 4)
@@ -252,8 +252,8 @@ func TestJoinRace(t *testing.T) {
 						if err := j.Settle(t.Context(), finished("answer")); err != nil {
 							t.Error(err)
 						}
-					case r.State != idem.InFlight && r.State != idem.Done:
-						t.Errorf("a loser got %v, want in flight or done", r.State)
+					case r.State != idem.InProgress && r.State != idem.Done:
+						t.Errorf("a loser got %v, want in progress or done", r.State)
 					}
 				})
 			}

@@ -83,7 +83,7 @@ func record(reply any) (idem.Record, error) {
 	switch r.State {
 	case idem.Claimed:
 		r.Attempt = int(n)
-	case idem.InFlight:
+	case idem.InProgress:
 		// Without the one that millis adds, so never more than the lease.
 		r.RetryAfter = time.Duration(min(max(n-1, 1), math.MaxInt64/1_000_000)) * time.Millisecond
 	case idem.Done:

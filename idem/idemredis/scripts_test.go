@@ -172,7 +172,7 @@ func TestLateBegin(t *testing.T) {
 		{"another held the key then", func(s idem.Store, late, other idem.Claim) {
 			mustBegin(t, s, other, idem.Claimed)
 			s.Settle(t.Context(), late.Key, late.Token, freed)
-			mustBegin(t, s, again(other), idem.InFlight)
+			mustBegin(t, s, again(other), idem.InProgress)
 			s.Settle(t.Context(), other.Key, other.Token, freed)
 		}},
 		{"another held the key in between", func(s idem.Store, late, other idem.Claim) {
@@ -243,7 +243,7 @@ func TestOutOfMemory(t *testing.T) {
 	if r := mustBegin(t, store, again(done), idem.Done); string(r.Payload) != "answer" {
 		t.Errorf("got the payload %q, want the answer", r.Payload)
 	}
-	mustBegin(t, store, again(held), idem.InFlight)
+	mustBegin(t, store, again(held), idem.InProgress)
 	mustBegin(t, store, again(unknown), idem.Unknown)
 	mustBegin(t, store, again(lapsed), idem.Unknown)
 	heldKey := redistest.KeysOf(t, client, "*"+hex.EncodeToString(held.Key[:]))[0]
@@ -260,7 +260,7 @@ func TestOutOfMemory(t *testing.T) {
 	if look() != before {
 		t.Error("a call that was refused changed the claim")
 	}
-	mustBegin(t, store, again(held), idem.InFlight)
+	mustBegin(t, store, again(held), idem.InProgress)
 	if err := store.Settle(t.Context(), lapsed.Key, lapsed.Token, freed); err != nil {
 		t.Errorf("freeing a claim: %v", err)
 	}

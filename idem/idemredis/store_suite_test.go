@@ -134,15 +134,15 @@ func TestTimeOfTheServer(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for state := idem.InFlight; state != idem.Claimed; {
+		for state := idem.InProgress; state != idem.Claimed; {
 			<-time.After(5 * time.Millisecond)
 			r, err := store.Begin(t.Context(), again(c))
 			if err != nil {
 				t.Fatal(err)
 			}
 			switch {
-			case r.State == idem.InFlight && (state != idem.InFlight || r.RetryAfter <= 0 || r.RetryAfter > lease):
-				t.Fatalf("extended %v: in flight for another %v, after %v", extended, r.RetryAfter, state)
+			case r.State == idem.InProgress && (state != idem.InProgress || r.RetryAfter <= 0 || r.RetryAfter > lease):
+				t.Fatalf("extended %v: in progress for another %v, after %v", extended, r.RetryAfter, state)
 			case r.State == idem.Unknown && time.Since(leased) < lease:
 				t.Fatalf("extended %v: a lease of %v ended after %v", extended, lease, time.Since(leased))
 			case r.State == idem.Claimed && time.Since(claimed) < retention:

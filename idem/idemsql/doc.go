@@ -71,7 +71,7 @@
 // Duplicates hold no connection while they wait. In Postgres they find out by
 // an advisory lock that the key is taken. Its numbers are the table's and the
 // first 32 bits of the key's hash; while a joined request runs, another key
-// with the same bits is told that it is in flight. The lock belongs to the
+// with the same bits is told that it is in progress. The lock belongs to the
 // transaction, so a pooler may have transaction mode.
 //
 // After a 4xx the lock is free between the ROLLBACK and the INSERT of the

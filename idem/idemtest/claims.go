@@ -46,7 +46,7 @@ func (e *env) race(claims []idem.Claim) []idem.Record {
 }
 
 // mustHaveOneWinner returns which of the records is Claimed; the others must be
-// in flight.
+// in progress.
 func (e *env) mustHaveOneWinner(records []idem.Record, attempt int) (winner int) {
 	won := 0
 	for i, r := range records {
@@ -56,8 +56,8 @@ func (e *env) mustHaveOneWinner(records []idem.Record, attempt int) (winner int)
 			won++
 		case r.State == idem.Claimed:
 			e.failf("a winner of the race got attempt %d, want %d", r.Attempt, attempt)
-		case r.State != idem.InFlight:
-			e.failf("a loser of the race got %v, want in flight", r.State)
+		case r.State != idem.InProgress:
+			e.failf("a loser of the race got %v, want in progress", r.State)
 		}
 	}
 	if won != 1 {
@@ -67,7 +67,7 @@ func (e *env) mustHaveOneWinner(records []idem.Record, attempt int) (winner int)
 }
 
 var claimRules = []rule{
-	{"race", "Of any number of simultaneous claims exactly one is granted, and the others see it in flight.",
+	{"race", "Of any number of simultaneous claims exactly one is granted, and the others see it in progress.",
 		func(e *env) {
 			for range 8 {
 				claims := make([]idem.Claim, racers)
@@ -84,7 +84,7 @@ var claimRules = []rule{
 			c := e.held()
 			e.mustClaim("resent", c, 1)
 			e.mustBeOf(c, e.begin(c))
-			e.must("another token", again(c), idem.InFlight)
+			e.must("another token", again(c), idem.InProgress)
 			e.settle("the holder", c, finished("answer"), nil)
 		}},
 	{"resent-begin-race", "Begin sent twice at once by one token grants that token one claim, and no other.",
@@ -95,15 +95,15 @@ var claimRules = []rule{
 					e.failf("got %v, attempt %d, want claimed, attempt 1", r.State, r.Attempt)
 				}
 			}
-			e.must("another token", again(c), idem.InFlight)
+			e.must("another token", again(c), idem.InProgress)
 		}},
 	{"in-flight",
-		"Begin by another token while the lease is live says in flight, with the first request's fingerprint and what is " +
+		"Begin by another token while the lease is live says in progress, with the first request's fingerprint and what is " +
 			"left of the lease.",
 		func(e *env) {
 			c := e.held()
 			for _, other := range []idem.Claim{again(c), again(otherRequest(c)), reexecuting(c)} {
-				r := e.must("another token", other, idem.InFlight)
+				r := e.must("another token", other, idem.InProgress)
 				e.mustBeOf(c, r)
 				if r.RetryAfter <= 0 || r.RetryAfter > c.Lease {
 					e.failf("got %v of the lease left, want more than 0 and at most %v", r.RetryAfter, c.Lease)
@@ -121,7 +121,7 @@ var claimRules = []rule{
 			stranger.Key = b.Key
 			e.settle("one key's token with the other key", stranger, finished("stolen"), idem.ErrLost)
 			e.settle("one key", a, finished("of a"), nil)
-			e.must("the other", again(b), idem.InFlight)
+			e.must("the other", again(b), idem.InProgress)
 			e.settle("the other", b, notStarted, nil)
 			e.mustReplay("one key, after the other was freed", again(a), "of a")
 			e.mustClaim("the other", again(b), 1)
@@ -137,7 +137,7 @@ var claimRules = []rule{
 				e.mustClaim("another key", b, 1)
 				e.settle("another key", b, notStarted, nil)
 			}
-			e.must("the key of zeros", again(a), idem.InFlight)
+			e.must("the key of zeros", again(a), idem.InProgress)
 		}},
 	{"cancelled-context",
 		"A call whose context is done does its work or returns an error that is no refusal, and leaves nothing half done.",

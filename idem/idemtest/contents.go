@@ -28,7 +28,7 @@ var contentRules = []rule{
 					c.Token[j] = fill
 				}
 				e.mustClaim("a key of odd bytes", c, 1)
-				e.mustBeOf(c, e.must("another token", again(c), idem.InFlight))
+				e.mustBeOf(c, e.must("another token", again(c), idem.InProgress))
 				e.extend("a token of odd bytes", c, nil)
 				e.settle("a token of odd bytes", c, finished(payloads[i]), nil)
 				e.mustReplay("a payload of odd bytes", again(c), payloads[i])

@@ -47,7 +47,7 @@ var eraseRules = []rule{
 			for _, c := range gone {
 				e.mustClaim("erased", again(c), 1)
 			}
-			e.must("another tenant's claim", again(kept[0]), idem.InFlight)
+			e.must("another tenant's claim", again(kept[0]), idem.InProgress)
 			e.mustReplay("another tenant's reply", again(kept[1]), "answer")
 			e.must("another tenant's unknown outcome", again(kept[2]), idem.Unknown)
 		}},

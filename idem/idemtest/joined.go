@@ -115,12 +115,12 @@ var joinedRules = []rule{
 			e.mustHaveRows("after Settle", "row")
 		}},
 	{"join-in-flight",
-		"Join of a key that a transaction holds says in flight and does not wait for it; the fingerprint is the first " +
+		"Join of a key that a transaction holds says in progress and does not wait for it; the fingerprint is the first " +
 			"request's or zero.",
 		func(e *env) {
 			c, j := e.joined()
 			for _, other := range []idem.Claim{again(c), again(otherRequest(c)), reexecuting(c)} {
-				r := e.mustNotJoin("while the transaction is open", other, idem.InFlight)
+				r := e.mustNotJoin("while the transaction is open", other, idem.InProgress)
 				if r.Fingerprint != c.Fingerprint && r.Fingerprint != ([32]byte{}) {
 					e.failf("got fingerprint %x, want the first request's %x, or zero", r.Fingerprint, c.Fingerprint)
 				}
@@ -154,10 +154,10 @@ var joinedRules = []rule{
 				e.failf("%d of %d got a transaction, want 1", len(joined), len(claims))
 			}
 		}},
-	{"join-sees-leases", "Join sees what Begin and Settle did: in flight, done, unknown.",
+	{"join-sees-leases", "Join sees what Begin and Settle did: in progress, done, unknown.",
 		func(e *env) {
 			c := e.leased()
-			e.mustBeOf(c, e.mustNotJoin("a live lease", again(c), idem.InFlight))
+			e.mustBeOf(c, e.mustNotJoin("a live lease", again(c), idem.InProgress))
 			e.leases(1.3)
 			e.mustNotJoin("a lapsed lease", again(c), idem.Unknown)
 			e.settle("the holder, late", c, finished("late"), nil)

@@ -11,7 +11,7 @@ var leaseRules = []rule{
 				e.extend("the holder", c, nil)
 			}
 			e.leases(0.6)
-			e.must("after 0.6 leases since the last Extend", again(c), idem.InFlight)
+			e.must("after 0.6 leases since the last Extend", again(c), idem.InProgress)
 			e.leases(0.8)
 			e.must("after 1.4 leases since the last Extend", again(c), idem.Unknown)
 		}},
@@ -39,15 +39,15 @@ var leaseRules = []rule{
 		func(e *env) {
 			c := e.lapsed()
 			e.extend("the holder, late", c, nil)
-			e.must("afterwards", again(c), idem.InFlight)
-			e.must("afterwards, with Reexecute", reexecuting(c), idem.InFlight)
+			e.must("afterwards", again(c), idem.InProgress)
+			e.must("afterwards, with Reexecute", reexecuting(c), idem.InProgress)
 		}},
 	{"late-begin",
 		"Begin resent by the holder after the lease grants the claim again with the same attempt, the lease renewed.",
 		func(e *env) {
 			c := e.lapsed()
 			e.mustClaim("resent, late", c, 1)
-			e.must("another token", again(c), idem.InFlight)
+			e.must("another token", again(c), idem.InProgress)
 		}},
 	{"foreign-token", "A token that does not hold the claim extends, settles and frees nothing.",
 		func(e *env) {

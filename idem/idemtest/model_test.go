@@ -128,7 +128,7 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 		if m.has("answers with the asker's fingerprint") {
 			fingerprint = c.Fingerprint
 		}
-		return idem.Record{State: idem.InFlight, Fingerprint: fingerprint, RetryAfter: left}, nil
+		return idem.Record{State: idem.InProgress, Fingerprint: fingerprint, RetryAfter: left}, nil
 	case !r.held && r.outcome == idem.Finished && !(c.Reexecute && m.has("takes over what is done")):
 		if len(r.payload) == 0 && m.has("takes no payload for no answer") {
 			return idem.Record{State: idem.Unknown, Fingerprint: r.fingerprint}, nil

@@ -57,7 +57,7 @@ var retentionRules = []rule{
 			e.mustClaim("after the end of the retention", again(otherRequest(c)), 1)
 			e.settle("the old token", c, finished("stale"), idem.ErrLost)
 		}},
-	{"lease-outlasts-retention", "A claim that is kept alive is in flight, however short its retention.",
+	{"lease-outlasts-retention", "A claim that is kept alive is in progress, however short its retention.",
 		func(e *env) {
 			c := e.claim()
 			c.Retention = c.Lease
@@ -66,7 +66,7 @@ var retentionRules = []rule{
 				e.leases(0.6)
 				e.extend("the holder", c, nil)
 			}
-			e.must("after 1.8 retentions", again(c), idem.InFlight)
+			e.must("after 1.8 retentions", again(c), idem.InProgress)
 			e.settle("the holder", c, finished("answer"), nil)
 			e.mustReplay("afterwards", again(c), "answer")
 		}},

@@ -25,7 +25,7 @@ var settleRules = []rule{
 			e.settle("the holder, resent", c, notStarted, idem.ErrLost)
 			next := again(otherRequest(c))
 			e.mustClaim("the next request", next, 1)
-			e.mustBeOf(next, e.must("another", again(c), idem.InFlight))
+			e.mustBeOf(next, e.must("another", again(c), idem.InProgress))
 		}},
 	{"resent-settle", "Settling again with the same token, outcome and payload is nil: clients of databases resend.",
 		func(e *env) {

@@ -23,7 +23,7 @@ var takeOverRules = []rule{
 		func(e *env) {
 			_, taker := e.lapse()
 			e.mustClaim("the taker's Begin resent", taker, 2)
-			e.must("another", reexecuting(taker), idem.InFlight)
+			e.must("another", reexecuting(taker), idem.InProgress)
 			e.leases(1.3)
 			third := reexecuting(taker)
 			e.mustClaim("after the taker's lease", third, 3)
@@ -36,7 +36,7 @@ var takeOverRules = []rule{
 			e.settle("the holder", c, unknown, nil)
 			taker := reexecuting(c)
 			e.mustClaim("the taker", taker, 2)
-			e.must("another", again(c), idem.InFlight)
+			e.must("another", again(c), idem.InProgress)
 			e.settle("the holder of before", c, finished("stale"), idem.ErrLost)
 			e.settle("the taker", taker, finished("second"), nil)
 			e.mustReplay("afterwards", again(c), "second")
@@ -71,7 +71,7 @@ var takeOverRules = []rule{
 			old, taker := e.lapse()
 			e.settle("the old token", old, finished("stale"), idem.ErrLost)
 			e.settle("the old token", old, unknown, idem.ErrLost)
-			e.must("another", again(taker), idem.InFlight)
+			e.must("another", again(taker), idem.InProgress)
 			e.settle("the taker", taker, finished("fresh"), nil)
 			e.settle("the old token", old, finished("stale"), idem.ErrLost)
 			e.mustReplay("afterwards", again(taker), "fresh")
@@ -81,7 +81,7 @@ var takeOverRules = []rule{
 		func(e *env) {
 			old, taker := e.lapse()
 			e.settle("the old token", old, notStarted, idem.ErrLost)
-			e.must("another", again(taker), idem.InFlight)
+			e.must("another", again(taker), idem.InProgress)
 			e.settle("the taker", taker, finished("fresh"), nil)
 			e.settle("the old token", old, notStarted, idem.ErrLost)
 			e.mustReplay("afterwards", again(taker), "fresh")
@@ -97,7 +97,7 @@ var takeOverRules = []rule{
 	{"stale-begin", "Begin by the token of before a take-over does not grant the claim.",
 		func(e *env) {
 			old, taker := e.lapse()
-			e.must("the old token", old, idem.InFlight)
+			e.must("the old token", old, idem.InProgress)
 			e.settle("the taker", taker, finished("fresh"), nil)
 			e.mustReplay("the old token", old, "fresh")
 		}},

@@ -68,7 +68,7 @@ func payload(t idem.Settlement) []byte {
 }
 
 // lockNumber returns the second number of the advisory lock of a key. Keys that
-// share one are told that the other is in flight, until it has ended.
+// share one are told that the other is in progress, until it has ended.
 func lockNumber(key idem.Key) int32 { return int32(binary.BigEndian.Uint32(key[:])) }
 
 // An Answer is the row of a statement that begins.
@@ -92,11 +92,11 @@ func (a *Answer) Record() (idem.Record, error) {
 	r := a.record
 	r.State = idem.State(a.state)
 	// The only row without a fingerprint stands for a lock that another holds.
-	if n := copy(r.Fingerprint[:], a.fingerprint); n != len(r.Fingerprint) && (n > 0 || r.State != idem.InFlight) {
+	if n := copy(r.Fingerprint[:], a.fingerprint); n != len(r.Fingerprint) && (n > 0 || r.State != idem.InProgress) {
 		return idem.Record{}, errCorrupt
 	}
 	switch r.State {
-	case idem.InFlight:
+	case idem.InProgress:
 		r.RetryAfter = time.Duration(a.left) * time.Microsecond
 	case idem.Done:
 		r.Retained = true

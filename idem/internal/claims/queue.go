@@ -73,7 +73,7 @@ func (q *Queue) Enter(
 	// One Join of a key at a time: a second one must not wait for a turn that
 	// it gets only when the first has ended.
 	if !q.reserve(key) {
-		return idem.Record{State: idem.InFlight}, deadline, nil
+		return idem.Record{State: idem.InProgress}, deadline, nil
 	}
 	if q.turns().TryAcquire(1) {
 		q.Asks()
