@@ -39,7 +39,7 @@ func benchmarkCreate(b *testing.B, s *idem.Seal) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		s := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 300), Summary: make([]byte, 80)}
+		s := idem.Settlement{Outcome: idem.OutcomeDone, Payload: make([]byte, 300), Summary: make([]byte, 80)}
 		if err := e.Settle(ctx, s); err != nil {
 			b.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func benchmarkReplay(b *testing.B, s *idem.Seal) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := e.Settle(ctx, idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 400)}); err != nil {
+	if err := e.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeDone, Payload: make([]byte, 400)}); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
@@ -118,7 +118,7 @@ func BenchmarkMemoryFull(b *testing.B) {
 		if _, err := m.Begin(ctx, c); err != nil {
 			b.Fatal(err)
 		}
-		s := idem.Settlement{Outcome: idem.Finished, Payload: payload, Retention: time.Hour}
+		s := idem.Settlement{Outcome: idem.OutcomeDone, Payload: payload, Retention: time.Hour}
 		if err := m.Settle(ctx, c.Key, c.Token, s); err != nil {
 			b.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func Example() {
 		}
 		defer execution.Settle(ctx, idem.Settlement{}) // after a panic; it does nothing once it is settled
 		answer := "created: " + body
-		return answer, execution.Settle(ctx, idem.Settlement{Outcome: idem.Finished, Payload: []byte(answer)})
+		return answer, execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(answer)})
 	}
 
 	fmt.Println(create("7c0e", `{"title":"Call back"}`))

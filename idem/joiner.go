@@ -33,7 +33,7 @@ type Transaction interface {
 	// the request.
 	Context(parent context.Context) context.Context
 
-	// Settle ends the transaction; it is called once. [Finished] commits the
+	// Settle ends the transaction; it is called once. [OutcomeDone] commits the
 	// record with the rows, or without them when s.Undo is set; [NotStarted]
 	// rolls everything back. A Runner passes NotStarted for OutcomeUnknown.
 	//

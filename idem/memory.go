@@ -134,7 +134,7 @@ func (m *Memory) Begin(_ context.Context, c Claim) (Record, error) {
 		if e.leaseEnds != math.MaxInt64 { // a lease without end gives no hint
 			r.RetryAfter = time.Duration(e.leaseEnds - now)
 		}
-	case !e.held && e.outcome == Finished:
+	case !e.held && e.outcome == OutcomeDone:
 		r.State, r.Payload, r.Retained = Done, e.payload, e.retained
 		if !e.retained {
 			r.Payload = e.summary
@@ -211,7 +211,7 @@ func (m *Memory) Settle(_ context.Context, key Key, token ClaimToken, s Settleme
 		return fmt.Errorf("idem: a settlement as %v", s.Outcome)
 	case s.Outcome != NotStarted && s.Retention <= 0:
 		return fmt.Errorf("idem: a settlement with a retention of %v", s.Retention)
-	case s.Outcome != Finished:
+	case s.Outcome != OutcomeDone:
 		s.Payload, s.Summary = nil, nil
 	}
 	s.Payload, s.Summary = fitted(s.Payload), fitted(s.Summary)

@@ -79,7 +79,7 @@ func (s shop) claimFor(tenant, name string, retention time.Duration) idem.Claim 
 func (s shop) settle(c idem.Claim, payload, summary int) {
 	s.t.Helper()
 	settlement := idem.Settlement{
-		Outcome: idem.Finished, Payload: make([]byte, payload), Summary: make([]byte, summary), Retention: c.Retention,
+		Outcome: idem.OutcomeDone, Payload: make([]byte, payload), Summary: make([]byte, summary), Retention: c.Retention,
 	}
 	if err := s.Settle(s.t.Context(), c.Key, c.Token, settlement); err != nil {
 		s.t.Fatalf("Settle: got error %v, want nil: settling what is held always succeeds", err)
@@ -177,7 +177,7 @@ func TestMemoryRefusesNonsense(t *testing.T) {
 	}
 	for i, err := range []error{
 		begin(0, 1), begin(-1, 1), begin(2, 1), begin(1, 0), extend(0),
-		settle(3, 1), settle(idem.Finished, 0), settle(idem.OutcomeUnknown, 0),
+		settle(3, 1), settle(idem.OutcomeDone, 0), settle(idem.OutcomeUnknown, 0),
 	} {
 		if err == nil || errors.Is(err, idem.ErrLost) {
 			t.Errorf("call %d: got error %v, want one that is no refusal", i, err)
@@ -264,7 +264,7 @@ func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
 	s := newShop(t, idem.MemoryOptions{Budget: 20_000})
 	c := s.claim("a", "0")
 	settlement := idem.Settlement{
-		Outcome: idem.Finished, Payload: make([]byte, 8000), Summary: make([]byte, summary), Retention: time.Hour,
+		Outcome: idem.OutcomeDone, Payload: make([]byte, 8000), Summary: make([]byte, summary), Retention: time.Hour,
 	}
 	for _, held := range []string{"W", "s"} {
 		if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
@@ -382,7 +382,7 @@ func TestMemoryNeverForgetsWithEndlessRetention(t *testing.T) {
 		if err != nil || r.State != idem.InProgress || r.RetryAfter != 0 {
 			t.Errorf("got %v for %v, error %v, want in progress", r.State, r.RetryAfter, err)
 		}
-		settlement := idem.Settlement{Outcome: idem.Finished, Retention: math.MaxInt64}
+		settlement := idem.Settlement{Outcome: idem.OutcomeDone, Retention: math.MaxInt64}
 		if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ func TestMemoryFreesAPeak(t *testing.T) {
 			}
 			c := s.claimFor(tenant, fmt.Sprint(i), retention)
 			payload := fmt.Append(nil, "payload ", i)
-			settlement := idem.Settlement{Outcome: idem.Finished, Payload: payload, Retention: retention}
+			settlement := idem.Settlement{Outcome: idem.OutcomeDone, Payload: payload, Retention: retention}
 			if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
 				t.Fatal(err)
 			}
@@ -146,7 +146,7 @@ func TestMemoryKeepsNoLargeBuffers(t *testing.T) {
 		s := newShop(t, idem.MemoryOptions{})
 		c := s.claim("a", "key")
 		given := make([]byte, test.length, test.room)
-		settlement := idem.Settlement{Outcome: idem.Finished, Payload: given, Retention: time.Hour}
+		settlement := idem.Settlement{Outcome: idem.OutcomeDone, Payload: given, Retention: time.Hour}
 		if err := s.Settle(t.Context(), c.Key, c.Token, settlement); err != nil {
 			t.Fatal(err)
 		}

@@ -279,7 +279,7 @@ func (m *model) begin(c idem.Claim) (idem.Record, error) {
 		}
 	case e.held && m.now() < e.leaseEnds:
 		return idem.Record{State: idem.InProgress}, nil
-	case !e.held && e.outcome == idem.Finished:
+	case !e.held && e.outcome == idem.OutcomeDone:
 		if e.whole {
 			return idem.Record{State: idem.Done, Payload: e.payload, Retained: true}, nil
 		}
@@ -366,7 +366,7 @@ func modelWork(t *testing.T, random *rand.Rand, full *int) *model {
 				continue
 			}
 			settlement := idem.Settlement{
-				Outcome: idem.Finished, Payload: bytes.Repeat([]byte{byte(step)}, random.IntN(bodies)),
+				Outcome: idem.OutcomeDone, Payload: bytes.Repeat([]byte{byte(step)}, random.IntN(bodies)),
 				Summary:   bytes.Repeat([]byte{byte(step)}, random.IntN(300)),
 				Retention: time.Duration(1 + random.Int64N(int64(10*time.Minute))),
 			}

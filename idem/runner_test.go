@@ -46,7 +46,7 @@ func numberedRequest(n int) idem.Claim {
 }
 
 func answer(payload string) idem.Settlement {
-	return idem.Settlement{Outcome: idem.Finished, Payload: []byte(payload)}
+	return idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(payload)}
 }
 
 var (

@@ -70,7 +70,7 @@ func (b *backend) end(ctx context.Context, t Transaction, s Settlement) error {
 	_, late, err := b.call(ctx, nil, b.timeout,
 		func(ctx context.Context) (reply, error) { return reply{}, t.Settle(ctx, s) })
 	b.called(ctx, "settle", asked, err == nil)
-	if s.Outcome == Finished && (late != nil || errors.Is(err, errPanicked) || errors.Is(err, bounded.ErrNoReturn)) {
+	if s.Outcome == OutcomeDone && (late != nil || errors.Is(err, errPanicked) || errors.Is(err, bounded.ErrNoReturn)) {
 		return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 	}
 	return err

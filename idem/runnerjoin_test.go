@@ -79,7 +79,7 @@ func (x *transaction) Settle(ctx context.Context, s idem.Settlement) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if s.Outcome == idem.Finished && !s.Undo && x.row != "" {
+	if s.Outcome == idem.OutcomeDone && !s.Undo && x.row != "" {
 		j.rows = append(j.rows, x.row)
 	}
 	return nil

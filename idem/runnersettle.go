@@ -48,7 +48,7 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 	if s.Retention <= 0 {
 		s.Retention = e.runner.options.Retention
 	}
-	if s.Outcome == Finished {
+	if s.Outcome == OutcomeDone {
 		e.answer = Record{State: Done, Fingerprint: e.claim.Fingerprint, Payload: s.Payload, Retained: true}
 		// Once: a store compares what is sent again.
 		seal, key := e.runner.options.Seal, e.claim.Key[:]
@@ -138,7 +138,7 @@ func (e *Execution) saveLater(s saving, err error) {
 		"idempotency_key", e.name(), "error", err)
 	r.background(1)
 	r.mu.Lock()
-	if s.settlement.Outcome == Finished {
+	if s.settlement.Outcome == OutcomeDone {
 		e.advance(answered)
 	}
 	r.mu.Unlock()

@@ -144,7 +144,7 @@ func (x *exiting) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) 
 }
 
 func (x *exiting) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, s idem.Settlement) error {
-	if s.Outcome == idem.Finished {
+	if s.Outcome == idem.OutcomeDone {
 		x.exit()
 	}
 	return x.Store.Settle(ctx, key, token, s)

@@ -49,7 +49,7 @@ func (m *sharedStore) Begin(_ context.Context, c idem.Claim) (idem.Record, error
 	case r.attempt > 0 && r.settled == nil && now.Before(r.lapses):
 		answer.State, answer.RetryAfter = idem.InProgress, r.lapses.Sub(now)
 		return answer, nil
-	case r.settled != nil && r.settled.Outcome == idem.Finished:
+	case r.settled != nil && r.settled.Outcome == idem.OutcomeDone:
 		answer.State, answer.Payload, answer.Retained = idem.Done, r.settled.Payload, true
 		return answer, nil
 	case r.attempt > 0 && !(c.Reexecute && r.claim.Fingerprint == c.Fingerprint):

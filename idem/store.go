@@ -41,7 +41,7 @@ type Store interface {
 	//     when it had lapsed.
 	//   - The claim is held by another token and its lease is live: [InProgress],
 	//     with RetryAfter.
-	//   - Settled as [Finished]: [Done], with the payload.
+	//   - Settled as [OutcomeDone]: [Done], with the payload.
 	//   - Settled as [OutcomeUnknown], or unsettled with a lapsed lease:
 	//     [Unknown]. But with c.Reexecute, and with a recorded fingerprint
 	//     equal to c.Fingerprint, the claim is taken over: [Claimed] with
@@ -62,7 +62,7 @@ type Store interface {
 	// lapsed does not matter. It returns [ErrLost], and changes nothing, when
 	// the record is gone or another token took the claim over.
 	//
-	// [Finished] and [OutcomeUnknown] replace the claim by its outcome, which
+	// [OutcomeDone] and [OutcomeUnknown] replace the claim by its outcome, which
 	// is remembered for s.Retention from now; [NotStarted] removes the record.
 	// The same token may settle again, because clients of databases resend:
 	// with the same Outcome and Payload the answer is nil, else [ErrSettled],
@@ -181,14 +181,14 @@ type Outcome uint8
 
 const (
 	OutcomeUnknown Outcome = iota // it was begun; how it ended is not known
-	Finished                      // there is an answer: Payload
+	OutcomeDone                   // there is an answer: Payload
 	NotStarted                    // proven that nothing happened: the key is free again
 )
 
 // Settlement ends a claim.
 type Settlement struct {
 	Outcome Outcome
-	// Payload is the answer of a Finished request. A store does not look into
+	// Payload is the answer of a request that is done. A store does not look into
 	// it, and keeps it whole for as long as it has room, whatever its length.
 	Payload []byte
 	// Summary is what a store keeps in place of Payload when it runs out of

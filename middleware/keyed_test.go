@@ -86,7 +86,7 @@ func (tx *transaction) Settle(ctx context.Context, s idem.Settlement) error {
 		if err := tx.store.Memory.Settle(context.Background(), tx.claim.Key, tx.claim.Token, s); err != nil {
 			panic(err)
 		}
-		if s.Outcome == idem.Finished && !s.Undo {
+		if s.Outcome == idem.OutcomeDone && !s.Undo {
 			tx.store.mu.Lock()
 			tx.store.rows = append(tx.store.rows, tx.rows...)
 			tx.store.mu.Unlock()
@@ -95,7 +95,7 @@ func (tx *transaction) Settle(ctx context.Context, s idem.Settlement) error {
 	if tx.store.ending != nil {
 		tx.store.ending()
 	}
-	if s.Outcome == idem.Finished && tx.store.commit != nil {
+	if s.Outcome == idem.OutcomeDone && tx.store.commit != nil {
 		return tx.store.commit(func() { end(s) }, func() { end(idem.Settlement{Outcome: idem.NotStarted}) })
 	}
 	end(s)

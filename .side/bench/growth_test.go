@@ -44,7 +44,7 @@ func remember(m *idem.Memory, i int) {
 	if _, err := m.Begin(context.Background(), c); err != nil {
 		panic(err)
 	}
-	s := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, answered), Summary: make([]byte, 64),
+	s := idem.Settlement{Outcome: idem.OutcomeDone, Payload: make([]byte, answered), Summary: make([]byte, 64),
 		Retention: 24 * time.Hour}
 	if err := m.Settle(context.Background(), c.Key, c.Token, s); err != nil {
 		panic(err)

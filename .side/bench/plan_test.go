@@ -35,7 +35,7 @@ func settle(b *testing.B, store idem.Store, i int) {
 	if _, err := store.Begin(context.Background(), c); err != nil {
 		b.Fatal(err)
 	}
-	s := idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, answered), Summary: make([]byte, 64),
+	s := idem.Settlement{Outcome: idem.OutcomeDone, Payload: make([]byte, answered), Summary: make([]byte, 64),
 		Retention: 24 * time.Hour}
 	rand.Read(s.Payload) // a database would compress zeros
 	rand.Read(s.Summary)

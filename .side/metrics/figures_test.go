@@ -237,7 +237,7 @@ func testFiguresOfMemory(t *testing.T, name string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e.Settle(t.Context(), idem.Settlement{Outcome: idem.Finished, Payload: make([]byte, 500)})
+		e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeDone, Payload: make([]byte, 500)})
 	}
 	s := memory.Stats()
 	if s.Forgotten == 0 || s.Bytes == int64(s.Forgotten) {

@@ -330,7 +330,7 @@ func repeated(c idem.Claim) idem.Claim {
 	return c
 }
 
-var answered = idem.Settlement{Outcome: idem.Finished, Payload: []byte("answer"), Retention: time.Hour}
+var answered = idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte("answer"), Retention: time.Hour}
 
 // A request whose transaction meets a failure has both its row and its reply or
 // neither, and unless COMMIT is unknown its error says which.
@@ -356,7 +356,7 @@ func TestErrorPathsOfJoinedRequests(t *testing.T) {
 							s = idem.Settlement{Outcome: idem.NotStarted} // as after a 500
 						}
 						err = tx.Settle(ctx, s)
-						saved = err == nil && s.Outcome == idem.Finished
+						saved = err == nil && s.Outcome == idem.OutcomeDone
 					}
 					done := a.repeat(t, c) == idem.Done
 					if done != saved && !errors.Is(err, idem.ErrCommitUnknown) {

@@ -194,7 +194,7 @@ func TestHalfOpenConnections(t *testing.T) {
 				}
 				settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), budget)
 				defer cancel()
-				return transaction.Settle(settling, idem.Settlement{Outcome: idem.Finished, Retention: time.Hour})
+				return transaction.Settle(settling, idem.Settlement{Outcome: idem.OutcomeDone, Retention: time.Hour})
 			}
 		}},
 	} {

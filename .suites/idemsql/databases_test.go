@@ -335,7 +335,7 @@ func again(c idem.Claim) idem.Claim {
 }
 
 func finished(payload string) idem.Settlement {
-	return idem.Settlement{Outcome: idem.Finished, Payload: []byte(payload), Retention: time.Hour}
+	return idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(payload), Retention: time.Hour}
 }
 
 var notStarted = idem.Settlement{Outcome: idem.NotStarted}

@@ -91,7 +91,7 @@ func TestMalformedCalls(t *testing.T) {
 	if err := store.Extend(t.Context(), c.Key, c.Token, 0); err == nil {
 		t.Error("Extend by nothing: got no error")
 	}
-	for _, s := range []idem.Settlement{{Outcome: idem.Finished}, {Outcome: 9, Retention: time.Hour}} {
+	for _, s := range []idem.Settlement{{Outcome: idem.OutcomeDone}, {Outcome: 9, Retention: time.Hour}} {
 		if err := store.Settle(t.Context(), c.Key, c.Token, s); err == nil {
 			t.Errorf("Settle as %v: got no error", s)
 		}

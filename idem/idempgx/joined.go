@@ -37,13 +37,13 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	case ctx.Err() != nil: // the pool closes the connection
 		return claims.CallError(ctx, "idempgx: settle", ctx.Err())
 	case conn.IsClosed() || conn.IsBusy(): // likewise
-		if t.Outcome != idem.Finished {
+		if t.Outcome != idem.OutcomeDone {
 			return nil
 		}
 		return errors.New("idempgx: settle: a statement of the handler broke the connection, or its Rows are open")
 	case conn.TxStatus() == 'I':
 		return j.ended(ctx)
-	case t.Outcome != idem.Finished:
+	case t.Outcome != idem.OutcomeDone:
 		return claims.CallError(ctx, "idempgx: settle", j.rollBack(ctx))
 	case t.Undo:
 		return j.rollBackAndKeep(ctx, t)

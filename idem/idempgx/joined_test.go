@@ -201,7 +201,7 @@ func TestStatementIsCancelled(t *testing.T) {
 			t.Errorf("%s: got error %v, want that of the deadline", name, err)
 		}
 		err := j.Settle(t.Context(), s)
-		if (err == nil) == (s.Outcome == idem.Finished) || errors.Is(err, idem.ErrCommitUnknown) {
+		if (err == nil) == (s.Outcome == idem.OutcomeDone) || errors.Is(err, idem.ErrCommitUnknown) {
 			t.Errorf("%s: got error %v, want one that says that nothing was saved", name, err)
 		}
 	}
@@ -229,7 +229,7 @@ func TestRowsLeftOpen(t *testing.T) {
 				t.Fatal(err)
 			}
 			err = j.Settle(t.Context(), s)
-			if (err == nil) == (s.Outcome == idem.Finished) || errors.Is(err, idem.ErrCommitUnknown) {
+			if (err == nil) == (s.Outcome == idem.OutcomeDone) || errors.Is(err, idem.ErrCommitUnknown) {
 				t.Errorf("Settle as %v: got error %v, want one that says that nothing was saved", s.Outcome, err)
 			}
 			if !conn.IsClosed() {

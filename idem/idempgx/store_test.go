@@ -85,7 +85,7 @@ func claim(key string) (c idem.Claim) {
 	return c
 }
 
-var finished = idem.Settlement{Outcome: idem.Finished, Payload: []byte("answer"), Retention: time.Hour}
+var finished = idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte("answer"), Retention: time.Hour}
 
 // join joins a claim of a new key.
 func join(t testing.TB, store *idempgx.Store, key string) (pgx.Tx, idem.Transaction) {

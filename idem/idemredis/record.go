@@ -12,7 +12,7 @@ import (
 
 // A key is a string, and its expiry the end of its retention. The bytes are
 //
-//	 1      c: claimed, d: Finished, u: OutcomeUnknown, f: only freed claims
+//	 1      c: claimed, d: OutcomeDone, u: OutcomeUnknown, f: only freed claims
 //	32      fingerprint of the first request
 //	16      token of the claim, also when it is settled
 //	10      attempt, in decimal digits
@@ -20,7 +20,7 @@ import (
 //	        milliseconds to its expiry
 //	 2      number of freed claims, in decimal digits
 //	16 each tokens of freed claims, the latest last
-//	        payload, when Finished
+//	        payload, when OutcomeDone
 //
 // The lease is written as a part of the time to live, so that a claim needs no
 // clock and one plain SET makes it.
@@ -50,7 +50,7 @@ func claimed(c *idem.Claim) []byte {
 	return fmt.Appendf(b, "%010d%016d00", 1, millis(c.Retention)-millis(c.Lease))
 }
 
-// done reads a key. It is false unless the key is that of a Finished request.
+// done reads a key. It is false unless the key's request is done.
 func done(key string) (r idem.Record, ok bool) {
 	if len(key) < headerLength || key[0] != 'd' {
 		return r, false

@@ -58,5 +58,5 @@ func ttl(t *testing.T, client redis.UniversalClient, prefix string) time.Duratio
 var freed = idem.Settlement{Outcome: idem.NotStarted}
 
 func finished(payload string) idem.Settlement {
-	return idem.Settlement{Outcome: idem.Finished, Payload: []byte(payload), Retention: time.Hour}
+	return idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(payload), Retention: time.Hour}
 }

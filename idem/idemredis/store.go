@@ -202,7 +202,7 @@ func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 		return verdict(s.run(ctx, freeScript, key, token[:], millis(freedFor), maxFreed))
 	case settlement.Retention <= 0:
 		return fmt.Errorf("idemredis: a settlement with a retention of %v", settlement.Retention)
-	case settlement.Outcome != idem.Finished:
+	case settlement.Outcome != idem.OutcomeDone:
 		outcome, settlement.Payload = "u", nil
 	}
 	return verdict(s.run(ctx, settleScript, key, token[:], outcome, settlement.Payload, millis(settlement.Retention)))

@@ -80,7 +80,7 @@ func TestResharding(t *testing.T) {
 			mu.Lock()
 			runs[key]++
 			mu.Unlock()
-			if err := e.Settle(t.Context(), idem.Settlement{Outcome: idem.Finished, Payload: []byte(key)}); err != nil {
+			if err := e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(key)}); err != nil {
 				t.Errorf("key %s: %v", key, err)
 			}
 		case record.State != idem.Done || string(record.Payload) != key:

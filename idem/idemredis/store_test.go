@@ -56,7 +56,7 @@ func TestNewAsksNothing(t *testing.T) {
 			return store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: 9, Retention: 1})
 		},
 		"an answer for no time": func() error {
-			return store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.Finished})
+			return store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.OutcomeDone})
 		},
 	} {
 		if err := call(); err == nil || isRefusal(err) {

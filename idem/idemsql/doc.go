@@ -28,16 +28,16 @@
 // # What joined mode promises
 //
 // Of all requests with one key exactly one takes effect, and a crash at any
-// moment leaves all of it or nothing. Behind package middleware a reply of 2xx or
-// 3xx is committed together with the rows; after a 4xx the rows are taken back
-// and the reply alone is kept, also when the database had refused a statement;
-// after a 401, 403, 425, 429, 5xx, a panic or a deadline nothing is kept and the
-// key is free. With idem alone its Execution.Settle says so: Finished, Finished
-// with Undo, NotStarted. When the connection breaks during COMMIT nobody knows
-// ([idem.ErrCommitUnknown]); a repeat finds out. A serialization failure, a
-// deadlock or SQLITE_BUSY leaves nothing, and a handler is never run again within
-// one request. What the handler does outside the transaction, such as sending a
-// message, is not covered.
+// moment leaves all of it or nothing. Behind package middleware a reply of 2xx
+// or 3xx is committed together with the rows; after a 4xx the rows are taken
+// back and the reply alone is kept, also when the database had refused a
+// statement; after a 401, 403, 425, 429, 5xx, a panic or a deadline nothing is
+// kept and the key is free. With idem alone its Execution.Settle says so:
+// OutcomeDone, OutcomeDone with Undo, NotStarted. When the connection breaks
+// during COMMIT nobody knows ([idem.ErrCommitUnknown]); a repeat finds out. A
+// serialization failure, a deadlock or SQLITE_BUSY leaves nothing, and a
+// handler is never run again within one request. What the handler does outside
+// the transaction, such as sending a message, is not covered.
 //
 // A response that streams (text/event-stream and the like, from its first flush
 // on) is committed before its first byte leaves. After that flush the

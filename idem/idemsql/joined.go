@@ -67,7 +67,7 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	if j.store.mysql == nil { // a driver has no other context for the end of a transaction
 		defer context.AfterFunc(ctx, j.cancel)()
 	}
-	if t.Outcome != idem.Finished {
+	if t.Outcome != idem.OutcomeDone {
 		return j.notSaved(ctx, j.rollBack())
 	}
 	if t.Undo && j.store.keep != "" {

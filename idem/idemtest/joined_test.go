@@ -71,7 +71,7 @@ func (x *modelTx) Settle(ctx context.Context, s idem.Settlement) error {
 	if m.has("keeps joined answers for ever") {
 		s.Retention = 1000 * time.Hour
 	}
-	commit := s.Outcome == idem.Finished
+	commit := s.Outcome == idem.OutcomeDone
 	if commit {
 		err = m.Settle(ctx, x.claim.Key, x.claim.Token, s)
 	}

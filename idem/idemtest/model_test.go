@@ -129,7 +129,7 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 			fingerprint = c.Fingerprint
 		}
 		return idem.Record{State: idem.InProgress, Fingerprint: fingerprint, RetryAfter: left}, nil
-	case !r.held && r.outcome == idem.Finished && !(c.Reexecute && m.has("takes over what is done")):
+	case !r.held && r.outcome == idem.OutcomeDone && !(c.Reexecute && m.has("takes over what is done")):
 		if len(r.payload) == 0 && m.has("takes no payload for no answer") {
 			return idem.Record{State: idem.Unknown, Fingerprint: r.fingerprint}, nil
 		}
@@ -220,7 +220,7 @@ func (m *model) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 	case holder != token && s.Outcome == idem.NotStarted && m.has("frees for any token"):
 	case holder != token:
 		return idem.ErrLost
-	case r.held && m.now >= r.lease && s.Outcome == idem.Finished && m.has("does not settle what has lapsed"):
+	case r.held && m.now >= r.lease && s.Outcome == idem.OutcomeDone && m.has("does not settle what has lapsed"):
 		return idem.ErrLost
 	case r.held && m.now >= r.lease && s.Outcome == idem.NotStarted && m.has("does not free what has lapsed"):
 		return idem.ErrLost

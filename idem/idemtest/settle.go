@@ -41,7 +41,7 @@ var settleRules = []rule{
 				c := e.settled(s)
 				e.settle("with another payload", c, finished("another"), idem.ErrSettled)
 				e.settle("as not started", c, notStarted, idem.ErrSettled)
-				if s.Outcome == idem.Finished {
+				if s.Outcome == idem.OutcomeDone {
 					e.settle("as unknown", c, unknown, idem.ErrSettled)
 				}
 				e.mustStand(c, s)
@@ -71,7 +71,7 @@ func (e *env) settled(s idem.Settlement) idem.Claim {
 
 // mustStand wants the outcome s of the claim c.
 func (e *env) mustStand(c idem.Claim, s idem.Settlement) {
-	if s.Outcome == idem.Finished {
+	if s.Outcome == idem.OutcomeDone {
 		e.mustReplay("afterwards", again(c), string(s.Payload))
 		return
 	}

@@ -263,7 +263,7 @@ func brief(s string) string {
 
 func finished(payload string) idem.Settlement {
 	return idem.Settlement{
-		Outcome: idem.Finished, Payload: []byte(payload), Summary: []byte("summary"), Retention: time.Hour,
+		Outcome: idem.OutcomeDone, Payload: []byte(payload), Summary: []byte("summary"), Retention: time.Hour,
 	}
 }
 

@@ -53,7 +53,7 @@ func KeepArgs(c idem.Claim, t idem.Settlement) []any {
 // them, and SettledAs four.
 func SettleArgs(key idem.Key, token idem.ClaimToken, t idem.Settlement) []any {
 	state, reply := idem.Unknown, []byte{}
-	if t.Outcome == idem.Finished {
+	if t.Outcome == idem.OutcomeDone {
 		state, reply = idem.Done, payload(t)
 	}
 	return []any{key[:], token[:], int64(state), reply, t.Retention.Microseconds()}

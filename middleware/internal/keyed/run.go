@@ -183,7 +183,7 @@ func (x *Run) settlement() idem.Settlement {
 	if x.nothingHappened() {
 		return idem.Settlement{Outcome: idem.NotStarted}
 	}
-	s := idem.Settlement{Outcome: idem.Finished, Summary: x.writer.reply().summary().encode(0)}
+	s := idem.Settlement{Outcome: idem.OutcomeDone, Summary: x.writer.reply().summary().encode(0)}
 	if why, kept := x.writer.kept(); kept {
 		s.Payload = x.writer.payload()
 	} else {
@@ -212,14 +212,14 @@ func (x *Run) settle() error {
 		// A second attempt took over, and its response is the one that counts.
 		return err
 	}
-	if s.Outcome == idem.Finished {
+	if s.Outcome == idem.OutcomeDone {
 		x.Silent = x.writer.store()
 		x.Stage.Warnings.stored(x.log, x.R, x.writer.status, x.Silent)
 	}
 	if streamed {
 		x.writer.moveDeadline(time.Now().Add(x.Stage.Timeout))
 	} else {
-		x.writer.final = s.Outcome == idem.Finished
+		x.writer.final = s.Outcome == idem.OutcomeDone
 		x.writer.send()
 	}
 	return nil
