@@ -313,7 +313,7 @@ func (m *Memory) unlock() {
 	// A Logger that panics must not lose the claim that was just made.
 	defer func() { _ = recover() }()
 	m.options.Logger.Warn(
-		"the store of idempotent requests forgets records before their retention is over: a repeat after that runs again",
+		"the reply store forgets records before their retention is over: a repeat after that runs again",
 		"kept", kept, "retention", retention, "budget", budget,
 		"budget_needed", int64(min(float64(budget)*float64(retention)/float64(kept), 1<<60)))
 }

@@ -115,7 +115,7 @@ func (o *outage) told(err error, now time.Duration) (over time.Duration) {
 // told is that of the outage, and logs its end.
 func (b *backend) told(ctx context.Context, err error) {
 	if over := b.outage.told(err, b.now()); over > 0 {
-		b.logger.InfoContext(ctx, "the store of idempotent requests answers again", "after", over)
+		b.logger.InfoContext(ctx, "the reply store answers again", "after", over)
 	}
 }
 

@@ -65,7 +65,7 @@ func TestOutage(t *testing.T) {
 				t.Errorf("the store is back: got %v after %v", err, took)
 			}
 		}
-		if text := "the store of idempotent requests answers again"; strings.Count(log.String(), text) != 1 ||
+		if text := "the reply store answers again"; strings.Count(log.String(), text) != 1 ||
 			!strings.Contains(log.String(), "after=12s") {
 			t.Errorf("the log does not say %q once, after=12s:\n%s", text, log.String())
 		}

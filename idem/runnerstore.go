@@ -128,7 +128,7 @@ func (b *backend) callUntil(
 				<-s
 			}
 			if p := recover(); p != nil {
-				b.logger.ErrorContext(ctx, "the store of idempotent requests panicked", "panic", p, "stack", string(debug.Stack()))
+				b.logger.ErrorContext(ctx, "the reply store panicked", "panic", p, "stack", string(debug.Stack()))
 				a, err = reply{}, fmt.Errorf("%w: %v", errPanicked, p)
 			}
 		}()

@@ -61,7 +61,7 @@ func factsOf(ctx context.Context) *facts {
 	return f
 }
 
-// detached is facts as a context for the store of counters. It does not end
+// detached is facts as a context for the counter store. It does not end
 // when the client leaves: net/http also reports a client that has only closed
 // its sending half.
 type detached facts

@@ -1018,7 +1018,7 @@ func insufficient(names string) string {
 	return `Bearer realm="api", error="insufficient_scope", scope="` + names + `"`
 }
 
-// failing is a store of counters that is away.
+// failing is a counter store that is away.
 type failing struct{}
 
 func (failing) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {

@@ -249,7 +249,7 @@ func (p proof) run(t *testing.T, do func(w http.ResponseWriter, write func(strin
 	return fmt.Sprintf("%s; %s; ran %d%s", first, ask(t.Context()), runs, lines)
 }
 
-var logLine = regexp.MustCompile(`level=(\w+) msg="?([^"\n]*)"?(?:.*? (?:error|why|cause)="([^"]*)")?`)
+var logLine = regexp.MustCompile(`level=(\w+) msg="?([^"\n]*)"?(?:.*? (?:error|reason)="([^"]*)")?`)
 
 // shortLine is a line of the log without what is the same in all.
 func shortLine(line string) string {

@@ -243,11 +243,11 @@ func (s *idempotentStage) beginDenial(run *keyed.Run, err error) denial {
 			"The operation waited for a free transaction of the database, and none was free in time. "+
 				"Nothing was done: retry after the wait.")
 	case errors.Is(err, idem.ErrFull):
-		s.report.fault(run.W, run.R, "the idempotency store is full", err)
+		s.report.fault(run.W, run.R, "the reply store is full", err)
 		return denied(codes.ReplyStoreFull)
 	case run.R.Context().Err() != nil:
 		return denied(codes.InProgress) // the client has left
 	}
-	s.report.fault(run.W, run.R, "the idempotency store does not answer", err)
+	s.report.fault(run.W, run.R, "the reply store does not answer", err)
 	return denied(codes.ReplyStore)
 }

@@ -213,7 +213,7 @@ func (l *limiter) take(
 		return explained(codes.BadRequest, "The request asks for more at once than its rate limit ever allows. Split it.")
 	}
 	if err != nil {
-		l.report.fault(w, r, "the rate limit store does not answer", err)
+		l.report.fault(w, r, "the counter store does not answer", err)
 		return denied(codes.RateStore)
 	}
 	switch l.Fields {
@@ -258,7 +258,7 @@ func (l *limiter) observe(
 	case errors.Is(err, ratelimit.ErrCost):
 		n.noteReported(codes.BadRequest, "")
 	case err != nil:
-		l.report.fault(w, r, "the rate limit store does not answer for a report-only limit", err)
+		l.report.fault(w, r, "the counter store does not answer for a report-only limit", err)
 	case !d.Allowed:
 		n.noteLimit(charges[d.Limiting].Policy, d.States[d.Limiting])
 		n.noteReported(codes.RateLimited, "")

@@ -95,7 +95,7 @@ func (b *breaker) answered(c *call) {
 	b.warm, b.failures, b.cause = true, 0, nil
 	b.mu.Unlock()
 	if closes {
-		b.log.Info("rate limit store answers again", "after", time.Since(since))
+		b.log.Info("the counter store answers again", "after", time.Since(since))
 	}
 }
 
@@ -129,7 +129,7 @@ func (b *breaker) failed(c *call, err error) error {
 	b.giveUp(c)
 	b.mu.Unlock()
 	if opens {
-		b.log.Warn("rate limit store fails; each policy follows its failure mode until it is back", "error", err)
+		b.log.Warn("the counter store fails; each policy follows its failure mode until it is back", "error", err)
 	}
 	return err
 }

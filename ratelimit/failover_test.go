@@ -180,7 +180,7 @@ func TestFailoverDefaultLogger(t *testing.T) {
 	for range 5 {
 		takeOne(t, f, mode("open", ratelimit.Open), "org")
 	}
-	if !strings.Contains(lines.String(), "rate limit store fails") {
+	if !strings.Contains(lines.String(), "the counter store fails") {
 		t.Errorf("the default log is %q, want a warning", lines.String())
 	}
 }
@@ -367,7 +367,7 @@ func TestFailoverProbes(t *testing.T) {
 		if down, _ := f.Stats(); down {
 			t.Error("the store answers and is down without requests, want it not down")
 		}
-		if n := strings.Count(text.String(), "rate limit store answers again"); n != 1 ||
+		if n := strings.Count(text.String(), "the counter store answers again"); n != 1 ||
 			!strings.Contains(text.String(), "after=2") {
 			t.Errorf("got the log %q, want one line with after=2…s", text)
 		}

@@ -39,7 +39,7 @@ func (s *keyStore) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key
 	return s.Store.Lookup(ctx, d)
 }
 
-// replyStore is a store of replies that removes expired ones.
+// replyStore is a reply store that removes expired ones.
 type replyStore struct{ *idemtest.Faulty }
 
 func (s replyStore) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {

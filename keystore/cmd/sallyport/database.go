@@ -71,7 +71,7 @@ func (d *database) migrate(ctx context.Context, getenv func(string) string) erro
 	return store.Migrate(ctx)
 }
 
-// replies returns the store of replies if its table is in the same database.
+// replies returns the reply store if its table is in the same database.
 func (d *database) replies(ctx context.Context, _ func(string) string) (idem.Eraser, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -275,7 +275,7 @@ func (p Parts) Figures() []Figure {
 		}
 	}
 	if replies := p.Replies; replies != nil {
-		flag("idempotency.down", "1 while the store of replies does not answer.",
+		flag("idempotency.down", "1 while the reply store does not answer.",
 			func() bool { return replies.Stats().Down })
 		gauge("idempotency.executions", "", "Requests with an idempotency key that run now.",
 			func() float64 { return float64(replies.Stats().Executions) })
@@ -301,11 +301,11 @@ func (p Parts) Figures() []Figure {
 		}
 	}
 	if counters := p.Counters; counters != nil {
-		flag("rate_limit.down", "1 while the store of counters is not called.", func() bool {
+		flag("rate_limit.down", "1 while the counter store is not called.", func() bool {
 			down, _ := counters.Stats()
 			return down
 		})
-		count("rate_limit.fallbacks", "Decisions without the store of counters.", func() float64 {
+		count("rate_limit.fallbacks", "Decisions without the counter store.", func() float64 {
 			_, n := counters.Stats()
 			return float64(n)
 		})

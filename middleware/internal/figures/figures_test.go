@@ -151,7 +151,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// broken is a store of counters that is down.
+// broken is a counter store that is down.
 type broken struct{}
 
 func (broken) Stats() (bool, int64) { return true, 3 }

@@ -43,7 +43,7 @@ func (t *Warnings) stored(log func() *slog.Logger, r *http.Request, status int, 
 func (t *Warnings) unretained(log func() *slog.Logger, r *http.Request, why string) {
 	if t.first(why, r) {
 		log().Warn("the response to a keyed request is not retained, and repeats get 409",
-			"why", why, "pattern", r.Pattern)
+			"reason", why, "pattern", r.Pattern)
 	}
 }
 
