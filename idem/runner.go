@@ -28,8 +28,8 @@ var (
 // used.
 //
 // All requests with one key should go through one Runner of the process:
-// duplicates are then woken when the first is settled, and get its answer from
-// memory. Duplicates in other processes, or in another Runner on the same
+// repeats are then woken when the first is settled, and get its answer from
+// memory. Repeats in other processes, or in another Runner on the same
 // store, ask the store again after 25 ms and then after twice as long each
 // time, up to 500 ms.
 //

@@ -21,7 +21,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// noWait is an Options.Wait for duplicates that do not wait.
+// noWait is an Options.Wait for repeats that do not wait.
 const noWait = -1
 
 func newMemory() *idem.Memory { return idem.NewMemory(idem.MemoryOptions{Logger: quiet}) }
@@ -411,12 +411,12 @@ func TestOptions(t *testing.T) {
 				return e
 			}
 			first, second := begin(request), begin(numberedRequest(1))
-			var duplicates sync.WaitGroup
+			var repeats sync.WaitGroup
 			for range 3 {
-				duplicates.Go(func() { begin(request) })
+				repeats.Go(func() { begin(request) })
 				synctest.Wait()
 			}
-			duplicates.Wait()
+			repeats.Wait()
 			_ = first.Settle(t.Context(), answer("created"))
 			if second != nil {
 				_ = second.Settle(t.Context(), answer("created"))

@@ -30,7 +30,7 @@ import "context"
 // The first caller with a key asks the store. If another process holds the
 // claim, this caller polls. Callers that come later wait for the first one,
 // while it asks, polls or runs. So a key costs the store one call at a time,
-// however many duplicates there are.
+// however many repeats there are.
 func (r *Runner) Begin(ctx context.Context, c Claim, waiting func()) (Record, *Execution, error) {
 	if err := ctx.Err(); err != nil {
 		return Record{}, nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
 
-// elsewhere returns what a duplicate in another process is told, which does not
+// elsewhere returns what a repeat in another process is told, which does not
 // wait.
 func elsewhere(t *testing.T, s idem.Store, req idem.Claim) idem.State {
 	t.Helper()
@@ -34,7 +34,7 @@ func TestRenewals(t *testing.T) {
 		for range 10 {
 			time.Sleep(5*time.Second - 1)
 			if got := elsewhere(t, s, request); got != idem.InProgress {
-				t.Fatalf("a duplicate of a request that lives: got %v, want in progress", got)
+				t.Fatalf("a repeat of a request that lives: got %v, want in progress", got)
 			}
 		}
 		if n := f.Calls(idemtest.Extend); n < 9 || n > 10 {
@@ -66,7 +66,7 @@ func TestNoRenewalForAShortRequest(t *testing.T) {
 	})
 }
 
-// What the hint of a duplicate says shrinks while nobody renews the lease and
+// What the hint of a repeat says shrinks while nobody renews the lease and
 // never exceeds it.
 func TestLeaseLeftOfDuplicates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

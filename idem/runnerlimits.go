@@ -1,7 +1,7 @@
 package idem
 
-// How many duplicates may wait at once. Beyond that a duplicate gets InProgress
-// at once.
+// How many repeats may wait at once. Beyond that a repeat gets InProgress at
+// once.
 const (
 	maxWaiters          = 4096
 	maxWaitersPerTenant = 256

@@ -65,7 +65,7 @@ func TestLimitOfExecutions(t *testing.T) {
 		stranger.Tenant = "another organization"
 		mustSettle(t, mustRun(t, r, stranger), freed)
 
-		// A duplicate of what runs takes no place.
+		// A repeat of what runs takes no place.
 		waiting := begin(t.Context(), r, numberedRequest(0))
 		synctest.Wait()
 		mustSettle(t, running[0], answer("created"))

@@ -16,9 +16,9 @@ type Options struct {
 	// Retention is how long a key is remembered, and at least the Lease. The
 	// default is 24 h.
 	Retention time.Duration
-	// Wait is how long a duplicate waits for the first request. The default is 10
+	// Wait is how long a repeat waits for the first request. The default is 10
 	// s; when negative, it does not wait for a request that runs. At most 4,096
-	// duplicates wait at once, and 256 of one tenant; the next get InProgress at
+	// repeats wait at once, and 256 of one tenant; the next get InProgress at
 	// once.
 	//
 	// In joined mode any request waits as long for a transaction while too many

@@ -27,7 +27,7 @@ const (
 // The Runner tries again in the background, each time after twice as long, up
 // to 5 s, and keeps renewing the claim. It stops when the outcome is saved,
 // when the claim is lost, or when the retention is over, after which the store
-// would not know the key anyway. Meanwhile duplicates in this process get the
+// would not know the key anyway. Meanwhile repeats in this process get the
 // answer from memory, and those in other processes wait.
 //
 // In joined mode nothing goes on in the background. OutcomeUnknown rolls the
@@ -130,7 +130,7 @@ func (e *Execution) save(s *saving, timeout time.Duration) (err error, final boo
 	return err, false
 }
 
-// saveLater goes on in the background. From here on duplicates get the answer
+// saveLater goes on in the background. From here on repeats get the answer
 // from memory.
 func (e *Execution) saveLater(s saving, err error) {
 	r := e.runner

@@ -108,7 +108,7 @@ func TestNoWait(t *testing.T) {
 	})
 }
 
-// Without Options.Wait, a duplicate that comes before the store has answered
+// Without Options.Wait, a repeat that comes before the store has answered
 // the first caller must still get what the store knows: a finished request is
 // not in progress.
 func TestNoWaitForReplay(t *testing.T) {

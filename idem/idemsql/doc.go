@@ -9,9 +9,10 @@
 //
 // A [Store] works in two modes, and both see the same keys.
 //
-// With leases, like any [idem.Store]: a claim is written, the request runs, its
-// reply is written. One statement decides, by the database's clock. When the
-// process dies in between, the outcome is unknown, and the client is told so.
+// In lease mode, like any [idem.Store]: a claim is written, the request runs,
+// its reply is written. One statement decides, by the database's clock. When
+// the process dies in between, the outcome is unknown, and the client is told
+// so.
 //
 // Joined ([idem.Options.Join]): the claim, the rows that the handler writes
 // with [Tx], and the reply are one transaction.
@@ -68,7 +69,7 @@
 // or in SQLite for the file; a warning is logged when that uses up the pool.
 // Give the *sql.DB a limit, and of at least two.
 //
-// Duplicates hold no connection while they wait. In Postgres they find out by
+// Repeats hold no connection while they wait. In Postgres they find out by
 // an advisory lock that the key is taken. Its numbers are the table's and the
 // first 32 bits of the key's hash; while a joined request runs, another key
 // with the same bits is told that it is in progress. The lock belongs to the
@@ -92,7 +93,7 @@
 // later and is what the tests run on; MySQL 8.0.29 or later has the same
 // statements and is untried.
 //
-// Duplicates find out by a named lock (GET_LOCK) that the key is taken. It
+// Repeats find out by a named lock (GET_LOCK) that the key is taken. It
 // belongs to the session, so a proxy must keep a session together for as long
 // as it holds one. A claim with a lease takes two round trips and a commit; a
 // joined request eight beside the handler's own. Its transaction has the

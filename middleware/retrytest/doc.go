@@ -39,7 +39,7 @@
 //   - The client leaves.
 //   - At the host's own steps also: the database refuses the statement; the
 //     deadline of the handler passes; a repeat comes to another process at the
-//     same time; with leases the claim is lost, a repeat comes to another
+//     same time; in lease mode the claim is lost, a repeat comes to another
 //     process, and then this one goes on.
 //
 // And the response is cut off after none, one and half of its bytes. After each
@@ -48,11 +48,12 @@
 //
 //	POST /v2/parcels  6 steps  36 faults  once 36  twice 0  lost 0  unknown 0
 //
-// Once is what a create without a fault does. Unknown is a client that was told
-// of a failure while there is nothing, or the effect once: with leases that is
-// what a crash must give. Twice and lost fail the test, and the failure names
-// the fault, the line of the code, and what to write in its place. So does a
-// fault that never took effect: a create takes the same steps each time.
+// Once is what a create without a fault does. Unknown is a client that was
+// told of a failure while there is nothing, or the effect once: in lease mode
+// that is what a crash must give. Twice and lost fail the test, and the
+// failure names the fault, the line of the code, and what to write in its
+// place. So does a fault that never took effect: a create takes the same steps
+// each time.
 //
 // # What it does not find
 //
@@ -66,8 +67,8 @@
 //     Create.
 //   - A process that stops between two steps. What happens there without a step
 //     has no line in the report.
-//   - With leases, a crash between two statements that each stand alone: one row
-//     of two is there, and the client is told that the outcome is unknown.
+//   - In lease mode, a crash between two statements that each stand alone: one
+//     row of two is there, and the client is told that the outcome is unknown.
 //   - Deadlocks and failures to serialize, and servers of a database that lose
 //     what they have committed.
 //   - What a handler does by [database/sql.Conn.Raw]. It sees the connection of
