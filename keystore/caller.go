@@ -23,7 +23,7 @@ type Caller struct {
 	// is behind one pointer.
 	text                          string // tenant, and id of the key or subject
 	environment, organization, id uint32 // where they begin in text
-	byKey                         bool
+	byKey, suspended              bool
 	granted                       scope.Set
 	rare                          *rare                 // nil for a key that has nothing of it
 	tally                         atomic.Pointer[tally] // the latest of LastUsed
@@ -35,7 +35,7 @@ type rare struct {
 	networks           []netip.Prefix
 	legacy             string
 	expiresAt, revoked time.Time
-	suspended          bool
+	child              *child // nil for a key without a parent
 }
 
 var (
@@ -61,6 +61,10 @@ func (c *Caller) more() *rare {
 
 // Bind returns what requests need of k, with what it grants in r; nil means
 // [scope.Contract]. Later changes of k change nothing in it.
+//
+// A child is granted what it and each of its Ancestors grant, may call from
+// where they all may, and ends with the first of them. Of an attribute it has
+// the value of the furthest ancestor that has one.
 func (k *Key) Bind(r *scope.Registry) *Caller {
 	r = cmp.Or(r, scope.Contract())
 	tenant := strconv.Itoa(len(k.Environment)) + ":" + string(k.Environment) + "/" + k.Organization
@@ -72,9 +76,14 @@ func (k *Key) Bind(r *scope.Registry) *Caller {
 	if slices.Equal(k.Scopes, c.granted.Names()) {
 		k.Scopes = nil
 	}
-	if k.Scopes != nil || k.Attributes != nil || k.Networks != nil || k.Legacy != "" || k.ends() {
-		c.rare = &rare{k.Scopes, k.Attributes, k.Networks, k.Legacy, k.ExpiresAt, k.RevokedAt, k.Suspended}
+	var of *child
+	if k.Parent != "" || len(k.Ancestors) > 0 {
+		of = c.inherit(k, r)
 	}
+	if k.Scopes != nil || k.Attributes != nil || k.Networks != nil || k.Legacy != "" || k.ends() || of != nil {
+		c.rare = &rare{k.Scopes, k.Attributes, k.Networks, k.Legacy, k.ExpiresAt, k.RevokedAt, of}
+	}
+	c.suspended = k.Suspended
 	return c
 }
 
@@ -93,11 +102,15 @@ func (c *Caller) Bind(r *scope.Registry) *Caller {
 // key returns the key as far as c knows it.
 func (c *Caller) key() *Key {
 	more := c.more()
-	return &Key{
+	k := &Key{
 		ID: c.text[c.id:], Organization: c.Organization(), Environment: c.Environment(), Scopes: c.Scopes(),
 		Attributes: more.attributes, Networks: more.networks, Legacy: more.legacy,
-		ExpiresAt: more.expiresAt, RevokedAt: more.revoked, Suspended: more.suspended,
+		ExpiresAt: more.expiresAt, RevokedAt: more.revoked, Suspended: c.who().suspended,
 	}
+	if more.child != nil {
+		k.Scopes, k.Parent, k.Ancestors = more.child.scopes, more.child.ancestors[0].ID, more.child.ancestors
+	}
+	return k
 }
 
 // KeyID returns the public id of the API key, "" for a caller without one.
@@ -143,10 +156,11 @@ func (c *Caller) Has(name scope.Name) bool { return c.Granted().Has(name) }
 // Granted returns what the caller may do.
 func (c *Caller) Granted() scope.Set { return c.who().granted }
 
-// Scopes returns a copy of the scopes as given, without implied ones. A name
-// that the service does not know grants nothing.
+// Scopes returns a copy of the scopes as given, without implied ones; for a
+// child what it and its ancestors grant. A name that the service does not know
+// grants nothing.
 func (c *Caller) Scopes() []scope.Name {
-	if given := c.more().scopes; given != nil {
+	if given := c.more().scopes; given != nil && c.more().child == nil {
 		return slices.Clone(given)
 	}
 	return c.Granted().Names()
@@ -156,10 +170,13 @@ func (c *Caller) Scopes() []scope.Name {
 func (c *Caller) Attribute(name string) string { return c.more().attributes[name] }
 
 // Restricted reports whether the caller may call from some addresses only.
-func (c *Caller) Restricted() bool { return len(c.more().networks) > 0 }
+func (c *Caller) Restricted() bool {
+	more := c.more()
+	return len(more.networks) > 0 || more.child.restricted()
+}
 
-// Ends returns when the key or identity expires and when it is revoked. Zero
-// means never.
+// Ends returns when the key or identity, or an ancestor, expires and when it is
+// revoked. Zero means never.
 func (c *Caller) Ends() (expires, revoked time.Time) { return c.more().expiresAt, c.more().revoked }
 
 // Refused is [Key.Refused]. Call it for every request, since a key can expire
@@ -168,7 +185,7 @@ func (c *Caller) Refused() error {
 	if c == nil || c.rare == nil {
 		return nil
 	}
-	return (&Key{ExpiresAt: c.rare.expiresAt, RevokedAt: c.rare.revoked, Suspended: c.rare.suspended}).Refused()
+	return (&Key{ExpiresAt: c.rare.expiresAt, RevokedAt: c.rare.revoked, Suspended: c.suspended}).refused()
 }
 
 // LogValue logs who the caller is, without what it may do; for nobody an empty

@@ -27,6 +27,9 @@ var ErrCorrupt = errors.New("keystore: record is corrupt")
 // A Key is the record of one API key. It never holds the secret. Its JSON, in
 // which times that are zero are left out, has no digest either.
 //
+// A child, a key with a Parent, may do no more than that, see [Key.Bind], and
+// is refused with it. It has at most 3 Ancestors.
+//
 // A *Key that came out of Lookup may be shared: nobody may write to it. Those
 // that an issuer returns belong to the caller, who may change them and hand
 // them to its Edit.
@@ -49,6 +52,8 @@ type Key struct {
 	LastUsedAt   time.Time         `json:"last_used_at,omitzero"`  // zero: never. Only [Toucher] changes it
 	IssueToken   string            `json:"issue_token,omitempty"`  // unique within (Organization, CreatedBy) unless empty
 	RotatedFrom  string            `json:"rotated_from,omitempty"` // id of the key it replaces, or empty
+	Parent       string            `json:"parent,omitempty"`       // id of the key whose child it is, or empty
+	Ancestors    []*Key            `json:"-"`                      // of a child: its Parent, the Parent of that, …
 	Version      int64             `json:"version"`                // 1 after Insert, and one more after each Update
 }
 
@@ -64,7 +69,8 @@ const (
 	Active    Status = "active"
 )
 
-// Status returns the status of the key at the time now, by the wall clock.
+// Status returns the status of the key at the time now, by the wall clock,
+// whatever that of its Ancestors.
 func (k *Key) Status(now time.Time) Status {
 	now = wallTime(now)
 	switch {
@@ -83,9 +89,23 @@ func (k *Key) Status(now time.Time) Status {
 func wallTime(t time.Time) time.Time { return t.Round(0) }
 
 // Refused returns nil when the key may be used now, by the wall clock, and
-// otherwise [ErrRevoked], [ErrExpired] or [ErrSuspended]. Call it for every
-// request, since a key can expire while it is cached.
+// otherwise [ErrRevoked], [ErrExpired] or [ErrSuspended]. A child is refused
+// when one of its Ancestors is, or is missing. Call it for every request, since
+// a key can expire while it is cached.
 func (k *Key) Refused() error {
+	if k.orphaned() {
+		return ErrRevoked
+	}
+	for _, a := range k.Ancestors {
+		if err := a.refused(); err != nil {
+			return err
+		}
+	}
+	return k.refused()
+}
+
+// refused is Refused without the ancestors.
+func (k *Key) refused() error {
 	if !k.ends() { // reading the clock costs as much as the rest of a lookup
 		return nil
 	}
@@ -103,6 +123,20 @@ func (k *Key) Refused() error {
 // ends reports whether the key may be refused, now or ever.
 func (k *Key) ends() bool { return !k.ExpiresAt.IsZero() || !k.RevokedAt.IsZero() || k.Suspended }
 
+// orphaned reports whether the ancestors are not those that lead from the key
+// to one without a parent, all of one organization and environment.
+func (k *Key) orphaned() bool {
+	child := k
+	for _, a := range k.Ancestors {
+		if child.Parent == "" || a == nil || a.ID != child.Parent ||
+			a.Organization != k.Organization || a.Environment != k.Environment {
+			return true
+		}
+		child = a
+	}
+	return child.Parent != ""
+}
+
 // fits returns an error unless k, which came from a store, can be the key of
 // the digest. It fails closed: a mixed-up row must not let one organization act
 // as another.
@@ -114,6 +148,8 @@ func (k *Key) fits(d Digest) error {
 		return fmt.Errorf("%w: key %q came for the digest of another one", ErrCorrupt, k.ID)
 	case !k.Environment.Known():
 		return fmt.Errorf("%w: key %q is of environment %q", ErrCorrupt, k.ID, k.Environment)
+	case k.orphaned(): // such as by an erasure
+		return fmt.Errorf("%w: a parent of key %q is missing", ErrNotFound, k.ID)
 	}
 	return nil
 }
@@ -125,5 +161,11 @@ func (k *Key) Clone() *Key {
 	c.Scopes = slices.Clone(k.Scopes)
 	c.Attributes = maps.Clone(k.Attributes)
 	c.Networks = slices.Clone(k.Networks)
+	c.Ancestors = slices.Clone(k.Ancestors)
+	for i, a := range c.Ancestors {
+		if a != nil {
+			c.Ancestors[i] = a.Clone()
+		}
+	}
 	return &c
 }

@@ -21,8 +21,22 @@ func (c *Caller) AllowsAddress(a netip.Addr) bool {
 		return true
 	}
 	a = a.Unmap().WithZone("")
+	more := c.more()
+	if more.child != nil {
+		for _, k := range more.child.ancestors {
+			if !within(k.Networks, a) {
+				return false
+			}
+		}
+	}
+	return within(more.networks, a)
+}
+
+// within reports whether the address is in one of the networks. None are all.
+func within(networks []netip.Prefix, a netip.Addr) bool {
 	// A store may hold networks that nobody has checked.
-	return slices.ContainsFunc(c.more().networks, func(n netip.Prefix) bool { return field.Network(n).Contains(a) })
+	return len(networks) == 0 ||
+		slices.ContainsFunc(networks, func(n netip.Prefix) bool { return field.Network(n).Contains(a) })
 }
 
 func networkProblems(networks []netip.Prefix) (problems []FieldError) {
