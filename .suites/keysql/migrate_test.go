@@ -3,6 +3,7 @@ package keysql_test
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -215,17 +216,39 @@ func TestMigrateInserts(t *testing.T) {
 		store := d.store(t)
 		d.migrateTo(t, map[string]int{"sqlite": 3, "postgres": 3, "mariadb": 1}[d.name])
 		start := present(t, store)
-		before := inserted(t, store, "acme", 1)[0] // by a statement that the earlier version has too
+		d.insertedEarlier(t, "before")
 		migrate(t, store)
 		if changed, _ := changes(t, store, start); len(changed) > 0 {
 			t.Errorf("the feed names %d keys of the version before, want none", len(changed))
 		}
-		after := inserted(t, store, "acme", 1)[0]
+		d.insertedEarlier(t, "after")
+		before, after := keyOf(t, store, "before"), keyOf(t, store, "after")
 		update(t, store, before)
 		changed, _ := changes(t, store, start)
 		wantNamed(t, changed, after, "a key that an earlier server has inserted after the migration")
 		wantNamed(t, changed, before, "a change of a key from before the migration")
 	})
+}
+
+// insertedEarlier inserts a key by a statement of an earlier version.
+func (d database) insertedEarlier(t testing.TB, id string) {
+	t.Helper()
+	created, digest := "1", fmt.Sprintf("x'%x'", sha256.Sum256([]byte(id)))
+	if d.name == "postgres" {
+		created, digest = "now()", fmt.Sprintf(`'\x%x'`, sha256.Sum256([]byte(id)))
+	}
+	execute(t, d.open(t), "INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, "+
+		"created_at, created_by, suspended, issue_token, rotated_from, version) VALUES ('"+id+"', "+digest+
+		", 'acme', 'production', '', '', '[]', "+created+", '', FALSE, '', '', 1)")
+}
+
+func keyOf(t testing.TB, s *keysql.Store, id string) *keystore.Key {
+	t.Helper()
+	k, err := s.Find(t.Context(), "acme", id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 // Lookups wait behind a migration that waits for a transaction, and go on when
@@ -241,7 +264,6 @@ func TestMigrateGivesUp(t *testing.T) {
 			d := empty(t)
 			store, db := d.store(t), d.open(t)
 			d.migrateTo(t, map[string]int{"postgres": 3, "mariadb": 1}[name])
-			k := inserted(t, store, "acme", 1)[0]
 			tx, err := db.BeginTx(t.Context(), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -256,7 +278,7 @@ func TestMigrateGivesUp(t *testing.T) {
 				func() bool { return len(values(t, db, waits[name])) > 0 })
 			found := make(chan error)
 			go func() {
-				_, err := store.Lookup(t.Context(), k.Digest)
+				_, err := db.ExecContext(t.Context(), "SELECT 1 FROM sallyport_keys") // as an earlier version
 				found <- err
 			}()
 			eventually(t, "Lookup never waits for Migrate", func() bool { return len(values(t, db, waits[name])) > 1 })

@@ -221,7 +221,7 @@ func TestMigrateThatBreaksOff(t *testing.T) {
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		d.migrateTo(t, len(store.Schema())-1)
-		k := inserted(t, store, "acme", 1)[0]
+		d.insertedEarlier(t, "before")
 		for at := 1; ; at++ {
 			statements, failed := 0, ""
 			broken := d.wrap(breaking{next: func(what string) error {
@@ -250,7 +250,7 @@ func TestMigrateThatBreaksOff(t *testing.T) {
 		after := inserted(t, store, "acme", 1)[0] // which the last step puts into the feed
 		changed, _ := changes(t, store, start)
 		wantNamed(t, changed, after, "a key that was inserted after the migration")
-		lookup(t, store, k)
+		lookup(t, store, keyOf(t, store, "before"))
 	})
 }
 

@@ -19,13 +19,18 @@ var (
 // takes the organization it acts for, and nothing of another organization is
 // ever found or changed. Each method is one atomic step.
 //
+// Lookup, Find and FindIssued return a child with its Ancestors: its Parent, the
+// Parent of that and so on, as far as the organization has them and 3 at most.
+// Other keys, and the Ancestors, have none.
+//
 // Strings are stored byte for byte, scope names that nobody knows included.
 // Empty Attributes, Networks and Scopes may come back as nil.
 // Times are kept to the microsecond or better and a zero time stays zero.
 type Manager interface {
 	keystore.Store
 
-	// Insert stores a new key, every field of it but Version, which becomes 1.
+	// Insert stores a new key, every field of it but Ancestors, and Version,
+	// which becomes 1.
 	// k is neither kept nor changed, and the key that RotatedFrom names need
 	// not exist. It stores nothing and returns
 	//
@@ -46,7 +51,8 @@ type Manager interface {
 	// IssueToken, or [keystore.ErrNotFound]. An empty issueToken finds nothing.
 	FindIssued(ctx context.Context, organization, actor, issueToken string) (*keystore.Key, error)
 
-	// List returns one page of the organization's keys, the newest first:
+	// List returns one page of the organization's keys, those without a parent
+	// or the children of one, without their Ancestors, the newest first:
 	// by CreatedAt and then by ID, both descending. It is empty when nothing is
 	// left. A key created while pages are read makes no other key appear twice
 	// or not at all. The organization is empty with [Page.AllOrganizations].

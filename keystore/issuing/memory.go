@@ -61,6 +61,26 @@ func NewMemory() Store {
 	}
 }
 
+// ancestors is how many a key has at most.
+const ancestors = 3
+
+// whole returns k, or a copy of a child with its ancestors. The lock is held.
+func (m *memory) whole(k *keystore.Key) *keystore.Key {
+	if k.Parent == "" {
+		return k
+	}
+	k = k.Clone()
+	for a := k; a.Parent != "" && len(k.Ancestors) < ancestors; {
+		parent := m.byID[a.Parent]
+		if parent == nil || parent.key.Organization != k.Organization {
+			break
+		}
+		a = parent.key.Clone()
+		k.Ancestors = append(k.Ancestors, a)
+	}
+	return k
+}
+
 // Lookup implements [keystore.Store]. It does not wait and does not look at the
 // context: net/http cancels that of a client which has closed its side of the
 // connection and still waits for the answer.
@@ -68,7 +88,7 @@ func (m *memory) Lookup(_ context.Context, d keystore.Digest) (*keystore.Key, er
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if r, ok := m.byDigest[d]; ok {
-		return r.key, nil
+		return m.whole(r.key), nil
 	}
 	return nil, keystore.ErrNotFound
 }
@@ -121,7 +141,7 @@ func (m *memory) Find(ctx context.Context, organization, id string) (*keystore.K
 	if r == nil || r.key.Organization != organization {
 		return nil, keystore.ErrNotFound
 	}
-	return r.key.Clone(), nil
+	return m.whole(r.key).Clone(), nil
 }
 
 // FindIssued implements [Manager].
@@ -135,7 +155,7 @@ func (m *memory) FindIssued(ctx context.Context, organization, actor, issueToken
 	if r == nil {
 		return nil, keystore.ErrNotFound
 	}
-	return r.key.Clone(), nil
+	return m.whole(r.key).Clone(), nil
 }
 
 // List implements [Manager].
@@ -316,6 +336,7 @@ func (m *memory) ChangedHereOnly() {}
 // stored returns a copy of a key with times of the wall clock alone.
 func stored(k *keystore.Key) *keystore.Key {
 	c := k.Clone()
+	c.Ancestors = nil
 	c.CreatedAt = wallTime(c.CreatedAt)
 	c.ExpiresAt = wallTime(c.ExpiresAt)
 	c.RevokedAt = wallTime(c.RevokedAt)

@@ -205,6 +205,9 @@ func (r remembering) Update(ctx context.Context, k *keystore.Key) error {
 func (r remembering) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 	got, err := r.cached.Lookup(ctx, d)
 	whole, wholeErr := r.Manager.Lookup(ctx, d)
+	if wholeErr == nil && whole.Parent != "" {
+		return whole, nil // the key of a Cached has what its ancestors leave
+	}
 	if err != nil || wholeErr != nil {
 		return got, err
 	}

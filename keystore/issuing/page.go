@@ -31,6 +31,7 @@ type Page struct {
 	ScopesUnusedSince time.Time
 
 	RotatedFrom string // the key that replaces the one with this id, if there is one. Empty: all
+	Parent      string // children of the key with this id. Empty: keys without a parent
 
 	// AllOrganizations selects keys of each organization, for those who operate
 	// the service. No organization is named then. The order is by Organization,
@@ -56,7 +57,7 @@ func (p Page) selects(k *keystore.Key, now time.Time) bool {
 		(p.ExpiresBefore.IsZero() || !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(p.ExpiresBefore)) &&
 		(p.UnusedSince.IsZero() || k.CreatedAt.Before(p.UnusedSince) && k.LastUsedAt.Before(p.UnusedSince)) &&
 		(!p.NeverUsed || k.LastUsedAt.IsZero()) &&
-		(p.RotatedFrom == "" || p.RotatedFrom == k.RotatedFrom)
+		(p.RotatedFrom == "" || p.RotatedFrom == k.RotatedFrom) && p.Parent == k.Parent
 }
 
 // Size returns the number of keys a page of p holds at most.

@@ -195,7 +195,8 @@ func (s *Store) Erase(ctx context.Context, organization string) (keys, entries i
 				{`UPDATE sallyport_keys SET id = ` + s.erasedID + `, organization = '', name = '', hint = '',
 					scopes = '[]', created_at = ?2, created_by = '', expires_at = NULL, revoked_at = ?2,
 					suspended = FALSE, last_used_at = NULL, last_used_from = NULL, observed_since = NULL,
-					issue_token = '', rotated_from = '', attributes = '{}', networks = '[]', version = version + 1
+					issue_token = '', rotated_from = '', attributes = '{}', networks = '[]', version = version + 1,
+					parent = CASE WHEN parent = '' THEN '' ELSE 'erased' END
 					WHERE organization = ?1`, []any{organization, s.time(time.Now())}},
 				{"DELETE FROM sallyport_keys_audit WHERE organization = ?1", []any{organization}},
 			} {

@@ -45,6 +45,7 @@ type dialect struct {
 	lock     string // waits for other transactions that insert keys of the organization ?1
 	lockKeys string // locks the keys of the organization ?1 as touch does; empty where touch tries again
 	erasedID string // the id of an erased key, from its digest
+	ends     string // the time, after a condition, at which a child expires
 
 	// isolation is that of a transaction, where another one that a program may
 	// have made the default would not see what was written during a wait.
@@ -63,7 +64,7 @@ var postgres = dialect{
 		return strings.ReplaceAll(query, "?", "$"), args
 	},
 	time:     func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
-	steps:    steps("postgres", 6),
+	steps:    steps("postgres", 7),
 	engine:   sqlschema.Postgres(),
 	issued:   issued,
 	touch:    postgresTouch,
@@ -71,6 +72,7 @@ var postgres = dialect{
 	lock:     "SELECT pg_advisory_xact_lock(hashtextextended('sallyport_keys ' || ?1, 0))",
 	lockKeys: "SELECT 1 FROM sallyport_keys WHERE organization = ?1 ORDER BY id FOR UPDATE",
 	erasedID: "encode(digest, 'hex')",
+	ends:     "parent <> '' AND expires_at",
 
 	isolation: sql.LevelReadCommitted,
 
@@ -85,13 +87,14 @@ var postgres = dialect{
 var sqlite = dialect{
 	sql:      func(query string, args []any) (string, []any) { return query, args },
 	time:     func(t time.Time) any { return t.UnixMicro() },
-	steps:    steps("sqlite", 6),
+	steps:    steps("sqlite", 7),
 	engine:   sqlschema.SQLite(),
 	issued:   issued,
 	touch:    sqliteTouch,
 	horizon:  sqliteHorizon,
 	lock:     lockCounter,
 	erasedID: "lower(hex(digest))",
+	ends:     "parent <> '' AND expires_at",
 
 	folded:  "lower(%s)",
 	within:  "instr(%s, ?)",
@@ -105,7 +108,7 @@ var mysql = dialect{
 	sql:      positional,
 	time:     func(t time.Time) any { return t.UnixMicro() },
 	longest:  512,
-	steps:    steps("mysql", 4),
+	steps:    steps("mysql", 5),
 	engine:   sqlschema.MySQL(),
 	issued:   "issued = ?3",
 	touch:    mysqlTouch,
@@ -113,6 +116,7 @@ var mysql = dialect{
 	horizon:  mysqlHorizon,
 	lock:     lockCounter,
 	erasedID: "LOWER(HEX(digest))",
+	ends:     "child_ends",
 
 	folded:  "CAST(LOWER(CONVERT(%s USING utf8mb4)) AS BINARY)", // the columns are bytes, which have no case
 	within:  "INSTR(%s, ?)",

@@ -38,6 +38,7 @@ const (
 	// Written so that MySQL too starts to read the index at the cursor.
 	listAfter     = " AND created_at <= ?7 AND (created_at < ?7 OR id < ?8)"
 	listAfterAll  = " AND organization <= ?9 AND (organization < ?9 OR created_at <= ?7 AND (created_at < ?7 OR id < ?8))"
+	listParent    = " AND parent = ?"
 	listExpiring  = " AND expires_at < ?"
 	listUnused    = " AND created_at < ? AND (last_used_at IS NULL OR last_used_at < ?)"
 	listNeverUsed = " AND last_used_at IS NULL"
@@ -54,7 +55,7 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 	if p.Total != nil {
 		*p.Total = 0 // where no row comes
 	}
-	if status < 0 || or < 0 || !isText(organization, string(p.Environment), p.RotatedFrom, p.Search) ||
+	if status < 0 || or < 0 || !isText(organization, string(p.Environment), p.RotatedFrom, p.Parent, p.Search) ||
 		p.After != nil && !isText(p.After.ID, p.After.Organization) {
 		return nil, nil
 	}
@@ -76,6 +77,7 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 			query += strings.ReplaceAll(condition, "?", "?"+strconv.Itoa(len(args)))
 		}
 	}
+	where(listParent, true, p.Parent)
 	where(listExpiring, !p.ExpiresBefore.IsZero(), s.time(p.ExpiresBefore))
 	where(listUnused, !p.UnusedSince.IsZero(), s.time(p.UnusedSince))
 	where(listSuccessor, p.RotatedFrom != "", p.RotatedFrom)

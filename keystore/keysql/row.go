@@ -16,7 +16,7 @@ import (
 )
 
 const columns = "id, digest, organization, environment, name, hint, scopes, created_at, created_by, expires_at, " +
-	"revoked_at, suspended, last_used_at, issue_token, rotated_from, version, legacy, attributes, networks"
+	"revoked_at, suspended, last_used_at, issue_token, rotated_from, version, legacy, attributes, networks, parent"
 
 // scanKey reads a row of columns.
 func scanKey(row interface{ Scan(...any) error }) (*keystore.Key, error) {
@@ -25,7 +25,8 @@ func scanKey(row interface{ Scan(...any) error }) (*keystore.Key, error) {
 		(*scopes)(&k.Scopes),
 		(*instant)(&k.CreatedAt), &k.CreatedBy, (*instant)(&k.ExpiresAt), (*instant)(&k.RevokedAt), &k.Suspended,
 		(*instant)(&k.LastUsedAt),
-		&k.IssueToken, &k.RotatedFrom, &k.Version, &k.Legacy, (*attributes)(&k.Attributes), (*networks)(&k.Networks))
+		&k.IssueToken, &k.RotatedFrom, &k.Version, &k.Legacy, (*attributes)(&k.Attributes), (*networks)(&k.Networks),
+		&k.Parent)
 	if err != nil {
 		return nil, err
 	}
@@ -161,6 +162,7 @@ func checkFields(k *keystore.Key) error {
 		"ID": k.ID, "Organization": k.Organization, "Environment": string(k.Environment), "Name": k.Name,
 		"Hint":      k.Hint,
 		"CreatedBy": k.CreatedBy, "IssueToken": k.IssueToken, "RotatedFrom": k.RotatedFrom, "Legacy": k.Legacy,
+		"Parent": k.Parent,
 	}
 	for i, n := range k.Scopes {
 		texts[fmt.Sprint("scope ", i)] = string(n)
@@ -186,7 +188,7 @@ func checkFields(k *keystore.Key) error {
 // not in its strict mode would cut it off.
 func (d dialect) checkLengths(k *keystore.Key) error {
 	for _, text := range []string{k.ID, k.Organization, string(k.Environment), k.Hint, k.CreatedBy, k.IssueToken,
-		k.RotatedFrom, k.Legacy} {
+		k.RotatedFrom, k.Legacy, k.Parent} {
 		if d.tooLong(text) {
 			return fmt.Errorf("keysql: an identifier is longer than %d bytes: %.64q…", d.longest, text)
 		}

@@ -90,7 +90,43 @@ func (s *Store) key(ctx context.Context, doing, condition string, args ...any) (
 	if err != nil {
 		return nil, failed(ctx, doing, err)
 	}
+	if k.Parent != "" {
+		if k.Ancestors, err = s.keys(ctx, doing, ancestors, k.Organization, k.Parent); err != nil {
+			return nil, err
+		}
+	}
 	return k, nil
+}
+
+// ancestors selects a key and those above it. It is a statement of its own, so
+// that a key without a parent costs no more: a change that returned before the
+// first one began is seen by both.
+const ancestors = `WITH RECURSIVE line (key_id, above, depth) AS (
+		SELECT id, parent, 1 FROM sallyport_keys WHERE organization = ?1 AND id = ?2
+		UNION ALL
+		SELECT k.id, k.parent, line.depth + 1 FROM line
+		JOIN sallyport_keys AS k ON k.id = line.above AND k.organization = ?1 WHERE line.depth < 3
+	)
+	SELECT ` + columns + " FROM line JOIN sallyport_keys ON id = key_id ORDER BY depth"
+
+// keys returns the keys that a query selects.
+func (s *Store) keys(ctx context.Context, doing, query string, args ...any) (keys []*keystore.Key, err error) {
+	rows, err := s.query(ctx, query, args...)
+	if err != nil {
+		return nil, failed(ctx, doing, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		k, err := scanKey(rows)
+		if err != nil {
+			return nil, failed(ctx, doing, err)
+		}
+		keys = append(keys, k)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, failed(ctx, doing, err)
+	}
+	return keys, nil
 }
 
 const onConflict = " ON CONFLICT DO NOTHING"
@@ -124,12 +160,12 @@ func (s *Store) inserting(k *keystore.Key) (statement, error) {
 	return statement{
 		"INSERT INTO sallyport_keys (" + columns +
 			") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, " +
-			"?14, ?15, 1, ?16, ?17, ?18)" + onConflict,
+			"?14, ?15, 1, ?16, ?17, ?18, ?19)" + onConflict,
 		[]any{
 			k.ID, digestBytes(k), k.Organization, string(k.Environment), k.Name, k.Hint, scopesText(k),
 			s.time(k.CreatedAt), k.CreatedBy, s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
 			s.optional(k.LastUsedAt),
-			k.IssueToken, k.RotatedFrom, k.Legacy, attributesText(k), networksText(k),
+			k.IssueToken, k.RotatedFrom, k.Legacy, attributesText(k), networksText(k), k.Parent,
 		}}, s.checkLengths(k)
 }
 

@@ -19,7 +19,7 @@ type defect struct {
 // that it fails.
 func TestSuiteCatches(t *testing.T) {
 	caught := make(map[string]bool)
-	for _, b := range slices.Concat(brokenReads, brokenWrites, brokenUsage, brokenAudits) {
+	for _, b := range slices.Concat(brokenReads, brokenWrites, brokenUsage, brokenAudits, brokenChildren) {
 		t.Run(b.name, func(t *testing.T) {
 			for _, name := range b.fails {
 				messages := keystoretest.Failures(t, name, breakStore(b.store))

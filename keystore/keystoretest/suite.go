@@ -60,7 +60,7 @@ func cases() []testCase {
 	var all []testCase
 	for _, group := range [][]testCase{
 		lookupCases, insertCases, textCases, findCases, listCases, updateCases, contextCases, touchCases, usageCases,
-		feedCases, auditCases,
+		feedCases, auditCases, childCases,
 	} {
 		all = append(all, group...)
 	}

@@ -1,0 +1,58 @@
+package keystoretest_test
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
+)
+
+// brokenChildren break what is promised of keys with a parent.
+var brokenChildren = []defect{
+	{"has no column for the parent", []string{"Child/Ancestors", "Child/List"}, func(b *broken) {
+		b.insert = edited(b, func(k *keystore.Key) { k.Parent = "" })
+	}},
+	{"returns a child alone", []string{"Child/Ancestors"}, func(b *broken) {
+		b.findIssued = func(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
+			k, err := b.Store.FindIssued(ctx, organization, actor, token)
+			if k != nil {
+				k.Ancestors = nil
+			}
+			return k, err
+		}
+	}},
+	{"remembers ancestors", []string{"Child/NoMoreThanItsParent", "Child/Race"}, func(b *broken) {
+		var first sync.Map
+		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			k, err := b.Store.Lookup(ctx, d)
+			if err == nil {
+				k = k.Clone()
+				seen, _ := first.LoadOrStore(k.ID, k.Ancestors)
+				k.Ancestors = seen.([]*keystore.Key)
+			}
+			return k, err
+		}
+	}},
+	{"takes the parent from any organization", []string{"Child/Orphan"}, func(b *broken) {
+		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			k, err := b.Store.Lookup(ctx, d)
+			if err == nil && k.Parent != "" && k.Ancestors == nil {
+				k = k.Clone()
+				k.Ancestors = []*keystore.Key{b.anywhere(k.Parent)}
+			}
+			return k, err
+		}
+	}},
+	{"lists children among the others", []string{"Child/List"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+			keys, err := b.Store.List(ctx, organization, p)
+			for _, k := range keys {
+				p.Parent = k.ID
+				children, _ := b.Store.List(ctx, organization, p)
+				keys = append(keys, children...)
+			}
+			return keys, err
+		}
+	}},
+}
