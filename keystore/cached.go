@@ -255,7 +255,7 @@ func (c *Cached) Remembered(t Token) (caller *Caller, wasUsable bool) {
 			s.hits++ // nobody calls Lookup then
 		}
 		s.mu.Unlock()
-		if ok && t.owns(found.caller.KeyID(), found.caller.Environment(), found.caller.more().legacy) == nil {
+		if ok && t.ownsCaller(found.caller) == nil {
 			return found.caller, true
 		}
 	}

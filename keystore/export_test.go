@@ -28,7 +28,8 @@ func (c *Cached) Caller(ctx context.Context, d Digest) (*Caller, error) { return
 
 // Peek returns the key of a digest that c remembers and that is usable now.
 func (c *Cached) Peek(d Digest) (*Caller, bool) {
-	for _, t := range []Token{{Environment: Production}, {Environment: Sandbox}, {Legacy: "any"}} {
+	for _, t := range []Token{{Environment: Production}, {Environment: Sandbox}, {Legacy: "any"},
+		{Environment: Sandbox, Child: true}} {
 		t.digests[0], t.n = d, 1
 		if k, _ := c.Remembered(t); k != nil {
 			return k, true

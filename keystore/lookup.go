@@ -18,7 +18,7 @@ import (
 // and any other error of s as it is. It returns an error that wraps
 // [ErrCorrupt] when s gave a key of another digest or environment, no key and
 // no error, or a key without the mark of a legacy key for a legacy token or the
-// other way round.
+// other way round; and so with a Parent and a child's token.
 //
 // When s is a [Cached] that remembers one of the digests, that one is asked for
 // first: a key in use costs one look-up, and does not wait behind questions
@@ -40,7 +40,7 @@ func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller
 	if err != nil {
 		return nil, err
 	}
-	if err := t.owns(c.KeyID(), c.Environment(), c.more().legacy); err != nil {
+	if err := t.ownsCaller(c); err != nil {
 		return nil, err
 	}
 	return c.Bind(r), nil
@@ -56,7 +56,7 @@ func (t *Token) lookup(ctx context.Context, s Store, cache *Cached) (*Key, error
 	if err := k.fits(d); err != nil {
 		return nil, err
 	}
-	if err := t.owns(k.ID, k.Environment, k.Legacy); err != nil {
+	if err := t.owns(k.ID, k.Environment, k.Legacy, k.Parent != ""); err != nil {
 		return nil, err
 	}
 	return k, nil

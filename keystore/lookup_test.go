@@ -197,7 +197,8 @@ func TestFirstDigestDecides(t *testing.T) {
 func TestTokenCorrupt(t *testing.T) {
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"},
 		{Name: "v2", Prefix: "two_"}}}
-	present := withChecksum("svc_test_" + strings.Repeat("aB", 16))
+	present, child := withChecksum("svc_test_"+strings.Repeat("aB", 16)), asChild("svc_test_"+strings.Repeat("aB", 16))
+	parent := []*keystore.Key{{ID: "parent", Environment: keystore.Sandbox}}
 	for _, c := range []struct {
 		name, token string
 		key         *keystore.Key // nil: none; a Digest is filled in
@@ -207,6 +208,9 @@ func TestTokenCorrupt(t *testing.T) {
 		{"a legacy key", acme("0"), &keystore.Key{Environment: keystore.Sandbox, Legacy: "v1"}, true},
 		{"a legacy key of a format with another name", acme("0"),
 			&keystore.Key{Environment: keystore.Production, Legacy: "v0"}, true},
+		{"a child", child, &keystore.Key{Environment: keystore.Sandbox, Parent: "parent", Ancestors: parent}, true},
+		{"a parent", present, &keystore.Key{Environment: keystore.Sandbox, Parent: "parent", Ancestors: parent}, false},
+		{"no parent", child, &keystore.Key{Environment: keystore.Sandbox}, false},
 		{"none", present, nil, false},
 		{"another digest", present, &keystore.Key{Environment: keystore.Sandbox, Digest: keystore.DigestOf("x")},
 			false},
@@ -233,6 +237,16 @@ func TestTokenCorrupt(t *testing.T) {
 		if c.ok && (err != nil || k != c.key) || !c.ok &&
 			(!errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) || k != nil) {
 			t.Errorf("%s for %s: got %v, %v, want it let in: %t", c.name, c.token, k, err, c.ok)
+		}
+		cached := keystore.NewCached(store, keystore.CacheOptions{})
+		for range 2 {
+			if _, err := candidates.Caller(t.Context(), cached, nil); (err == nil) != c.ok ||
+				!c.ok && !errors.Is(err, keystore.ErrCorrupt) {
+				t.Errorf("%s for %s in a Cached: got %v, want it let in: %t", c.name, c.token, err, c.ok)
+			}
+		}
+		if remembered, _ := cached.Remembered(candidates); (remembered != nil) != c.ok {
+			t.Errorf("%s for %s: remembered %v, want it let in: %t", c.name, c.token, remembered, c.ok)
 		}
 	}
 }

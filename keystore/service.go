@@ -28,7 +28,8 @@ const (
 //	acme_live_ or acme_test_, 32 random and 6 checksum characters of [0-9A-Za-z]
 //
 // The checksum is the CRC-32 (IEEE) of all that stands before it, in base 62
-// with the most significant digit first. It makes a typing error, a truncated
+// with the most significant digit first; for a child, of "delegated:" and all
+// that stands before it. It makes a typing error, a truncated
 // copy or an edited environment visible without asking a store, and lets a
 // secret scanner tell a token from noise. It is public and proves nothing.
 //

@@ -19,7 +19,17 @@ const (
 // That package ends the program when the system has no randomness to give, so
 // there is no error and no weak key. Generate panics if e is not known or s is
 // not valid.
-func (s Service) Generate(e Environment) Secret {
+func (s Service) Generate(e Environment) Secret { return s.generate(e, "") }
+
+// GenerateChild is Generate for a key with a Parent.
+func (s Service) GenerateChild(e Environment) Secret { return s.generate(e, ofChild) }
+
+// ofChild stands before what the checksum of a child's token is computed from. A
+// process of a version that knows no children takes the token for a mistyped
+// one: it would not ask for the ancestors.
+const ofChild = "delegated:"
+
+func (s Service) generate(e Environment, kind string) Secret {
 	if !e.Known() {
 		panic(fmt.Sprintf("keystore: cannot generate a key for environment %q", e))
 	}
@@ -27,7 +37,7 @@ func (s Service) Generate(e Environment) Secret {
 		panic(err.Error())
 	}
 	b := appendRandom([]byte(s.begin(e)), randomLength)
-	sum := checksum(string(b))
+	sum := checksum(kind, string(b))
 	return newSecret(string(append(b, sum[:]...)))
 }
 
@@ -52,9 +62,9 @@ func appendRandom(b []byte, n int) []byte {
 	}
 }
 
-// checksum returns the CRC-32 (IEEE) of s in base 62.
-func checksum(s string) (sum [checksumLength]byte) {
-	crc := crc32.ChecksumIEEE(bytesOf(s))
+// checksum returns the CRC-32 (IEEE) of kind and s in base 62.
+func checksum(kind, s string) (sum [checksumLength]byte) {
+	crc := crc32.Update(crc32.ChecksumIEEE(bytesOf(kind)), crc32.IEEETable, bytesOf(s))
 	for i := len(sum) - 1; i >= 0; i-- {
 		sum[i] = base62[crc%uint32(len(base62))]
 		crc /= uint32(len(base62))
@@ -68,6 +78,7 @@ func checksum(s string) (sum [checksumLength]byte) {
 type Token struct {
 	Environment Environment // that the token names; empty for a legacy token, which names none
 	Legacy      string      // the Name of its [LegacyFormat]; empty for the present format
+	Child       bool        // of a key with a Parent
 
 	digests [maxDigests]Digest
 	n       int
@@ -87,9 +98,9 @@ func (s Service) Parse(text string) (Token, error) {
 	if len(text) > maxToken {
 		return Token{}, errTooLong
 	}
-	environment, err := s.parse(text)
+	environment, child, err := s.parse(text)
 	if err == nil {
-		return Token{Environment: environment, digests: [maxDigests]Digest{DigestOf(text)}, n: 1}, nil
+		return Token{Environment: environment, Child: child, digests: [maxDigests]Digest{DigestOf(text)}, n: 1}, nil
 	}
 	if strings.ContainsFunc(text, foreign) {
 		err = errBadCharacter // whatever else is wrong
@@ -115,39 +126,41 @@ func foreign(c rune) bool {
 	return c >= utf8.RuneSelf || !isBase62(byte(c)) && c != '_' && c != '-'
 }
 
-func (s Service) parse(token string) (Environment, error) {
+func (s Service) parse(token string) (environment Environment, child bool, err error) {
 	rest, ok := strings.CutPrefix(token, s.prefix())
 	if !ok || rest == "" || rest[0] != '_' {
-		return "", errOtherPrefix
+		return "", false, errOtherPrefix
 	}
 	word, secret := rest[1:], ""
 	if i := strings.IndexByte(word, '_'); i >= 0 {
 		word, secret = word[:i], word[i+1:]
 	}
-	var environment Environment
 	switch word {
 	case s.word(Production):
 		environment = Production
 	case s.word(Sandbox):
 		environment = Sandbox
 	case publishable:
-		return "", errPublishable
+		return "", false, errPublishable
 	default:
-		return "", errUnknownEnvironment
+		return "", false, errUnknownEnvironment
 	}
 	if len(secret) != randomLength+checksumLength {
-		return "", errBadLength
+		return "", false, errBadLength
 	}
 	for i := range len(secret) {
 		if !isBase62(secret[i]) {
-			return "", errBadCharacter
+			return "", false, errBadCharacter
 		}
 	}
 	body := len(token) - checksumLength
-	if sum := checksum(token[:body]); token[body:] != string(sum[:]) {
-		return "", errBadChecksum
+	if sum := checksum("", token[:body]); token[body:] == string(sum[:]) {
+		return environment, false, nil
 	}
-	return environment, nil
+	if sum := checksum(ofChild, token[:body]); token[body:] == string(sum[:]) {
+		return environment, true, nil
+	}
+	return "", false, errBadChecksum
 }
 
 func isBase62(c byte) bool {
@@ -187,8 +200,11 @@ func (s Service) Claims(token string) bool {
 func (t *Token) Digests() []Digest { return t.digests[:t.n] }
 
 // owns returns an error unless such a key can be that of the token.
-func (t *Token) owns(id string, environment Environment, legacy string) error {
+func (t *Token) owns(id string, environment Environment, legacy string, child bool) error {
 	switch {
+	case t.Child != child:
+		return fmt.Errorf("%w: key %q has a parent: %v, and has the token of a child: %v", ErrCorrupt, id, child,
+			t.Child)
 	case t.Legacy == "" && environment != t.Environment:
 		return fmt.Errorf("%w: key %q is of environment %q, and its token of %q",
 			ErrCorrupt, id, environment, t.Environment)
@@ -197,4 +213,10 @@ func (t *Token) owns(id string, environment Environment, legacy string) error {
 			ErrCorrupt, id, legacy, t.Legacy)
 	}
 	return nil
+}
+
+// ownsCaller is owns of the key that c was made of.
+func (t *Token) ownsCaller(c *Caller) error {
+	more := c.more()
+	return t.owns(c.KeyID(), c.Environment(), more.legacy, more.child != nil)
 }

@@ -19,7 +19,12 @@ const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 // withChecksum appends what the package's documentation says a checksum is,
 // computed in another way than the package does.
-func withChecksum(s string) string {
+func withChecksum(s string) string { return s + sumOf(s) }
+
+// asChild is withChecksum for a child.
+func asChild(s string) string { return s + sumOf("delegated:"+s) }
+
+func sumOf(s string) string {
 	// Both the order of the digits and that of the letters differ in big.Int.
 	text := big.NewInt(int64(crc32.ChecksumIEEE([]byte(s)))).Text(62)
 	swapped := strings.Map(func(r rune) rune {
@@ -28,7 +33,7 @@ func withChecksum(s string) string {
 		}
 		return r ^ 0x20
 	}, text)
-	return s + strings.Repeat("0", 6-len(swapped)) + swapped
+	return strings.Repeat("0", 6-len(swapped)) + swapped
 }
 
 // What a refused token's sender is told.
@@ -79,6 +84,26 @@ func TestGenerate(t *testing.T) {
 			t.Fatalf("Generate returned %q twice", token)
 		}
 		seen[token] = true
+	}
+}
+
+// The token of a child looks like any other, and an earlier version, which knows
+// the first checksum alone, refuses each.
+func TestGenerateChild(t *testing.T) {
+	pattern := regexp.MustCompile("^" + keystore.Service{}.Pattern() + "$")
+	for range 20_000 {
+		token := keystore.Service{}.GenerateChild(keystore.Sandbox).Reveal()
+		got, err := keystore.Service{}.Parse(token)
+		if err != nil || !got.Child || got.Environment != keystore.Sandbox || got.Digests()[0] != keystore.DigestOf(token) {
+			t.Fatalf("Parse(%q) = %+v, %v, want a child's", token, got, err)
+		}
+		body := token[:len(token)-6]
+		if token != asChild(body) || token == withChecksum(body) || !pattern.MatchString(token) {
+			t.Fatalf("GenerateChild returned %q", token)
+		}
+	}
+	if got, _ := (keystore.Service{}).Parse(withChecksum("svc_test_" + strings.Repeat("aB", 16))); got.Child {
+		t.Error("a token is taken for that of a child")
 	}
 }
 
@@ -335,8 +360,8 @@ func TestParseOfThePresentShape(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	live := withChecksum("svc_live_" + strings.Repeat("0", 32))
-	for _, token := range []string{live, strings.Replace(live, "live", "test", 1), live[:40], "svc_pub_1", "svc_live_" +
-		strings.Repeat("-", 30), ""} {
+	for _, token := range []string{live, asChild(live[:len(live)-6]), strings.Replace(live, "live", "test", 1), live[:40],
+		"svc_pub_1", "svc_live_" + strings.Repeat("-", 30), ""} {
 		f.Add(token)
 	}
 	pattern := regexp.MustCompile("^(?:" + keystore.Service{}.Pattern() + ")$")
@@ -352,7 +377,7 @@ func FuzzParse(f *testing.F) {
 		if !pattern.MatchString(token) {
 			t.Errorf("Parse(%q) accepted what Pattern does not match", token)
 		}
-		if withChecksum(token[:len(token)-6]) != token {
+		if body := token[:len(token)-6]; withChecksum(body) != token && !got.Child || asChild(body) != token && got.Child {
 			t.Errorf("Parse(%q) accepted a wrong checksum", token)
 		}
 		if word := "_" + environment.Word() + "_"; token[3:9] != "_live_" && token[3:9] != "_test_" ||

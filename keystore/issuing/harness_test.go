@@ -98,3 +98,12 @@ func panicOf(f func()) (text string) {
 	f()
 	return ""
 }
+
+// wantField reports an error that does not name this field alone.
+func wantField(t testing.TB, err error, field, rule string) {
+	t.Helper()
+	wrong, ok := errors.AsType[*keystore.FieldsError](err)
+	if !ok || len(wrong.Fields) != 1 || wrong.Fields[0].Field != field {
+		t.Errorf("%s: got %v, want that %s is wrong", rule, err, field)
+	}
+}

@@ -48,6 +48,9 @@ func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*
 			return nil, err
 		}
 		digests, hint = t.Digests(), hintOf(token)
+		if t.Child {
+			return nil, invalid(problem("parent", "The token is that of a child, which cannot be imported."))
+		}
 	}
 	now := field.Now()
 	problems := append(i.actProblems(), fieldProblems(old, i.service.Scopes)...)

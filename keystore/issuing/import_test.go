@@ -271,3 +271,11 @@ type unsureManager struct{ issuing.Manager }
 func (unsureManager) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
 	return nil, errStoreDown
 }
+
+// A child has a parent, which an imported key has not.
+func TestImportOfAChild(t *testing.T) {
+	_, issuer := issuing.InMemory(keystore.Service{})
+	token := keystore.Service{}.GenerateChild(keystore.Sandbox).Reveal()
+	_, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token)
+	wantField(t, err, "parent", "the token of a child")
+}
