@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +30,7 @@ import (
 //   - No lookup yields what was true before a change: once [Cached.Invalidate]
 //     has returned, as it has when an issuer over the Cached returns, or the
 //     feed has named the key, the next lookup asks the store, and no answer
-//     from before is remembered.
+//     from before is remembered. For a child this holds of its ancestors too.
 //
 // A Cached is safe for concurrent use, and starts no goroutine that outlives
 // the question it was started for.
@@ -46,6 +47,7 @@ type Cached struct {
 	polled        atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
 	outage        outage
 	observe       atomic.Pointer[func(ctx context.Context, call string, took time.Duration, answered bool)]
+	invalidated   atomic.Uint64 // calls of Invalidate
 }
 
 // A shard caches the answers for its digests. This is why no answer from before
@@ -61,11 +63,18 @@ type Cached struct {
 // then is no longer in loads: its answer goes to those who waited for it, and
 // is not remembered. A later Lookup finds neither and asks the store, which has
 // the change.
+//
+// An answer about a child is not found under the digest of an ancestor. So
+// Invalidate draws a number and writes it where the digest has its place in
+// changed, and a question notes the highest number before it asks the store. An
+// answer is used while its ancestors' places have none that is higher. The
+// number is drawn under mu: no lower one is written over a higher one.
 type shard struct {
 	mu       sync.Mutex
 	accepted *simplelru.LRU[Digest, answer] // tokens that were usable when the store was last asked
 	refused  *simplelru.LRU[Digest, answer] // tokens that were not
 	loads    map[Digest]*load               // questions whose answer may be remembered
+	changed  [64]atomic.Uint64              // by a byte of the digest
 
 	hits, asked, failed uint64 // of CacheStats
 
@@ -84,6 +93,7 @@ var tooOld = answer{deadline: math.MinInt64}
 // A load is a question to the store. Its result is set before done is closed.
 type load struct {
 	done   chan struct{}
+	began  uint64      // invalidated, before the store was asked
 	shared atomic.Bool // several wait for it
 	caller *Caller
 	err    error
@@ -165,21 +175,32 @@ func (c *Cached) caller(ctx context.Context, d Digest) (*Caller, error) {
 	now := c.now()
 	s := c.shard(d)
 	s.mu.Lock()
-	if found, ok := s.find(d, now); ok {
-		s.hits++
-		s.mu.Unlock()
-		if found.caller == nil {
-			return nil, ErrNotFound
+	var invalidated uint64
+	for waited := false; ; waited = true {
+		if found, ok := c.find(s, d, now); ok {
+			s.hits++
+			s.mu.Unlock()
+			if found.caller == nil {
+				return nil, ErrNotFound
+			}
+			return found.caller, nil
 		}
-		return found.caller, nil
-	}
-	if l, running := s.loads[d]; running {
+		l := s.loads[d]
+		if l == nil {
+			break
+		}
+		if !waited {
+			invalidated = c.invalidated.Load()
+		}
 		l.shared.Store(true)
 		s.mu.Unlock()
 		<-l.done
-		return l.caller, l.err
+		if l.began >= invalidated || !c.outdated(l.caller) { // the second one never is
+			return l.caller, l.err
+		}
+		s.mu.Lock()
 	}
-	l := &load{done: make(chan struct{})}
+	l := &load{done: make(chan struct{}), began: c.invalidated.Load()}
 	s.loads[d] = l
 	places := c.strange
 	if s.accepted.Contains(d) {
@@ -215,17 +236,35 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 	if f := c.observe.Load(); f != nil && !errors.Is(l.err, ErrOverloaded) {
 		(*f)(ctx, "lookup", time.Since(asked), l.err == nil || errors.Is(l.err, ErrNotFound))
 	}
+	if of := l.caller.more().child; of != nil {
+		of.loaded = l.began
+	}
 }
 
-// find returns the answer that is remembered and young enough. The shard is
+// find returns the answer that is remembered, if it can be used. The shard is
 // locked.
-func (s *shard) find(d Digest, now time.Duration) (answer, bool) {
-	if found, ok := s.accepted.Get(d); ok {
-		return found, now < found.deadline
+func (c *Cached) find(s *shard, d Digest, now time.Duration) (answer, bool) {
+	found, ok := s.accepted.Get(d)
+	if !ok {
+		found, ok = s.refused.Get(d)
 	}
-	found, ok := s.refused.Get(d)
-	return found, ok && now < found.deadline
+	return found, ok && now < found.deadline && !c.outdated(found.caller)
 }
+
+// outdated reports whether an ancestor may have changed since the store was
+// asked.
+func (c *Cached) outdated(k *Caller) bool {
+	if k == nil || k.rare == nil || k.rare.child == nil {
+		return false
+	}
+	return slices.ContainsFunc(k.rare.child.ancestors, func(a *Key) bool {
+		return c.shard(a.Digest).place(a.Digest).Load() > k.rare.child.loaded
+	})
+}
+
+// place returns where the number of the last change of a token is, or of
+// another one after it.
+func (s *shard) place(d Digest) *atomic.Uint64 { return &s.changed[int(d[1])%len(s.changed)] }
 
 // remember keeps the answer to a question that was asked at began. The shard is
 // locked. A digest is in one of the two LRUs.
@@ -248,7 +287,7 @@ func (c *Cached) Remembered(t Token) (caller *Caller, wasUsable bool) {
 	for _, d := range t.Digests() {
 		s := c.shard(d)
 		s.mu.Lock()
-		found, ok := s.find(d, now)
+		found, ok := c.find(s, d, now)
 		wasUsable = wasUsable || s.accepted.Contains(d)
 		ok = ok && found.caller != nil && found.caller.Refused() == nil
 		if ok {
@@ -276,6 +315,7 @@ func (c *Cached) Invalidate(d Digest) {
 	s := c.shard(d)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.place(d).Store(c.invalidated.Add(1))
 	s.forget(d)
 }
 

@@ -12,6 +12,7 @@ import (
 type child struct {
 	scopes    []scope.Name // its own, whatever is left of them
 	ancestors []*Key
+	loaded    uint64 // of a Cached: its invalidated before the store was asked
 }
 
 // inherit narrows c, which is bound to r, and its key k to what the ancestors
@@ -36,7 +37,7 @@ func (c *Caller) inherit(k *Key, r *scope.Registry) *child {
 		k.ExpiresAt, k.RevokedAt = earlier(k.ExpiresAt, a.ExpiresAt), earlier(k.RevokedAt, a.RevokedAt)
 		k.Suspended = k.Suspended || a.Suspended
 	}
-	return &child{own, k.Ancestors}
+	return &child{scopes: own, ancestors: k.Ancestors}
 }
 
 // both returns what both sets grant: a itself if b grants all of it.
