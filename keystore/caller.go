@@ -121,6 +121,16 @@ func (c *Caller) KeyID() string {
 	return c.text[c.id:]
 }
 
+// RootID returns the id of the key without a parent that the API key is, or
+// comes from; "" for a caller without one. Limits of a key belong to it:
+// children are no way round them.
+func (c *Caller) RootID() string {
+	if of := c.more().child; of != nil {
+		return of.ancestors[len(of.ancestors)-1].ID
+	}
+	return c.KeyID()
+}
+
 // Subject returns [Identity].Subject, "" for a caller with an API key.
 func (c *Caller) Subject() string {
 	if c == nil || c.byKey {

@@ -82,13 +82,17 @@ func TestChildMayNoMore(t *testing.T) {
 	}
 }
 
-// A child has the attributes that are its own and not those of an ancestor.
+// A child has an id of its own, the limits of the furthest ancestor, and the
+// attributes that are its own and not those of an ancestor.
 func TestChildAttributes(t *testing.T) {
 	k := descendant(&keystore.Key{Attributes: map[string]string{"plan": "free"}},
 		&keystore.Key{Attributes: map[string]string{"plan": "gold", "team": "x"}},
 		&keystore.Key{Attributes: map[string]string{"plan": "gold", "team": "y", "run": "7"}})
 	c := k.Bind(scope.Contract())
 	for _, c := range []*keystore.Caller{c, c.Bind(scope.New(scope.Definition{Name: "a:read"}))} {
+		if c.KeyID() != "key_2" || c.RootID() != "key_0" {
+			t.Errorf("got the key %q of %q, want key_2 of key_0", c.KeyID(), c.RootID())
+		}
 		if c.Attribute("plan") != "free" || c.Attribute("team") != "x" || c.Attribute("run") != "7" {
 			t.Errorf("got plan %q, team %q, run %q, want free, x, 7", c.Attribute("plan"), c.Attribute("team"),
 				c.Attribute("run"))

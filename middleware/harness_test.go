@@ -521,7 +521,11 @@ func (k *keyring) plant(t testing.TB, key keystore.Key) string {
 	if key.Organization == "" {
 		key.Organization = "org_1"
 	}
-	token := keystore.Service{}.Generate(key.Environment).Reveal()
+	generate := keystore.Service{}.Generate
+	if key.Parent != "" {
+		generate = keystore.Service{}.GenerateChild
+	}
+	token := generate(key.Environment).Reveal()
 	key.Digest = keystore.DigestOf(token)
 	if key.ID == "" {
 		key.ID = "key_" + token[len(token)-8:]

@@ -36,7 +36,7 @@ type RateLimitOptions struct {
 	// Sandbox limits each sandbox tenant in place of Organization; nil means
 	// Organization.
 	Sandbox *ratelimit.Policy
-	// Key limits each API key, and each subject that has none.
+	// Key limits each API key with its children, and each subject that has none.
 	Key *ratelimit.Policy
 	// Client limits each client address, an IPv6 address as its /64.
 	Client *ratelimit.Policy
@@ -301,7 +301,7 @@ func (l *limiter) charges(
 
 // clientOf names the key or the subject, for a limit of each.
 func clientOf(c *keystore.Caller) string {
-	if id := c.KeyID(); id != "" {
+	if id := c.RootID(); id != "" {
 		return id
 	}
 	// The length keeps organizations apart whose names have spaces.

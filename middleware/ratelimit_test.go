@@ -399,6 +399,41 @@ func TestPlanOfNothing(t *testing.T) {
 	}
 }
 
+// A fleet of children is no way round the limit of their key, and its plan is
+// theirs.
+func TestLimitOfChildren(t *testing.T) {
+	for _, plan := range []bool{false, true} {
+		ring := newKeyring()
+		o := middleware.RateLimitOptions{Store: ratelimit.NewMemory(),
+			Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("5-H")}}
+		if plan {
+			o.Plan = func(_ context.Context, c *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
+				limit, err := ratelimit.Parse(c.Attribute("rate"))
+				return nil, &ratelimit.Policy{Name: "plan", Limit: limit}, err
+			}
+		}
+		api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: o})
+		tokens := []string{ring.plant(t, keystore.Key{ID: "root", Attributes: map[string]string{"rate": "5-H"}})}
+		for _, k := range []keystore.Key{{ID: "one", Parent: "root"}, {ID: "two", Parent: "one"},
+			{ID: "three", Parent: "two"}, {ID: "four", Parent: "root", Attributes: map[string]string{"rate": "99-H"}}} {
+			tokens = append(tokens, ring.plant(t, k))
+		}
+		other := ring.plant(t, keystore.Key{Attributes: map[string]string{"rate": "5-H"}})
+		for i := range 10 {
+			want := 200
+			if i >= 5 {
+				want = 429
+			}
+			if res := serve(api, request("GET", "/api/v1/any", tokens[i%5], "")); res.StatusCode != want {
+				t.Errorf("plan %v: request %d: got %d %s, want %d", plan, i, res.StatusCode, res.body, want)
+			}
+		}
+		if res := serve(api, request("GET", "/api/v1/any", other, "")); res.StatusCode != 200 {
+			t.Errorf("plan %v: another key: got %d %s", plan, res.StatusCode, res.body)
+		}
+	}
+}
+
 // TestPlanOfKeys: each key has the limit of its own record, beside that of the
 // organization, whose policy may have the same name.
 func TestPlanOfKeys(t *testing.T) {
