@@ -31,7 +31,9 @@ func (i *Issuer) Audit(ctx context.Context, organization, key, after string) ([]
 }
 
 // SweepAudit removes the entries of all organizations that are older than keep,
-// and returns how many. A program calls it once a day or so.
+// and returns how many. It also removes the children that expired more than a
+// day ago. A program calls it once a day or so, or as often as its children ask
+// for.
 func (i *Issuer) SweepAudit(ctx context.Context, keep time.Duration) (removed int, err error) {
 	if err := writable(ctx); err != nil {
 		return 0, err

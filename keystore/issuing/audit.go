@@ -29,7 +29,7 @@ const (
 type AuditEntry struct {
 	ID           string    `json:"id"` // sorts by time
 	At           time.Time `json:"at"`
-	Act          string    `json:"act"` // issue, rotate, revoke, suspend, resume, rename, edit, import or erase
+	Act          string    `json:"act"` // issue, delegate, rotate, revoke, suspend, resume, rename, edit, import or erase
 	Actor        string    `json:"actor"`
 	Organization string    `json:"organization"`
 	Key          string    `json:"key,omitempty"` // its id; with rotate that of the new key, with erase empty
@@ -54,7 +54,8 @@ type Auditor interface {
 
 	// InsertAudited does what Insert does and stores the entry, both or
 	// neither. If maxKeys is not zero and the organization has that many keys
-	// already, not counting those that have expired or have a RevokedAt, it
+	// already, or the Parent of k that many children, which all have an
+	// ExpiresAt, not counting those that have expired or have a RevokedAt, it
 	// stores nothing and returns [ErrTooManyKeys]; of any number of concurrent
 	// calls no more succeed than there is room for.
 	InsertAudited(ctx context.Context, k *keystore.Key, e AuditEntry, maxKeys int) error
@@ -69,6 +70,8 @@ type Auditor interface {
 	Audit(ctx context.Context, organization, key, after string) ([]AuditEntry, error)
 
 	// SweepAudit removes the entries from before a time, and returns how many.
+	// It also removes the children that expired more than a day ago: until then
+	// FindIssued finds them.
 	SweepAudit(ctx context.Context, before time.Time) (removed int, err error)
 
 	// Erase removes the keys of the organization and its entries, and returns
@@ -119,6 +122,7 @@ var audited = []struct {
 	{"revoked_at", func(k *keystore.Key) string { return timeText(k.RevokedAt) }},
 	{"suspended", func(k *keystore.Key) string { return strings.TrimPrefix(fmt.Sprint(k.Suspended), "false") }},
 	{"legacy", func(k *keystore.Key) string { return k.Legacy }},
+	{"parent", func(k *keystore.Key) string { return k.Parent }},
 	{"rotated_from", func(k *keystore.Key) string { return k.RotatedFrom }},
 }
 

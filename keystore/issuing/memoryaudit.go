@@ -17,7 +17,7 @@ func (m *memory) InsertAudited(ctx context.Context, k *keystore.Key, e AuditEntr
 	return m.audited(ctx, e, func() error {
 		now, count := time.Now(), 0
 		for _, r := range m.lists[k.Organization] {
-			if counts(r.key, now) {
+			if r.key.Parent == k.Parent && counts(r.key, now) {
 				count++
 			}
 		}
@@ -78,6 +78,7 @@ func (m *memory) SweepAudit(ctx context.Context, before time.Time) (removed int,
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.sweepChildren(time.Now().Add(-childKept))
 	for organization, entries := range m.audit {
 		kept := slices.DeleteFunc(entries, func(e AuditEntry) bool { return e.At.Before(before) })
 		removed += len(entries) - len(kept)
@@ -89,6 +90,33 @@ func (m *memory) SweepAudit(ctx context.Context, before time.Time) (removed int,
 	return removed, nil
 }
 
+// childKept is how long a child stays after its end. A request is repeated for a
+// day, and then its issue token still finds the child.
+const childKept = 24 * time.Hour
+
+// sweepChildren removes the children that have expired before a time. The lock
+// is held.
+func (m *memory) sweepChildren(before time.Time) {
+	for organization, list := range m.lists {
+		m.lists[organization] = slices.DeleteFunc(list, func(r *record) bool {
+			gone := r.key.Parent != "" && !r.key.ExpiresAt.IsZero() && r.key.ExpiresAt.Before(before)
+			if gone {
+				m.remove(r.key)
+				delete(m.changes.last, r.key.Digest)
+			}
+			return gone
+		})
+	}
+}
+
+// remove removes all of a key but its place in the list. The lock is held.
+func (m *memory) remove(k *keystore.Key) {
+	delete(m.byDigest, k.Digest)
+	delete(m.byID, k.ID)
+	delete(m.issued, issue{k.Organization, k.CreatedBy, k.IssueToken})
+	delete(m.replaced, succession{k.Organization, k.RotatedFrom})
+}
+
 // Erase implements [Auditor].
 func (m *memory) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
 	if err := ctx.Err(); err != nil {
@@ -97,12 +125,8 @@ func (m *memory) Erase(ctx context.Context, organization string) (keys, entries 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range m.lists[organization] {
-		k := r.key
-		delete(m.byDigest, k.Digest)
-		delete(m.byID, k.ID)
-		delete(m.issued, issue{organization, k.CreatedBy, k.IssueToken})
-		delete(m.replaced, succession{organization, k.RotatedFrom})
-		m.changes.add(k.Digest)
+		m.remove(r.key)
+		m.changes.add(r.key.Digest)
 	}
 	keys, entries = len(m.lists[organization]), len(m.audit[organization])
 	delete(m.lists, organization)

@@ -22,6 +22,10 @@ const (
 	// erasedFor is how long the digest of an erased key stays, so that a cache
 	// which asks the feed now and then has learnt of it.
 	erasedFor = time.Hour
+
+	// childKept is how long a child stays after its end. A request is repeated
+	// for a day, and then its issue token still finds the child.
+	childKept = 24 * time.Hour
 )
 
 // InsertAudited implements [issuing.Auditor]. With maxKeys it waits for other
@@ -33,7 +37,7 @@ func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.Au
 	}
 	stored, err := s.audited(ctx, "insert", e, func(tx *sql.Tx) (int64, error) {
 		if maxKeys > 0 {
-			if err := s.room(ctx, tx, k.Organization, maxKeys); err != nil {
+			if err := s.room(ctx, tx, k, maxKeys); err != nil {
 				return 0, err
 			}
 		}
@@ -45,15 +49,18 @@ func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.Au
 	return s.conflict(ctx, k)
 }
 
-// room returns [issuing.ErrTooManyKeys] if the organization may have no other
-// key. Until the transaction ends no other call counts its keys.
-func (s *Store) room(ctx context.Context, tx *sql.Tx, organization string, maxKeys int) error {
-	if _, err := s.execTx(ctx, tx, statement{s.lock, []any{organization}}); err != nil {
+// room returns [issuing.ErrTooManyKeys] if there may be no other key with the
+// organization and parent of k. Until the transaction ends no other call counts its keys.
+func (s *Store) room(ctx context.Context, tx *sql.Tx, k *keystore.Key, maxKeys int) error {
+	if _, err := s.execTx(ctx, tx, statement{s.lock, []any{k.Organization}}); err != nil {
 		return err
 	}
-	query, args := s.sql(`SELECT count(*) FROM sallyport_keys
-		WHERE organization = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)`,
-		[]any{organization, s.time(time.Now())})
+	live := "(expires_at IS NULL OR expires_at > ?2)"
+	if k.Parent != "" { // as the index of children has it: thousands may have expired
+		live = "parent <> '' AND expires_at > ?2"
+	}
+	query, args := s.sql("SELECT count(*) FROM sallyport_keys WHERE organization = ?1 AND parent = ?3 AND "+
+		"revoked_at IS NULL AND "+live, []any{k.Organization, s.time(time.Now()), k.Parent})
 	var keys int
 	if err := tx.QueryRowContext(ctx, query, args...).Scan(&keys); err != nil {
 		return err
@@ -149,11 +156,14 @@ func (s *Store) Audit(
 	return page, nil
 }
 
-// SweepAudit implements [issuing.Auditor]. It deletes 1000 entries at a time,
-// and also what [Store.Erase] has left behind for an hour.
+// SweepAudit implements [issuing.Auditor]. It deletes 1000 entries or children
+// at a time, and also what [Store.Erase] has left behind for an hour.
 func (s *Store) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
 	if _, err := s.sweep(ctx, "sallyport_keys", "organization = '' AND id = "+s.erasedID+" AND revoked_at",
 		time.Now().Add(-erasedFor)); err != nil {
+		return 0, err
+	}
+	if _, err := s.sweep(ctx, "sallyport_keys", s.ends, time.Now().Add(-childKept)); err != nil {
 		return 0, err
 	}
 	return s.sweep(ctx, "sallyport_keys_audit", "at", before)

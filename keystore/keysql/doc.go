@@ -17,9 +17,10 @@
 // changed keys that caches ask for, and the children of a key and their ends. A
 // key takes about 600 bytes of Postgres and 350 of SQLite, indexes included,
 // plus its texts beyond a few words. The audit is in sallyport_keys_audit, with
-// about 400 bytes of Postgres for each act until it is swept. How a key is used is in sallyport_keys_scopes, a row for each scope
-// that it has needed, and in sallyport_keys_days, a row of about 170 bytes for
-// each of the last 30 days on which it was used; they go with the key.
+// about 400 bytes of Postgres for each act until it is swept. How a key is used
+// is in sallyport_keys_scopes, a row for each scope that it has needed, and in
+// sallyport_keys_days, a row of about 170 bytes for each of the last 30 days on
+// which it was used; they go with the key.
 // [Store.Migrate] makes all of it, or a tool of the team's own does from
 // [Store.Schema].
 // Secrets are not in it: the digest leads to no token and the hint is the last

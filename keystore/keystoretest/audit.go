@@ -190,45 +190,10 @@ var auditCases = []testCase{
 		same(t, "Find of a key whose entry was swept", find(t, m, k), k)
 	}},
 
-	{"Audit/MaxKeys", func(t testing.TB, m issuing.Manager) {
-		a := auditor(t, m)
-		k := newKey(unique("org"))
-		counted := 0
-		for _, change := range []func(k *keystore.Key){
-			func(k *keystore.Key) { counted++ },
-			func(k *keystore.Key) { k.ExpiresAt = time.Time{}; counted++ },
-			func(k *keystore.Key) { k.Suspended = true; counted++ },
-			func(k *keystore.Key) { k.ExpiresAt = at(-time.Second) },
-			func(k *keystore.Key) { k.RevokedAt = at(-time.Second) },
-			func(k *keystore.Key) { k.RevokedAt = at(time.Hour) },
-		} {
-			there := newKey(k.Organization)
-			change(there)
-			insert(t, m, there)
-		}
-		insert(t, m, newKey(unique("org")))
-		wantError(t, a.InsertAudited(t.Context(), k, newEntry(k), counted), issuing.ErrTooManyKeys,
-			"InsertAudited with as many keys as may be")
-		if err := a.InsertAudited(t.Context(), k, newEntry(k), counted+1); err != nil {
-			t.Errorf("InsertAudited with room for a key returned %v, want nil", err)
-		}
-		if got := audit(t, a, k.Organization, "", ""); len(got) != 1 {
-			t.Errorf("got %d entries, want that of the key that was stored", len(got))
-		}
-	}},
-
-	{"Audit/MaxKeysRace", func(t testing.TB, m issuing.Manager) {
-		a := auditor(t, m)
-		organization := unique("org")
-		errs := atOnce(racers, func(int) error {
-			k := newKey(organization)
-			return a.InsertAudited(t.Context(), k, newEntry(k), 1)
-		})
-		oneWins(t, errs, issuing.ErrTooManyKeys, "a race of InsertAudited with room for one key")
-		if got := list(t, m, organization, issuing.Page{}); len(got) != 1 {
-			t.Errorf("after the race there are %d keys, want 1", len(got))
-		}
-	}},
+	{"Audit/MaxKeys", func(t testing.TB, m issuing.Manager) { maxKeys(t, m, "") }},
+	{"Audit/MaxChildren", func(t testing.TB, m issuing.Manager) { maxKeys(t, m, unique("key")) }},
+	{"Audit/MaxKeysRace", func(t testing.TB, m issuing.Manager) { maxKeysRace(t, m, "") }},
+	{"Audit/MaxChildrenRace", func(t testing.TB, m issuing.Manager) { maxKeysRace(t, m, unique("key")) }},
 
 	{"Audit/Context", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
@@ -304,4 +269,94 @@ var auditCases = []testCase{
 		seen, _ := drain(t, store, since)
 		wantSeen(t, seen, []*keystore.Key{k}, "a key that was erased")
 	}},
+
+	{"Erase/Children", func(t testing.TB, m issuing.Manager) {
+		a := auditor(t, m)
+		keys := family(t, m, 3)
+		if _, _, err := a.Erase(t.Context(), keys[0].Organization); err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range keys {
+			got, err := m.Lookup(t.Context(), k.Digest)
+			if err == nil && (got.Refused() == nil || slices.Contains(ids(keys), got.Parent)) ||
+				err != nil && !errors.Is(err, keystore.ErrNotFound) {
+				t.Errorf("Lookup of an erased child returned %+v, %v: want it refused, and nothing of its parent", got, err)
+			}
+		}
+	}},
+
+	{"Audit/SweepChildren", func(t testing.TB, m issuing.Manager) {
+		a := auditor(t, m)
+		keys := family(t, m, 5)
+		for i, ended := range []time.Duration{48 * time.Hour, 25 * time.Hour, 23 * time.Hour, -time.Hour} {
+			keys[i].ExpiresAt = at(-ended)
+			update(t, m, keys[i])
+		}
+		if _, err := a.SweepAudit(t.Context(), at(-time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		for i, k := range keys {
+			_, err := m.Find(t.Context(), k.Organization, k.ID)
+			_, tokenErr := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
+			gone := i == 1
+			if errors.Is(err, keystore.ErrNotFound) != gone || errors.Is(tokenErr, keystore.ErrNotFound) != gone {
+				t.Errorf("after SweepAudit key %d of 5 is found with %v, by its issue token with %v: a child goes, with its "+
+					"token, a day after its end, and no other key", i, err, tokenErr)
+			}
+		}
+		again := newKey(keys[1].Organization)
+		again.CreatedBy, again.IssueToken, again.RotatedFrom = keys[1].CreatedBy, keys[1].IssueToken, keys[1].RotatedFrom
+		insert(t, m, again)
+	}},
+}
+
+// maxKeys counts the children of a parent, or keys without one.
+func maxKeys(t testing.TB, m issuing.Manager, parent string) {
+	a := auditor(t, m)
+	k := newKey(unique("org"))
+	k.Parent = parent
+	counted := 0
+	for _, change := range []func(k *keystore.Key){
+		func(k *keystore.Key) { counted++ },
+		func(k *keystore.Key) { k.ExpiresAt = at(time.Hour); counted++ },
+		func(k *keystore.Key) { k.Suspended = true; counted++ },
+		func(k *keystore.Key) { k.ExpiresAt = at(-time.Second) },
+		func(k *keystore.Key) { k.RevokedAt = at(-time.Second) },
+		func(k *keystore.Key) { k.RevokedAt = at(time.Hour) },
+		func(k *keystore.Key) { k.Parent = unique("key") },
+		func(k *keystore.Key) { k.Organization = unique("org") },
+	} {
+		there := newKey(k.Organization)
+		there.Parent = parent
+		change(there)
+		insert(t, m, there)
+	}
+	if parent == "" { // a child has an end
+		there := newKey(k.Organization)
+		there.ExpiresAt = time.Time{}
+		insert(t, m, there)
+		counted++
+	}
+	wantError(t, a.InsertAudited(t.Context(), k, newEntry(k), counted), issuing.ErrTooManyKeys,
+		"InsertAudited with as many keys as may be")
+	if err := a.InsertAudited(t.Context(), k, newEntry(k), counted+1); err != nil {
+		t.Errorf("InsertAudited with room for a key returned %v, want nil", err)
+	}
+	if got := audit(t, a, k.Organization, "", ""); len(got) != 1 {
+		t.Errorf("got %d entries, want that of the key that was stored", len(got))
+	}
+}
+
+func maxKeysRace(t testing.TB, m issuing.Manager, parent string) {
+	a := auditor(t, m)
+	organization := unique("org")
+	errs := atOnce(racers, func(int) error {
+		k := newKey(organization)
+		k.Parent = parent
+		return a.InsertAudited(t.Context(), k, newEntry(k), 1)
+	})
+	oneWins(t, errs, issuing.ErrTooManyKeys, "a race of InsertAudited with room for one key")
+	if got := list(t, m, organization, issuing.Page{Parent: parent}); len(got) != 1 {
+		t.Errorf("after the race there are %d keys, want 1", len(got))
+	}
 }

@@ -32,10 +32,10 @@ var brokenAudits = []defect{
 			return b.Store.Update(ctx, k)
 		}
 	}},
-	{"counts before it inserts", []string{"Audit/MaxKeysRace"}, func(b *broken) {
+	{"counts before it inserts", []string{"Audit/MaxKeysRace", "Audit/MaxChildrenRace"}, func(b *broken) {
 		var arrived = make(chan struct{}, 100)
 		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			keys, err := b.Store.List(ctx, k.Organization, issuing.Page{})
+			keys, err := b.Store.List(ctx, k.Organization, issuing.Page{Parent: k.Parent})
 			if err != nil || maxKeys > 0 && len(keys) >= maxKeys {
 				return issuing.ErrTooManyKeys
 			}
@@ -53,6 +53,27 @@ var brokenAudits = []defect{
 			}
 			return b.Store.InsertAudited(ctx, k, e, 0)
 		}
+	}},
+	{"counts children among the others", []string{"Audit/MaxChildren"}, func(b *broken) {
+		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			k = k.Clone()
+			k.Parent = ""
+			return b.Store.InsertAudited(ctx, k, e, maxKeys)
+		}
+	}},
+	{"leaves the parent of an erased key", []string{"Erase/Children"}, func(b *broken) {
+		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			k, err := b.Store.Lookup(ctx, d)
+			for _, was := range b.inserted {
+				if err != nil && was.Digest == d {
+					return was, nil
+				}
+			}
+			return k, err
+		}
+	}},
+	{"sweeps no child", []string{"Audit/SweepChildren"}, func(b *broken) {
+		b.sweepAudit = func(context.Context, time.Time) (int, error) { return 0, nil }
 	}},
 	{"sweeps everything", []string{"Audit/Sweep"}, func(b *broken) {
 		b.sweepAudit = func(ctx context.Context, _ time.Time) (int, error) {
