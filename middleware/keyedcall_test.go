@@ -791,6 +791,11 @@ func TestIssuerInAJoinedRequest(t *testing.T) {
 			_, _, err := i.Issue(ctx, grant)
 			return err
 		},
+		"Delegate": func(ctx context.Context, i *issuing.Issuer, k *keystore.Key) error {
+			_, _, err := i.Delegate(ctx, keystore.Key{Organization: "org_1", Parent: k.ID,
+				ExpiresAt: time.Now().Add(time.Minute)})
+			return err
+		},
 		"Rotate": func(ctx context.Context, i *issuing.Issuer, k *keystore.Key) error {
 			_, _, err := i.Rotate(ctx, "org_1", k.ID, 0, "")
 			return err

@@ -13,7 +13,7 @@
 //
 //	_, err = issuer.By("ada", issuing.ReasonLeaked).Revoke(ctx, "acme", key.ID)
 //
-// An [Issuer] issues a key within a [Policy], and edits,
+// An [Issuer] issues a key within a [Policy], makes children of it, and edits,
 // rotates, revokes and imports keys. It writes to a [Manager], such as that of
 // package keysql, and through a [keystore.Cached] in front of it, so that what
 // it has changed is seen at once. What it does is an [AuditEntry], which the
@@ -26,6 +26,8 @@
 //     keys of all, and is for those who operate the service.
 //   - Scopes, networks and expiry are chosen when a key is issued. An edit only
 //     takes away; more needs a new key.
+//   - A child can do no more than its parent, now and later, and is refused with
+//     it.
 //   - A key has one successor for ever, and its secret is shown once.
 //   - An Auditor stores a change and its entry both or neither.
 package issuing

@@ -14,7 +14,8 @@ import (
 
 // Edit stores what the caller has changed in k, a key that [Issuer.Key] or
 // [Issuer.Keys] returned. The Name and the Attributes can be any that a new key
-// can have; an attribute without a value is removed. Suspended refuses the key
+// can have; an attribute without a value is removed, and a child can have those that
+// [Issuer.Delegate] gives it. Suspended refuses the key
 // until another Edit. Otherwise a key can only be made to do less: Scopes taken
 // away, Networks narrowed, ExpiresAt brought forward. Other fields are not
 // looked at. Edit returns the key as it is then; k stays as it was.
@@ -39,7 +40,13 @@ func (i *Issuer) Edit(ctx context.Context, k *keystore.Key) (*keystore.Key, erro
 		return nil, ErrConflict
 	}
 	after := before.Clone()
-	if problems := applyEdit(after, k, i.service.Scopes); problems != nil {
+	problems := applyEdit(after, k, i.service.Scopes)
+	if before.Parent != "" && !maps.Equal(before.Attributes, after.Attributes) {
+		above := keystore.Key{Ancestors: before.Ancestors, Parent: before.Parent, Organization: before.Organization,
+			Environment: before.Environment}
+		problems = append(problems, i.policy.childAttributes(after.Attributes, above.Bind(i.service.Scopes))...)
+	}
+	if problems != nil {
 		return nil, invalid(problems...)
 	}
 	changes := changesOf(before, after)

@@ -96,6 +96,7 @@ func (i *Issuer) importProblems(
 		problems = append(problems, problem("revoked_at",
 			"The key is revoked or suspended; imported it would be live."))
 	}
+	problems = append(problems, noChild(old)...)
 	problems = append(problems, wrong(
 		problem("id", field.Text("ID", old.ID)), problem("created_by", field.Text("creator", old.CreatedBy)))...)
 	if len(old.Hint) > maxHint || field.Text("hint", old.Hint) != "" {

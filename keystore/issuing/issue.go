@@ -11,9 +11,10 @@ import (
 
 // Issue makes a key with the Organization, Environment, Name, Scopes,
 // Attributes, Networks, ExpiresAt and IssueToken of k, within the limits of
-// [keystore.Key.Validate]. It does not look at other fields. An IssueToken,
-// unless it is empty, is unique within the organization and actor. A key without
-// scopes is allowed, and authenticates without permitting anything.
+// [keystore.Key.Validate]. It refuses one with a Parent, which [Issuer.Delegate]
+// is for, and does not look at other fields. An IssueToken, unless it is empty,
+// is unique within the organization and actor. A key without scopes is allowed,
+// and authenticates without permitting anything.
 //
 // The Secret is the only copy of the token there will ever be: an endpoint that
 // issues keys under an Idempotency-Key calls DropResponse of its
@@ -39,6 +40,7 @@ func (i *Issuer) Issue(ctx context.Context, k keystore.Key) (keystore.Secret, *k
 	}
 	problems = append(i.actProblems(), fieldProblems(&k, i.service.Scopes)...)
 	problems = append(problems, i.policy.problems(&k, i.service.Scopes, now)...)
+	problems = append(problems, noChild(&k)...)
 	if problems != nil {
 		return keystore.Secret{}, nil, invalid(problems...)
 	}
@@ -50,6 +52,14 @@ func (i *Issuer) Issue(ctx context.Context, k keystore.Key) (keystore.Secret, *k
 		return keystore.Secret{}, made, err
 	}
 	return secret, made, nil
+}
+
+// noChild returns a problem if k has a parent.
+func noChild(k *keystore.Key) []keystore.FieldError {
+	if k.Parent == "" {
+		return nil
+	}
+	return []keystore.FieldError{problem("parent", "Only Delegate makes the child of a key.")}
 }
 
 // insert stores k. With [ErrExists] it returns the key that k.IssueToken made,
@@ -67,7 +77,7 @@ func (i *Issuer) insert(ctx context.Context, act string, k *keystore.Key, maxKey
 		case full && existing != nil: // a concurrent call with the token took the last place
 			err = ErrExists
 		case full:
-			err = i.policy.tooManyKeys()
+			err = i.policy.tooManyKeys(k.Parent)
 		}
 		return existing, err
 	}

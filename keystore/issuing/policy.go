@@ -23,11 +23,19 @@ type Policy struct {
 	// overlap. Concurrent calls of Rotate can each add the last one, those of
 	// Issue only if the store is no [Auditor]. Zero: any number.
 	MaxKeys int
+
+	// Of children, see [Issuer.Delegate]: the longest time until one expires,
+	// how many of one parent may live at once, which do not count in MaxKeys,
+	// and the names of the attributes that one may have beside its parent's.
+	// Zero: any time, any number and no name.
+	MaxChildLife    time.Duration
+	MaxChildren     int
+	ChildAttributes []string
 }
 
 // validate returns an error when the policy cannot be meant.
 func (p Policy) validate(r *scope.Registry) error {
-	if p.MaxLife < 0 || p.MaxKeys < 0 {
+	if p.MaxLife < 0 || p.MaxKeys < 0 || p.MaxChildLife < 0 || p.MaxChildren < 0 {
 		return errors.New("issuing: Policy with a negative limit")
 	}
 	if _, unknown := r.Parse(p.NeedExpiry); len(unknown) > 0 {
@@ -60,7 +68,12 @@ func (p Policy) latest(expires, now time.Time) time.Time {
 	return expires
 }
 
-func (p Policy) tooManyKeys() error {
+// tooManyKeys is the error of a new key with this parent.
+func (p Policy) tooManyKeys(parent string) error {
+	if parent != "" {
+		return invalid(problem("parent", fmt.Sprintf(
+			"The limit of children of a key, %d, is reached. Revoke one, or wait until one expires.", p.MaxChildren)))
+	}
 	return invalid(problem("organization", fmt.Sprintf(
 		"The limit of an organization, %d, is reached. Revoke a key first.", p.MaxKeys)))
 }

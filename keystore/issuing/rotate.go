@@ -19,13 +19,13 @@ import (
 // would end before that still does. The new token has the shape of the
 // [keystore.Service], whatever shape the old one has.
 //
-// A key that is revoked, expired or suspended cannot be rotated; the error is
-// that of [keystore.Key.Refused]. It is a [*keystore.FieldsError] if
-// Policy.MaxKeys old keys or more still work and this one is to work on too, or
-// if the expiry that is given is not valid or the policy refuses it. A key can
-// be rotated once. The error is [ErrRotated] when it has a successor,
-// whoever made it; of several concurrent calls one succeeds. The successor can
-// be rotated in turn.
+// A child cannot be rotated, and no key that is revoked, expired or suspended,
+// for which the error is that of [keystore.Key.Refused]. It is a
+// [*keystore.FieldsError] if Policy.MaxKeys old keys or more still work and
+// this one is to work on too, or if the expiry that is given is not valid or
+// the policy refuses it. A key can be rotated once. The error is [ErrRotated]
+// when it has a successor, whoever made it; of several concurrent calls one
+// succeeds. The successor can be rotated in turn.
 //
 // When the actor and token made a key already, Rotate returns that key, no
 // secret, and [ErrExists], after it has revoked the old key in case the first
@@ -69,6 +69,9 @@ func (i *Issuer) Rotate(
 	if err := old.Refused(); err != nil {
 		return keystore.Secret{}, nil, err
 	}
+	if old.Parent != "" {
+		return keystore.Secret{}, nil, invalid(problem("parent", "A child cannot be rotated; make another one."))
+	}
 	if !old.Environment.Known() {
 		return keystore.Secret{}, nil, keystore.ErrCorrupt
 	}
@@ -77,7 +80,7 @@ func (i *Issuer) Rotate(
 		return keystore.Secret{}, nil, err
 	}
 	if overlap > 0 {
-		switch err := i.room(ctx, organization, i.policy.MaxKeys, retires); {
+		switch err := i.room(ctx, organization, "", i.policy.MaxKeys, retires); {
 		case errors.Is(err, ErrTooManyKeys):
 			return keystore.Secret{}, nil, i.policy.tooManyOverlaps()
 		case err != nil:

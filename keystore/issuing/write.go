@@ -45,7 +45,7 @@ func (i *Issuer) store(ctx context.Context, isNew bool, k *keystore.Key, e Audit
 	case i.auditor != nil:
 		return i.auditor.UpdateAudited(ctx, k, e)
 	case isNew:
-		if err := i.room(ctx, k.Organization, maxKeys, counts); err != nil {
+		if err := i.room(ctx, k.Organization, k.Parent, maxKeys, counts); err != nil {
 			return err
 		}
 		return i.manager.Insert(ctx, k)
@@ -76,12 +76,12 @@ func (i *Issuer) entry(act string, before, after *keystore.Key) AuditEntry {
 	}
 }
 
-// room returns [ErrTooManyKeys] if the organization has maxKeys keys that
-// count, unless maxKeys is zero. It reads the list.
+// room returns [ErrTooManyKeys] if the organization has maxKeys keys of the
+// parent, or without one, that count, unless maxKeys is zero. It reads the list.
 func (i *Issuer) room(
-	ctx context.Context, organization string, maxKeys int, counts func(*keystore.Key, time.Time) bool,
+	ctx context.Context, organization, parent string, maxKeys int, counts func(*keystore.Key, time.Time) bool,
 ) error {
-	now, count, page := time.Now(), 0, Page{Limit: 200}
+	now, count, page := time.Now(), 0, Page{Limit: 200, Parent: parent}
 	for maxKeys > 0 {
 		keys, err := i.Keys(ctx, organization, page)
 		if err != nil || len(keys) == 0 {

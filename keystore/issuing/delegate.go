@@ -1,0 +1,139 @@
+package issuing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/internal/field"
+)
+
+// Delegate makes a child of the key with the id k.Parent, such as for one run of
+// an agent. It takes of k what [Issuer.Issue] does; the Environment may be
+// empty, the ExpiresAt not. The child can do no more than its parent can now and
+// later, see [keystore.Key], and is refused as soon as that is. A parent that is
+// rotated keeps its children until it ends.
+//
+// The actor of an Issuer without one is the parent. An endpoint that lets
+// callers delegate takes Organization and Parent from the caller, and so gives
+// nobody more than they have:
+//
+//	k.Organization, k.Parent = caller.Organization(), caller.KeyID()
+//
+// The error is that of Issue, [keystore.ErrNotFound] if the organization has no
+// such parent, or that of [keystore.Key.Refused] if it is refused. It is a
+// [*keystore.FieldsError] if k has a scope or a network that the parent does not
+// have, ends after it, has an attribute that the parent has or
+// Policy.ChildAttributes does not, or would have four ancestors; and if the
+// actor used the IssueToken for something else.
+func (i *Issuer) Delegate(ctx context.Context, k keystore.Key) (keystore.Secret, *keystore.Key, error) {
+	if err := writable(ctx); err != nil {
+		return keystore.Secret{}, nil, err
+	}
+	i = i.By(cmp.Or(i.actor, k.Parent), i.reason)
+	problems := append(i.actProblems(), ownerProblems(k.Organization, k.IssueToken)...)
+	if k.Parent == "" {
+		problems = append(problems, problem("parent", "A child needs a parent, the id of an API key."))
+	}
+	if problems != nil {
+		return keystore.Secret{}, nil, invalid(problems...)
+	}
+	parent, err := i.Key(ctx, k.Organization, k.Parent)
+	if err != nil {
+		return keystore.Secret{}, nil, err
+	}
+	existing, err := i.issuedBefore(ctx, k.Organization, i.actor, k.IssueToken)
+	if existing != nil || err != nil {
+		return repeatedChild(existing, k.Parent, cmp.Or(err, ErrExists))
+	}
+	if err := parent.Refused(); err != nil {
+		return keystore.Secret{}, nil, err
+	}
+	now := field.Now()
+	k.Environment = cmp.Or(k.Environment, parent.Environment)
+	problems = append(fieldProblems(&k, i.service.Scopes), i.policy.problems(&k, i.service.Scopes, now)...)
+	if problems = append(problems, i.childProblems(&k, parent, now)...); problems != nil {
+		return keystore.Secret{}, nil, invalid(problems...)
+	}
+	secret := i.service.GenerateChild(k.Environment)
+	made := newKey(&k, keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
+	made.CreatedBy, made.Parent, made.Ancestors = i.actor, k.Parent, line(parent)
+	made, err = i.insert(ctx, "delegate", made, i.policy.MaxChildren)
+	if err != nil {
+		return repeatedChild(made, k.Parent, err)
+	}
+	return secret, made, nil
+}
+
+// repeatedChild returns the key that an issue token made, unless it is no child
+// of the parent.
+func repeatedChild(k *keystore.Key, parent string, err error) (keystore.Secret, *keystore.Key, error) {
+	if errors.Is(err, ErrExists) && k != nil && k.Parent != parent {
+		return keystore.Secret{}, nil, invalid(problem("issue_token",
+			"The issue token made a key that is no child of this parent; use another one."))
+	}
+	return keystore.Secret{}, k, err
+}
+
+// line returns a key and its ancestors.
+func line(k *keystore.Key) []*keystore.Key {
+	first := *k
+	first.Ancestors = nil
+	return append([]*keystore.Key{&first}, k.Ancestors...)
+}
+
+// childProblems returns what of k the parent does not allow.
+func (i *Issuer) childProblems(k, parent *keystore.Key, now time.Time) (problems []keystore.FieldError) {
+	add := func(name, format string, args ...any) {
+		problems = append(problems, problem(name, fmt.Sprintf(format, args...)))
+	}
+	if len(parent.Ancestors) >= ancestors {
+		add("parent", "The parent has %d ancestors and can have no child.", ancestors)
+	}
+	if k.Environment != parent.Environment {
+		add("environment", "The parent is a %s key.", parent.Environment)
+	}
+	caller := parent.Bind(i.service.Scopes)
+	for _, n := range k.Scopes {
+		if i.service.Scopes.Known(n) && !caller.Has(n) {
+			add("scopes", "The parent does not have the scope %.64q.", n)
+		}
+	}
+	if networks := field.Networks(k.Networks); networks != nil {
+		for _, a := range line(parent) {
+			if !allowsNetworks(a, networks) {
+				add("networks", "The parent cannot be used from all of the networks.")
+				break
+			}
+		}
+	}
+	expires, revoked := caller.Ends()
+	switch ends := field.Time(k.ExpiresAt); {
+	case ends.IsZero():
+		add("expires_at", "A child needs an expiry.")
+	case i.policy.MaxChildLife > 0 && ends.After(now.Add(i.policy.MaxChildLife)):
+		add("expires_at", "A child must expire within %s.", lifeText(i.policy.MaxChildLife))
+	case !expires.IsZero() && ends.After(expires), !revoked.IsZero() && ends.After(revoked):
+		add("expires_at", "The child would outlive its parent.")
+	}
+	return append(problems, i.policy.childAttributes(k.Attributes, caller)...)
+}
+
+// childAttributes returns what is wrong with the attributes of a child. The
+// parent says which it has already.
+func (p Policy) childAttributes(
+	attributes map[string]string, parent *keystore.Caller,
+) (problems []keystore.FieldError) {
+	for _, name := range slices.Sorted(maps.Keys(field.Attributes(attributes))) {
+		if !slices.Contains(p.ChildAttributes, name) || parent.Attribute(name) != "" {
+			problems = append(problems, problem("attributes",
+				fmt.Sprintf("A child cannot have the attribute %.40q, or has its parent's.", name)))
+		}
+	}
+	return problems
+}
