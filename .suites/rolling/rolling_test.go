@@ -66,6 +66,7 @@ func (f *fleet) deploy(previous, present string) {
 	f.revoke(killed, first)
 	f.revoke(first, killed)
 	f.erase(first, killed)
+	f.delegate(first, killed)
 	f.limits(killed, first)
 	f.underLoad("while a process is killed", func() {
 		f.killed.Store(true)
@@ -594,6 +595,36 @@ func (f *fleet) erase(here, there *process) {
 	if err := f.db.QueryRow("SELECT COUNT(*) FROM sallyport_keys WHERE organization = 'gone' OR id = '" + id + "'").
 		Scan(&left); err != nil || left != 0 {
 		f.t.Errorf("%d rows of the organization are left, %v", left, err)
+	}
+}
+
+// delegate makes children of keys in a process of this version. The previous one
+// refuses them, reads them, and can end them and their parents.
+func (f *fleet) delegate(here, old *process) {
+	f.t.Helper()
+	for _, end := range []string{"parent", "child"} {
+		_, id := f.issue(old)
+		got, err := f.do(here, "", "POST", "/delegate/"+id, "", "")
+		token, child, ok := strings.Cut(got.body, " ")
+		if err != nil || !ok || !f.accepts(here, token) {
+			f.t.Fatalf("a new child is refused: %v %v", got, err)
+		}
+		if f.accepts(old, token) {
+			f.t.Error("the previous version accepts a child")
+		}
+		f.same(child, here, old)
+		ended := map[string]string{"parent": id, "child": child}[end]
+		if got, err := f.do(old, "", "POST", "/revoke/"+ended, "", ""); err != nil || got.status != http.StatusOK {
+			f.t.Fatalf("revoke: %v %v", got, err)
+		}
+		for until := time.Now().Add(hung); f.accepts(here, token); {
+			if time.Now().After(until) {
+				f.t.Fatalf("a child is accepted after its %s was revoked", end)
+			}
+		}
+		if f.accepts(old, token) {
+			f.t.Error("the previous version accepts a child")
+		}
 	}
 }
 

@@ -221,7 +221,8 @@ func create(db *sql.DB, streamed bool) http.Handler {
 	})
 }
 
-// manage lets the test issue, read and revoke keys, and erase an organization.
+// manage lets the test issue, read and revoke keys, make children of them, and
+// erase an organization.
 func manage(mux *http.ServeMux, issuer *issuing.Issuer) {
 	mux.HandleFunc("POST /issue", func(w http.ResponseWriter, r *http.Request) {
 		secret, key, err := issuer.Issue(r.Context(), keystore.Key{
@@ -250,6 +251,15 @@ func manage(mux *http.ServeMux, issuer *issuing.Issuer) {
 		if _, err := issuer.Revoke(r.Context(), "org", r.PathValue("id")); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
+	})
+	mux.HandleFunc("POST /delegate/{id}", func(w http.ResponseWriter, r *http.Request) {
+		secret, key, err := issuer.Delegate(r.Context(), keystore.Key{Organization: "org", Parent: r.PathValue("id"),
+			Scopes: []scope.Name{scope.TasksRead}, ExpiresAt: time.Now().Add(10 * time.Minute)})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprintf(w, "%s %s", secret.Reveal(), key.ID)
 	})
 	mux.HandleFunc("POST /erase/{organization}", func(w http.ResponseWriter, r *http.Request) {
 		keys, entries, err := issuer.Erase(r.Context(), r.PathValue("organization"))
