@@ -40,7 +40,7 @@ type Key struct {
 	Environment  Environment       `json:"environment"`          // required
 	Name         string            `json:"name"`                 // what people call it; may be empty
 	Hint         string            `json:"hint"`                 // the last characters of the secret, usually four
-	Scopes       []scope.Name      `json:"scopes"`               // as given, without implied ones; unknown ones grant nothing
+	Scopes       []scope.Name      `json:"scopes"`               // as given; unknown ones grant nothing
 	Attributes   map[string]string `json:"attributes,omitempty"` // what a service wants to know, such as a plan
 	Networks     []netip.Prefix    `json:"networks,omitempty"`   // none: used from anywhere
 	Legacy       string            `json:"legacy,omitempty"`     // Name of a [LegacyFormat]; empty: the present format

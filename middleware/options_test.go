@@ -194,7 +194,8 @@ func TestEveryOption(t *testing.T) {
 		for name, set := range rows {
 			got, refusal := transcript(t, set), ""
 			if name == "IdempotencyOptions.MaxBodies" { // no bodies that take so long are sent here
-				refusal = "refused: middleware: Options.Idempotency: MaxBodies, which is 256 MiB if it is 0, is smaller than twice MaxBody"
+				refusal = "refused: middleware: Options.Idempotency: MaxBodies, which is 256 MiB if it is 0, " +
+					"is smaller than twice MaxBody"
 			}
 			if got == usual || strings.HasPrefix(got, "refused") && got != refusal {
 				t.Errorf("%s has no effect, or is refused: %.200s", name, got)

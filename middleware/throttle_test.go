@@ -53,7 +53,8 @@ func throttleLegacyKeys(t *testing.T) {
 	// What the cache remembers is too old by now: the store decides.
 	time.Sleep(5 * time.Minute)
 	if got := ask(oldKey); got != 200 || store.lookups.Load() == before {
-		t.Errorf("an active key over budget that is looked up again: got %d after %d look-ups", got, store.lookups.Load()-before)
+		t.Errorf("an active key over budget that is looked up again: got %d after %d look-ups",
+			got, store.lookups.Load()-before)
 	}
 	suspended := key2.Clone()
 	suspended.Suspended = true
