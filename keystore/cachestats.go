@@ -70,8 +70,9 @@ func (c *Cached) Expiring(d time.Duration) (n int) {
 
 // ObserveCalls lets f know of each question to the store, named "lookup", when
 // it ends: how long it took, and whether the store answered in time, be it that
-// there is no key. f is called from many goroutines at once and must be quick.
-// It takes the place of one that was given before.
+// there is no key. f is called from many goroutines at once, must be quick, and
+// must not panic: in an outage no request calls it, and a panic would end the
+// process. It takes the place of one that was given before.
 func (c *Cached) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
 	c.observe.Store(&f)
 }

@@ -14,7 +14,8 @@ import (
 // accepts no more requests, and returns once those that it has begun are
 // answered and saved ([http.Server.Shutdown], [Guard.WaitSettled]). After
 // Idempotency.Timeout and 10 seconds more it closes what is left, and the error
-// says so.
+// says so. Repeats that wait hold it up by idem.Options.Wait: give ctx.Done() to
+// idem.Options.Draining.
 //
 // The functions in upkeep run beside the server. Their contexts end after the
 // last request: the Run of a keystore.Cached, a keystore.LastUsed or a store of

@@ -110,8 +110,9 @@ func (f *Failover) Stats() (down bool, fallbacks int64) {
 
 // ObserveCalls lets o know of each call of the store, named "take", when it
 // ends or its budget does: how long it took, and whether the store answered. o
-// is called from many goroutines at once and must be quick. It takes the place
-// of one that was given before.
+// is called from many goroutines at once, must be quick, and must not panic: in
+// an outage no request calls it, and a panic would end the process. It takes the
+// place of one that was given before.
 func (f *Failover) ObserveCalls(o func(ctx context.Context, call string, took time.Duration, answered bool)) {
 	f.observe.Store(&o)
 }
