@@ -108,6 +108,7 @@ func TestOrphans(t *testing.T) {
 		"one is missing":          func(k *keystore.Key) { k.Ancestors = k.Ancestors[:1] },
 		"the first is missing":    func(k *keystore.Key) { k.Ancestors = k.Ancestors[1:] },
 		"nil":                     func(k *keystore.Key) { k.Ancestors[1] = nil },
+		"one without its digest":  func(k *keystore.Key) { k.Ancestors[1].Digest = keystore.Digest{} },
 		"of another organization": func(k *keystore.Key) { k.Ancestors[1].Organization = "other" },
 		"of another environment":  func(k *keystore.Key) { k.Ancestors[0].Environment = keystore.Production },
 		"its own parent":          func(k *keystore.Key) { k.Ancestors[1].Parent = k.Ancestors[1].ID },

@@ -124,11 +124,12 @@ func (k *Key) refused() error {
 func (k *Key) ends() bool { return !k.ExpiresAt.IsZero() || !k.RevokedAt.IsZero() || k.Suspended }
 
 // orphaned reports whether the ancestors are not those that lead from the key
-// to one without a parent, all of one organization and environment.
+// to one without a parent, all of one organization and environment, and with
+// the digests by which a Cached learns of their changes.
 func (k *Key) orphaned() bool {
 	child := k
 	for _, a := range k.Ancestors {
-		if child.Parent == "" || a == nil || a.ID != child.Parent ||
+		if child.Parent == "" || a == nil || a.ID != child.Parent || a.Digest == (Digest{}) ||
 			a.Organization != k.Organization || a.Environment != k.Environment {
 			return true
 		}
