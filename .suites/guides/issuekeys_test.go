@@ -53,6 +53,10 @@ func issueKey(issuer *issuing.Issuer) http.HandlerFunc {
 				return
 			}
 		}
+		if own.Parent != "" { // what its ancestors forbid is not in own, nor would the new key end with them
+			middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "key_is_child"})
+			return
+		}
 		ends := own.ExpiresAt
 		if revoked := own.RevokedAt; ends.IsZero() || !revoked.IsZero() && revoked.Before(ends) {
 			ends = revoked
@@ -158,5 +162,25 @@ func TestIssuedKeyCanDoNoMore(t *testing.T) {
 		if child.ExpiresAt.IsZero() != test.latest.IsZero() || child.ExpiresAt.After(test.latest) {
 			t.Errorf("%s: the new key expires at %v, want no later than %v", name, child.ExpiresAt, test.latest)
 		}
+	}
+}
+
+// A child would get a key that its parent does not limit, and that outlives it.
+func TestChildIssuesNoKey(t *testing.T) {
+	keys, issuer := issuing.InMemory(keystore.Service{})
+	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
+	api.HandleFunc("POST /api/v1/keys", middleware.AnyCaller(), issueKey(issuer))
+	_, parent, err := issuer.Issue(t.Context(), keystore.Key{Organization: "org_1", Environment: keystore.Production,
+		Attributes: map[string]string{"plan": "free"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, _, err := issuer.Delegate(t.Context(), keystore.Key{Organization: "org_1", Parent: parent.ID,
+		ExpiresAt: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := send(api, "POST", "/api/v1/keys", secret.Reveal(), `{}`); w.Code != http.StatusForbidden {
+		t.Errorf("a child got %d %s, want 403", w.Code, w.Body)
 	}
 }
