@@ -27,8 +27,8 @@ type CacheOptions struct {
 	// kept apart from the keys, so that no flood of made-up tokens evicts a
 	// key. A key takes about 310 bytes, 160 more with a [LastUsed], and 130
 	// more and what they take if it expires or has attributes or networks; a
-	// child has a copy of each of its ancestors. A refusal takes about 200
-	// bytes. Zero means 100,000.
+	// child has a copy of each of its ancestors but their attributes. A refusal
+	// takes about 200 bytes. Zero means 100,000.
 	Size int
 
 	// Timeout bounds one question to the store, and so the wait of every

@@ -34,6 +34,7 @@ func (c *Caller) inherit(k *Key, r *scope.Registry) *child {
 		granted, _ := r.Parse(a.Scopes)
 		c.granted = both(c.granted, granted, r)
 		maps.Copy(k.Attributes, a.Attributes)
+		a.Attributes = nil // k has them now
 		k.ExpiresAt, k.RevokedAt = earlier(k.ExpiresAt, a.ExpiresAt), earlier(k.RevokedAt, a.RevokedAt)
 		k.Suspended = k.Suspended || a.Suspended
 	}

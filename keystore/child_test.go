@@ -98,6 +98,11 @@ func TestChildAttributes(t *testing.T) {
 				c.Attribute("run"))
 		}
 	}
+	cached, err := keystore.NewCached(liar{k}, keystore.CacheOptions{}).Lookup(t.Context(), k.Digest)
+	if err != nil || cached.Attributes["plan"] != "free" || cached.Ancestors[0].Attributes != nil ||
+		cached.Ancestors[1].Attributes != nil {
+		t.Errorf("a Cached holds %+v, %v, want the attributes once", cached, err)
+	}
 }
 
 // A key whose ancestors are not all there is refused, and may nothing.
