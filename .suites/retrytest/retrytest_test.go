@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -171,6 +172,15 @@ func (r *recorder) Errorf(format string, a ...any) {
 
 var joined, leases = idem.Options{Join: true}, idem.Options{}
 
+// The suites wait more than they compute.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
 // TestWrongHandlers: each is found, at the line that is marked by its name.
 func TestWrongHandlers(t *testing.T) {
 	for _, d := range databases {
@@ -178,7 +188,10 @@ func TestWrongHandlers(t *testing.T) {
 			if !d.has(wrong.options) {
 				continue
 			}
-			t.Run(d.name+"/"+name, func(t *testing.T) { mustAccuse(t, d, name, wrong) })
+			t.Run(d.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				mustAccuse(t, d, name, wrong)
+			})
 		}
 	}
 }
@@ -199,7 +212,10 @@ func mustAccuse(t *testing.T, d database, name string, wrong planted) {
 // TestAttacks: wrong handlers of other kinds, on one database.
 func TestAttacks(t *testing.T) {
 	for name, wrong := range attacks {
-		t.Run(name, func(t *testing.T) { mustAccuse(t, databases[0], name, wrong) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mustAccuse(t, databases[0], name, wrong)
+		})
 	}
 }
 
@@ -211,7 +227,10 @@ func TestRightHandlers(t *testing.T) {
 			for _, d := range databases {
 				for name, right := range rights {
 					if d.has(right.options) {
-						t.Run(d.name+"/"+name, func(t *testing.T) { suite(t, d, right.options, right.handler).Run(t) })
+						t.Run(d.name+"/"+name, func(t *testing.T) {
+							t.Parallel()
+							suite(t, d, right.options, right.handler).Run(t)
+						})
 					}
 				}
 			}
