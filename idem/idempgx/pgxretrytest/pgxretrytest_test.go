@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -96,6 +97,15 @@ var joined, leases = idem.Options{Join: true}, idem.Options{}
 
 var modes = []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol}
 
+// The suites wait more than they compute.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
 func TestWrongHandlers(t *testing.T) {
 	for name, wrong := range map[string]struct {
 		options idem.Options
@@ -127,6 +137,7 @@ func TestWrongHandlers(t *testing.T) {
 	} {
 		for _, mode := range modes {
 			t.Run(name+"/"+mode.String(), func(t *testing.T) {
+				t.Parallel()
 				r := &recorder{TB: t}
 				suite(t, mode, wrong.options, wrong.create).Run(r)
 				text := strings.Join(r.errors, "\n")
@@ -176,6 +187,7 @@ func TestRightHandlers(t *testing.T) {
 	} {
 		for _, mode := range modes {
 			t.Run(name+"/"+mode.String(), func(t *testing.T) {
+				t.Parallel()
 				suite(t, mode, right.options, right.create).Run(t)
 			})
 		}
