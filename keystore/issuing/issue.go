@@ -12,7 +12,8 @@ import (
 // Issue makes a key with the Organization, Environment, Name, Scopes,
 // Attributes, Networks, ExpiresAt and IssueToken of k, within the limits of
 // [keystore.Key.Validate]. It refuses one with a Parent, which [Issuer.Delegate]
-// is for, and does not look at other fields. An IssueToken, unless it is empty,
+// is for, and does not look at other fields. The record of a child lacks the
+// limits of its ancestors: do not issue a key like it. An IssueToken, unless it is empty,
 // is unique within the organization and actor. A key without scopes is allowed,
 // and authenticates without permitting anything.
 //

@@ -27,7 +27,9 @@ type Policy struct {
 	// Of children, see [Issuer.Delegate]: the longest time until one expires,
 	// how many of one parent may live at once, which do not count in MaxKeys,
 	// and the names of the attributes that one may have beside its parent's.
-	// Zero: any time, any number and no name.
+	// Zero: any time, any number and no name. With MaxChildren n one key has up
+	// to n+n²+n³ descendants. Revoked children do not count, and stay until they
+	// expire: set MaxChildLife where callers may revoke.
 	MaxChildLife    time.Duration
 	MaxChildren     int
 	ChildAttributes []string
