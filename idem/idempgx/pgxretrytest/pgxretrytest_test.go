@@ -100,7 +100,7 @@ var modes = []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecMo
 // The suites wait more than they compute.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil {
+	if err := flag.Set("test.parallel", "3"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
