@@ -203,8 +203,9 @@ func (r Reply) Send(s *Stage, w http.ResponseWriter) {
 	}
 }
 
-// ShouldRetry is the field that tells clients whether to repeat a request. Of a
-// stored response it is not part: what is final is known when it is sent.
+// ShouldRetry is the field that tells clients whether to repeat a request. What
+// the stage says is not stored, because what is final is known when a response
+// is sent. What the handler has set is stored and replayed.
 const ShouldRetry = "X-Should-Retry"
 
 // advise sets ShouldRetry on a response that each repeat gets too, unless the
