@@ -21,7 +21,7 @@ import (
 // registered with it. It owns the order of the stages, which is the security of
 // the whole:
 //
-//	RequestID → Recover → Authenticate → (mux) → RateLimit → Require → Idempotent → handler
+//	RequestID → Recover → Authenticate → (mux) → RateLimit → Enforce → Idempotent → handler
 //
 // Everything up to Authenticate runs before the mux, so that without a key
 // every path, known or not, is a 401. The rest runs for the pattern that

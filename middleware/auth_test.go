@@ -738,7 +738,7 @@ func reportingForm(form string, keys keystore.Store, o middleware.Options) http.
 			if o.Idempotency.Runner != nil {
 				route = g.Idempotent(route)
 			}
-			mux.Handle(method+pattern, g.Require(need)(route))
+			mux.Handle(method+pattern, g.Enforce(middleware.Require(need))(route))
 		}
 	}
 	if form == "API" {
@@ -798,7 +798,8 @@ func TestReportOnlyRetries(t *testing.T) {
 		api.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), create)
 		h := http.Handler(api)
 		if form == "pieces" {
-			h = middleware.Chain(g.RequestID, g.Authenticate, g.Require(scope.TasksWrite), g.Idempotent)(create)
+			h = middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.Require(scope.TasksWrite)),
+				g.Idempotent)(create)
 		}
 		send := func(token string) answer {
 			return serve(h, request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: a"))
@@ -852,17 +853,18 @@ func TestReportOnlyStaysOutside(t *testing.T) {
 		outer, inner func(http.Handler) http.Handler
 		want         int
 	}{
-		"alone":                        {lax.Authenticate, lax.Enforce(anybody), 200},
-		"no Authenticate":              {pass, lax.Enforce(anybody), 500},
-		"strict Require":               {lax.Authenticate, strict.Enforce(anybody), 500},
-		"strict RateLimit":             {lax.Authenticate, strict.RateLimit, 500},
-		"strict Authenticate":          {lax.Authenticate, strict.Authenticate, 401},
-		"strict API":                   {lax.Authenticate, func(http.Handler) http.Handler { return api }, 401},
-		"Idempotent without a Require": {lax.Authenticate, lax.Idempotent, 500},
-		"strict Idempotent":            {middleware.Chain(lax.Authenticate, lax.Enforce(anybody)), strict.Idempotent, 500},
-		"a caller without the scope":   {middleware.Chain(lax.Authenticate, noScope), lax.Require(scope.TasksRead), 403},
-		"a caller in between":          {middleware.Chain(lax.Authenticate, noScope), strict.Enforce(anybody), 200},
-		"Require before the caller": {middleware.Chain(lax.Authenticate, lax.Enforce(anybody), noScope),
+		"alone":                      {lax.Authenticate, lax.Enforce(anybody), 200},
+		"no Authenticate":            {pass, lax.Enforce(anybody), 500},
+		"strict Enforce":             {lax.Authenticate, strict.Enforce(anybody), 500},
+		"strict RateLimit":           {lax.Authenticate, strict.RateLimit, 500},
+		"strict Authenticate":        {lax.Authenticate, strict.Authenticate, 401},
+		"strict API":                 {lax.Authenticate, func(http.Handler) http.Handler { return api }, 401},
+		"Idempotent without Enforce": {lax.Authenticate, lax.Idempotent, 500},
+		"strict Idempotent":          {middleware.Chain(lax.Authenticate, lax.Enforce(anybody)), strict.Idempotent, 500},
+		"a caller without the scope": {middleware.Chain(lax.Authenticate, noScope),
+			lax.Enforce(middleware.Require(scope.TasksRead)), 403},
+		"a caller in between": {middleware.Chain(lax.Authenticate, noScope), strict.Enforce(anybody), 200},
+		"Enforce before the caller": {middleware.Chain(lax.Authenticate, lax.Enforce(anybody), noScope),
 			strict.Idempotent, 500},
 	} {
 		h := middleware.Chain(strict.RequestID, tt.outer, tt.inner)(http.HandlerFunc(sayOK))

@@ -53,10 +53,11 @@ func benchPieces(tb testing.TB, between func(http.Handler) http.Handler) (pieces
 			Retention: 100 * time.Millisecond})},
 	})
 	mux := http.NewServeMux()
-	mux.Handle("GET /api/v1/tasks", g.Require(scope.TasksRead)(http.HandlerFunc(benchOK)))
-	mux.Handle("GET /api/v1/account", g.Require(scope.AccountRead)(http.HandlerFunc(benchOK)))
+	mux.Handle("GET /api/v1/tasks", g.Enforce(middleware.Require(scope.TasksRead))(http.HandlerFunc(benchOK)))
+	mux.Handle("GET /api/v1/account", g.Enforce(middleware.Require(scope.AccountRead))(http.HandlerFunc(benchOK)))
 	mux.Handle("POST /api/v1/tasks",
-		middleware.Chain(g.Require(scope.TasksWrite), between, g.Idempotent)(http.HandlerFunc(benchCreated)))
+		middleware.Chain(g.Enforce(middleware.Require(scope.TasksWrite)), between, g.Idempotent)(
+			http.HandlerFunc(benchCreated)))
 	return middleware.Chain(g.RequestID, between, g.Recover, between, g.Authenticate, g.RateLimit)(mux), token
 }
 

@@ -17,7 +17,7 @@ import (
 // callerService is each stage for callers that WithCaller names.
 func callerService(o middleware.Options, h http.Handler) http.Handler {
 	g := middleware.New(nil, o)
-	return middleware.Chain(g.RateLimit, g.Require(scope.TasksWrite), g.Idempotent)(h)
+	return middleware.Chain(g.RateLimit, g.Enforce(middleware.Require(scope.TasksWrite)), g.Idempotent)(h)
 }
 
 // TestWithCaller: everything inward works for a caller made by hand as
@@ -143,8 +143,9 @@ func TestWithCallerInside(t *testing.T) {
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Off: true}})
 	api.Handle("POST /api/v1/x", middleware.Require(scope.TasksWrite), as(reader)(g.Idempotent(handler)))
-	api.Handle("POST /api/v1/y", middleware.AnyCaller(), as(reader)(g.Require(scope.TasksWrite)(handler)))
-	outer := middleware.Chain(g.RequestID, g.Authenticate, g.Require(scope.TasksWrite))
+	api.Handle("POST /api/v1/y", middleware.AnyCaller(),
+		as(reader)(g.Enforce(middleware.Require(scope.TasksWrite))(handler)))
+	outer := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.Require(scope.TasksWrite)))
 	for _, tt := range []struct {
 		name   string
 		h      http.Handler
@@ -153,20 +154,20 @@ func TestWithCallerInside(t *testing.T) {
 		log    string
 	}{
 		{"Idempotent with the scopes of the outer caller", outer(as(reader)(g.Idempotent(handler))), "/", 500,
-			"Idempotent has no Require before it"},
-		{"the same in an API", api, "/api/v1/x", 500, "Idempotent has no Require before it"},
-		{"Require", outer(as(reader)(g.Require(scope.TasksWrite)(handler))), "/", 403, ""},
-		{"Require in an API", api, "/api/v1/y", 403, ""},
+			"Idempotent has no Enforce before it"},
+		{"the same in an API", api, "/api/v1/x", 500, "Idempotent has no Enforce before it"},
+		{"Require", outer(as(reader)(g.Enforce(middleware.Require(scope.TasksWrite))(handler))), "/", 403, ""},
+		{"Enforce in an API", api, "/api/v1/y", 403, ""},
 		{"nobody", outer(as(nil)(g.Enforce(middleware.AnyCaller())(handler))), "/", 500,
-			"Require has no Authenticate before it"},
+			"Enforce has no Authenticate before it"},
 		{"Authenticate inside", as(by(t, "writer", scope.TasksWrite))(middleware.Chain(g.RequestID, g.Authenticate,
-			g.Require(scope.TasksRead))(handler)), "/", 403, ""},
+			g.Enforce(middleware.Require(scope.TasksRead)))(handler)), "/", 403, ""},
 		{"API inside", as(reader)(testAPI(ring.keys, middleware.Options{Hooks: log.hooks()})), "/api/v1/tasks/1/cancel",
 			403, ""},
-		{"Require inside Idempotent", outer(g.Idempotent(as(reader)(g.Enforce(middleware.AnyCaller())(handler)))), "/", 500,
-			"Require stands inside Idempotent"},
+		{"Enforce inside Idempotent", outer(g.Idempotent(as(reader)(g.Enforce(middleware.AnyCaller())(handler)))), "/", 500,
+			"Enforce stands inside Idempotent"},
 		{"Idempotent inside Idempotent", outer(g.Idempotent(as(reader)(g.Idempotent(handler)))), "/", 500,
-			"Idempotent has no Require before it"},
+			"Idempotent has no Enforce before it"},
 		{"Authenticate inside Idempotent", outer(g.Idempotent(as(reader)(g.Authenticate(handler)))), "/", 500,
 			"Authenticate stands inside Idempotent"},
 	} {
@@ -216,14 +217,15 @@ func TestCallerOfTheEvent(t *testing.T) {
 		inProblems string // the callers that the hook saw
 	}{
 		{"WithCaller outside", true, http.HandlerFunc(sayOK), "", "", "user", ""},
-		{"WithCaller outside, refused inside", true, g.Require(scope.TasksWrite)(problem), "", "", "user", "user"},
+		{"WithCaller outside, refused inside", true,
+			g.Enforce(middleware.Require(scope.TasksWrite))(problem), "", "", "user", "user"},
 		{"WithCaller outside, not authenticated", true, g.Authenticate(problem), "", "", "", "-"},
 		{"WithCaller inside", false, as(by(t, "user"))(problem), "", "", "user", "user"},
 		{"WithCaller inside a key", false, middleware.Chain(g.Authenticate, as(by(t, "user")))(problem), token, "",
 			"user", "user"},
 		{"refused inside a key", false,
 			middleware.Chain(g.Authenticate, as(by(t, "user")),
-				g.Require(scope.TasksWrite))(problem), token, "", "user", "user"},
+				g.Enforce(middleware.Require(scope.TasksWrite)))(problem), token, "", "user", "user"},
 		{"API", false, apiOf(problem), token, "", "key", "key"},
 		{"API, not authenticated", false, apiOf(problem), "", "", "", "-"},
 		{"WithCaller around an API, not authenticated", true, apiOf(problem), "", "", "", "-"},

@@ -36,11 +36,11 @@
 // With a Guard, keep these rules:
 //
 //   - RequestID MUST be the outermost stage.
-//   - Authenticate MUST stand before Require, and before a RateLimit that
+//   - Authenticate MUST stand before Enforce, and before a RateLimit that
 //     counts by organization or key.
-//   - Require or Enforce MUST stand on every route behind Authenticate: the
-//     success of another is refused with 500. They stand before Idempotent, never
-//     inside it: a stored reply must not reach a key that may not see it.
+//   - Enforce MUST stand on every route behind Authenticate: the success of
+//     another is refused with 500. It stands before Idempotent, never inside it:
+//     a stored reply must not reach a key that may not see it.
 //   - RateLimit SHOULD stand before Idempotent.
 //   - Compression and http.TimeoutHandler: outside Idempotent and inside
 //     RequestID.

@@ -77,7 +77,7 @@ func eventService(keys keystore.Store, hooks *middleware.Hooks) map[string]http.
 	for _, r := range routes {
 		api.Handle(r.pattern, middleware.Require(r.need), r.h)
 		inner.Handle(r.pattern, middleware.Require(r.need), r.h)
-		mux.Handle(r.pattern, middleware.Chain(g.Require(r.need), g.Idempotent)(r.h))
+		mux.Handle(r.pattern, middleware.Chain(g.Enforce(middleware.Require(r.need)), g.Idempotent)(r.h))
 	}
 	pieces := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit)(mux)
 	return map[string]http.Handler{"API": api, "RequestID and API": g.RequestID(inner), "pieces": pieces}

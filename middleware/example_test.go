@@ -104,7 +104,7 @@ func TestPackageComment(t *testing.T) {
 // http.ServeMux. In chi the same is
 //
 //	r.Use(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)
-//	r.With(guard.Require(scope.TasksWrite), guard.Idempotent).Post("/tasks", create)
+//	r.With(guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Idempotent).Post("/tasks", create)
 func ExampleGuard() {
 	keys := issuing.NewMemory()
 	guard := middleware.New(keys, middleware.Options{
@@ -116,8 +116,9 @@ func ExampleGuard() {
 		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, "created")
 	})
+	need := guard.Enforce(middleware.Require(scope.TasksWrite))
 	router := http.NewServeMux()
-	router.Handle("POST /tasks", middleware.Chain(guard.Require(scope.TasksWrite), guard.Idempotent)(create))
+	router.Handle("POST /tasks", middleware.Chain(need, guard.Idempotent)(create))
 	server := middleware.Chain(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)(router)
 
 	key := issue(issuing.New(keys, issuing.Options{}), "org_1", scope.TasksWrite)
@@ -126,8 +127,8 @@ func ExampleGuard() {
 	// Output: 201 created 20
 }
 
-// Idempotent outside Require is the commonest mistake: a replay would not pass
-// through Require. The stage answers 500 and says so in the log.
+// Idempotent outside Enforce is the commonest mistake: a replay would not pass
+// through Enforce. The stage answers 500 and says so in the log.
 func ExampleGuard_incorrect() {
 	keys := issuing.NewMemory()
 	guard := middleware.New(keys, middleware.Options{
@@ -136,7 +137,7 @@ func ExampleGuard_incorrect() {
 		Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)},
 	})
 	wrong := middleware.Chain(guard.RequestID, guard.Authenticate, guard.Enforce(middleware.AnyCaller()),
-		guard.Idempotent, guard.Require(scope.TasksWrite))
+		guard.Idempotent, guard.Enforce(middleware.Require(scope.TasksWrite)))
 	server := wrong(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 
 	key := issue(issuing.New(keys, issuing.Options{}), "org_1", scope.TasksWrite)

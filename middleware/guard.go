@@ -19,12 +19,12 @@ import (
 //
 //	guard := middleware.New(keys, middleware.Options{ … })
 //	r.Use(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)
-//	r.With(guard.Require(scope.TasksWrite), guard.Idempotent).Post("/tasks", create)
+//	r.With(guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Idempotent).Post("/tasks", create)
 //
 // Each method says which stage must stand before it. If that one is missing,
 // the stage answers every request with 500 and logs what is missing. If the
 // options have limits, or idempotency is not Off, and no handler uses that
-// stage, the first request past Require that shows it logs a warning. A Guard is
+// stage, the first request past Enforce that shows it logs a warning. A Guard is
 // safe for concurrent use.
 //
 // An [API] is the same stages with the order and the routing decided.

@@ -30,9 +30,9 @@ type Hooks struct {
 	Observe func(ctx context.Context, e Event)
 
 	// Pattern finds the pattern of a route for the Event, where a router other
-	// than http.ServeMux knows it. It is called in Guard.Require, which should
+	// than http.ServeMux knows it. It is called in Guard.Enforce, which should
 	// stand on the route, and if it returns "" there, again when the response
-	// ends. For a route without Guard.Require it is called for the log.
+	// ends. For a route without Guard.Enforce it is called for the log.
 	Pattern func(r *http.Request) string
 }
 

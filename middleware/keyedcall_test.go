@@ -637,7 +637,7 @@ func TestRepliesStayWithTheirRoute(t *testing.T) {
 	g := middleware.New(ring.keys, with(keyedOptions{Runner: replies()}))
 	prefixes := http.NewServeMux()
 	for name, need := range map[string]scope.Name{"tasks": scope.TasksWrite, "chat": scope.ChatWrite} {
-		pieces := middleware.Chain(g.Authenticate, g.Require(need), g.Idempotent)
+		pieces := middleware.Chain(g.Authenticate, g.Enforce(middleware.Require(need)), g.Idempotent)
 		prefixes.Handle("/"+name+"/", http.StripPrefix("/"+name, pieces(says("of "+name))))
 	}
 	// A router that sets no Pattern.

@@ -87,7 +87,7 @@ func (c *call) enter() {
 }
 
 // Refuse answers in place of a handler behind a Guard's Authenticate that
-// succeeds without a decision of Require or Enforce.
+// succeeds without a decision of Enforce.
 func (x *exchange) Refuse() bool {
 	c := x.auth
 	report := c.gate.guard.report
@@ -102,8 +102,8 @@ func (x *exchange) Refuse() bool {
 	clear(h) // it describes the handler's response, of which nothing is to be seen
 	maps.Copy(h, c.before)
 	x.Stamp(h)
-	report.logWith(x, c.r).Error("middleware: a route has no Require: its handler ran, and its success is answered "+
-		"with 500; put Guard.Require on it, or Guard.Enforce(middleware.AnyCaller()) if no scope is needed",
+	report.logWith(x, c.r).Error("middleware: a route has no Enforce: its handler ran, and its success is answered "+
+		"with 500; put Guard.Enforce on it, of middleware.AnyCaller() if no scope is needed",
 		"pattern", report.route(x, c.r))
 	report.refuse(x, c.r, StageScope, denied(codes.Internal))
 	return true
@@ -190,7 +190,7 @@ type call struct {
 	opened    bool          // the response is own
 	matched   bool          // a route matched
 	returned  bool
-	decided   atomic.Bool // behind Authenticate: Require or Enforce let the request pass
+	decided   atomic.Bool // behind Authenticate: Enforce let the request pass
 	answer    *muxAnswer  // what ServeMux wrote
 	facts     facts       // for the handler; empty if there is nothing to tell it
 	own       exchange    // the response, if there is no outer RequestID

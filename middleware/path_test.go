@@ -339,7 +339,8 @@ func TestRequestsWithinRequestIDAlone(t *testing.T) {
 		_, _ = io.WriteString(w, middleware.CallerFrom(r.Context()).Organization())
 	})
 	api.HandleFunc("GET /api/v1/nothing", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
-	guarded := keyless().Require(scope.TasksWrite)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	require := keyless().Enforce(middleware.Require(scope.TasksWrite))
+	guarded := require(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a request without a key ran a guarded handler")
 	}))
 	batch := stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

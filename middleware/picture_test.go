@@ -24,7 +24,7 @@ var pictured = []struct{ name, files string }{
 	{"Authenticate", "auth.go apikey.go throttle.go"},
 	{"routing", "path.go"},
 	{"RateLimit", "ratelimit.go"},
-	{"Require", "scope.go"},
+	{"Enforce", "scope.go"},
 	{"Idempotent", "idempotency.go keyedcall.go"},
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // RequestID gives each request an id ([xid]: 20 characters, sortable by time,
@@ -59,11 +58,11 @@ func (g *Guard) Recover(next http.Handler) http.Handler {
 // With Options.ReportOnly it refuses only with a 5xx: the credentials could not
 // be checked, or Options.Authenticate broke its contract.
 //
-// A status below 300 that is sent inside without a decision of [Guard.Require]
-// or [Guard.Enforce], or an upgrade of the connection, becomes a 500, and a line
-// at level error names the route. The handler has run then; only its answer is
-// refused. What a router answers by itself (404, 405, redirects) stays. To test
-// all routes, see middlewaretest.OpenRoutes.
+// A status below 300 that is sent inside without a decision of [Guard.Enforce],
+// or an upgrade of the connection, becomes a 500, and a line at level error names
+// the route. The handler has run then; only its answer is refused. What a router
+// answers by itself (404, 405, redirects) stays. To test all routes, see
+// middlewaretest.OpenRoutes.
 //
 // [Guard.RequestID] and [Guard.Recover] SHOULD stand before it. Nothing checks
 // that: without RequestID its refusals have no id.
@@ -115,34 +114,28 @@ func (g *Guard) RateLimit(next http.Handler) http.Handler {
 	})
 }
 
-// Require lets a request pass whose caller is granted all of the named scopes,
-// also by scopes that imply them. It answers others with 403 and
-// error="insufficient_scope" (RFC 6750, section 3.1).
+// Enforce lets a request pass whose caller meets the requirement, such as
+// [Require] of a scope, which one that implies it grants too. It answers others
+// with 403 and error="insufficient_scope" (RFC 6750, section 3.1).
 //
 // [Guard.Authenticate] MUST stand before it. It MUST NOT stand inside
-// [Guard.Idempotent]: a replay would not pass through it. Require panics when no
-// name is given, or one that Options.Service does not have.
-func (g *Guard) Require(all ...scope.Name) func(http.Handler) http.Handler {
-	return g.Enforce(Require(all...))
-}
-
-// Enforce is [Guard.Require] for any Requirement: [RequireAny], [AnyCaller], or
-// one that is report-only.
+// [Guard.Idempotent]: a replay would not pass through it. Enforce panics on a
+// requirement that is empty or names a scope that Options.Service does not have.
 func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 	check, err := newScopeCheck(need, g.options.Service.Scopes)
 	if err != nil {
-		panic("middleware: Require: " + err.Error())
+		panic("middleware: Enforce: " + err.Error())
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			f, what := factsOf(r.Context()), ""
 			switch {
 			case !g.admits(f):
-				what = "Require has no Authenticate before it"
+				what = "Enforce has no Authenticate before it"
 			case !f.reported && !fits(f.caller, check.registry):
 				what = "the caller was made for another scope registry than Options.Service"
 			case f.idempotent != nil:
-				what = "Require stands inside Idempotent, so a replay would skip it; put it outside"
+				what = "Enforce stands inside Idempotent, so a replay would skip it; put it outside"
 			}
 			if what != "" {
 				keyed.FreeKey(w, r)
@@ -210,12 +203,11 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 //     Date nor the RateLimit and CORS fields of the original.
 //   - When the store does not answer, the handler does not run: 503.
 //
-// A decision of [Guard.Require] or [Guard.Enforce] MUST stand before it,
-// because a replay must not reach a key that may not see it. [Guard.RateLimit]
-// SHOULD stand before it. Compression belongs outside it; where the handler
-// compresses by itself, a retry with another Accept-Encoding gets the stored
-// bytes. Requests without an Idempotency-Key pass, unless Required is
-// set.
+// [Guard.Enforce] MUST stand before it, because a replay must not reach a key
+// that may not see it. [Guard.RateLimit] SHOULD stand before it. Compression
+// belongs outside it; where the handler compresses by itself, a retry with
+// another Accept-Encoding gets the stored bytes. Requests without an
+// Idempotency-Key pass, unless Required is set.
 //
 // Replies are kept as plain text wherever the store keeps them, unless the
 // Runner has an [idem.Seal].
@@ -231,7 +223,7 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 		case !g.admits(f) || !f.scoped.Load():
 			keyed.FreeKey(w, r)
 			g.report.misuse(w, r, StageIdempotency,
-				"Idempotent has no Require before it; use guard.Enforce(middleware.AnyCaller()) if no scope is needed")
+				"Idempotent has no Enforce before it; use guard.Enforce(middleware.AnyCaller()) if no scope is needed")
 		case inside && f.idempotent == s.idempotency:
 			next.ServeHTTP(w, r) // the same stage stands outside
 		case inside:

@@ -24,7 +24,7 @@ func (s *statusRecorder) WriteHeader(status int) {
 	s.ResponseWriter.WriteHeader(status)
 }
 
-// TestDecisionsInsideIdempotent: an API, or Authenticate and Require, inside
+// TestDecisionsInsideIdempotent: an API, or Authenticate and Enforce, inside
 // Idempotent refuses the request behind any writer, because a replay would give
 // the reply to a key that they refuse. A request that a handler makes is another
 // one, and is decided for itself.
@@ -43,12 +43,12 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks()})
 	inners := map[string]http.Handler{
 		"API": api,
-		"Authenticate and Require": middleware.Chain(g.Authenticate,
-			g.Require(scope.TasksWrite))(http.HandlerFunc(secret)),
+		"Authenticate and Enforce": middleware.Chain(g.Authenticate,
+			g.Enforce(middleware.Require(scope.TasksWrite)))(http.HandlerFunc(secret)),
 		"RequestID and the same": middleware.Chain(g.RequestID, g.Authenticate,
-			g.Require(scope.TasksWrite))(http.HandlerFunc(secret)),
+			g.Enforce(middleware.Require(scope.TasksWrite)))(http.HandlerFunc(secret)),
 		"a caller and the same inside": as(by(t, "other"))(middleware.Chain(g.Authenticate,
-			g.Require(scope.TasksWrite))(http.HandlerFunc(secret))),
+			g.Enforce(middleware.Require(scope.TasksWrite)))(http.HandlerFunc(secret))),
 	}
 	outers := map[string]func(h http.Handler) http.Handler{
 		"API": func(h http.Handler) http.Handler {
@@ -215,12 +215,12 @@ func TestMisplacedPieces(t *testing.T) {
 		chain func(http.Handler) http.Handler
 		log   string
 	}{
-		{"Require alone", g.Enforce(middleware.AnyCaller()), "Require has no Authenticate before it"},
-		{"Require before Authenticate", middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Authenticate),
-			"Require has no Authenticate before it"},
-		{"Require inside Idempotent",
+		{"Enforce alone", g.Enforce(middleware.AnyCaller()), "Enforce has no Authenticate before it"},
+		{"Enforce before Authenticate", middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Authenticate),
+			"Enforce has no Authenticate before it"},
+		{"Enforce inside Idempotent",
 			middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
-				g.Require(scope.TasksRead)), "Require stands inside Idempotent"},
+				g.Enforce(middleware.Require(scope.TasksRead))), "Enforce stands inside Idempotent"},
 		{"RateLimit alone", g.RateLimit, "RateLimit counts by organization or key, and has no Authenticate before it"},
 		{"RateLimit before Authenticate", middleware.Chain(g.RateLimit, g.Authenticate),
 			"RateLimit counts by organization or key"},
@@ -230,11 +230,11 @@ func TestMisplacedPieces(t *testing.T) {
 			"RateLimit counts by organization or key"},
 		{"RateLimit by plan alone", limited(middleware.RateLimitOptions{Store: store, Plan: planned(nil, nil)}),
 			"RateLimit counts by organization or key"},
-		{"Idempotent alone", g.Idempotent, "Idempotent has no Require before it"},
-		{"Idempotent before Require", middleware.Chain(g.Authenticate, g.Idempotent, g.Enforce(middleware.AnyCaller())),
-			"Idempotent has no Require before it"},
-		{"Idempotent after the Require of another route", middleware.Chain(g.Authenticate, anotherRoute, g.Idempotent),
-			"Idempotent has no Require before it"},
+		{"Idempotent alone", g.Idempotent, "Idempotent has no Enforce before it"},
+		{"Idempotent before Enforce", middleware.Chain(g.Authenticate, g.Idempotent, g.Enforce(middleware.AnyCaller())),
+			"Idempotent has no Enforce before it"},
+		{"Idempotent after the Enforce of another route", middleware.Chain(g.Authenticate, anotherRoute, g.Idempotent),
+			"Idempotent has no Enforce before it"},
 		{"Idempotent inside another",
 			middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
 				other.Idempotent), "Idempotent stands inside another Idempotent"},

@@ -407,7 +407,7 @@ func TestNoSecretLeaks(t *testing.T) {
 		srv.Close()
 		if got := logs.String(); !strings.Contains(got, "panic while serving") ||
 			!strings.Contains(got, "could not be checked") || !strings.Contains(got, "superfluous") ||
-			!strings.Contains(got, "Require stands inside") {
+			!strings.Contains(got, "Enforce stands inside") {
 			t.Errorf("the test does not reach what it is about: %s", got)
 		}
 		wantNoSecret(t, "the "+handler+" log", logs.String(), tokens...)
@@ -615,7 +615,7 @@ func TestPattern(t *testing.T) {
 		hook  func(*http.Request) string
 		want  string
 	}{
-		{"Require on the route", func(g *middleware.Guard) http.Handler {
+		{"Enforce on the route", func(g *middleware.Guard) http.Handler {
 			return middleware.Chain(g.RequestID,
 				g.Authenticate)(router{g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK))})
 		}, "/tasks/1", patternOf, "/tasks/{id}"},

@@ -62,7 +62,7 @@ var successes = map[string]http.HandlerFunc{
 }
 
 // TestSuccessWithoutDecision: behind a Guard's Authenticate a success that no
-// Require or Enforce let through is a 500, however it is sent and whatever
+// Enforce let through is a 500, however it is sent and whatever
 // stands in between.
 func TestSuccessWithoutDecision(t *testing.T) {
 	ring := newKeyring()
@@ -100,7 +100,7 @@ func TestSuccessWithoutDecision(t *testing.T) {
 					wantID(t, a.Response)
 				}
 				line := log.String()[before:]
-				if strings.Count(line, "a route has no Require") != 1 || !strings.Contains(line, "level=ERROR") ||
+				if strings.Count(line, "a route has no Enforce") != 1 || !strings.Contains(line, "level=ERROR") ||
 					!strings.Contains(line, "its handler ran") || !strings.Contains(line, "method=DELETE path=/tasks/1") {
 					t.Errorf("%s, %s, %s: got the log %q", form, name, protocol, line)
 				}
@@ -165,9 +165,9 @@ func TestSuccessWithDecision(t *testing.T) {
 		want int
 	}{
 		"AnyCaller":                 {outer(any(deleted)), 200},
-		"Require":                   {outer(g.Require(scope.TasksWrite)(deleted)), 200},
+		"Require":                   {outer(g.Enforce(middleware.Require(scope.TasksWrite))(deleted)), 200},
 		"report-only":               {outer(g.Enforce(middleware.Require(scope.TasksRead).ReportOnly())(deleted)), 200},
-		"the Require of another":    {outer(other.Require(scope.TasksWrite)(deleted)), 200},
+		"the Enforce of another":    {outer(other.Enforce(middleware.Require(scope.TasksWrite))(deleted)), 200},
 		"nothing written":           {outer(any(status(200))), 200},
 		"without RequestID":         {anyCaller(g)(deleted), 200},
 		"RequestID inside":          {middleware.Chain(g.Authenticate, g.RequestID, g.Recover, any)(deleted), 200},
@@ -202,7 +202,7 @@ func TestSuccessWithDecision(t *testing.T) {
 	if a := do(t, client, newRequest(t, "GET", srv.URL+"/tasks/1", token, nil)); a.StatusCode != 307 {
 		t.Errorf("a redirect of the mux: got %d, want 307", a.StatusCode)
 	}
-	if text := log.String(); strings.Contains(text, "no Require") {
+	if text := log.String(); strings.Contains(text, "no Enforce") {
 		t.Errorf("got the log %s", text)
 	}
 }
@@ -229,12 +229,13 @@ func TestDecisionIsOfItsRequest(t *testing.T) {
 		h    http.Handler
 		want int
 	}{
-		"decided within, by pieces":     {outer(within(outer(any(ok)), 200)), 500},
-		"decided within, by an API":     {outer(within(api, 200)), 500},
-		"decided outside":               {outer(any(within(outer(ok), 500))), 200},
-		"decided outside, by an API":    {apiOf(t, ring, within(outer(ok), 500)), 200},
-		"decided within and outside":    {outer(any(within(outer(any(ok)), 200))), 200},
-		"refused within, AnyCaller out": {outer(any(within(outer(g.Require(scope.TasksRead)(ok)), 403))), 200},
+		"decided within, by pieces":  {outer(within(outer(any(ok)), 200)), 500},
+		"decided within, by an API":  {outer(within(api, 200)), 500},
+		"decided outside":            {outer(any(within(outer(ok), 500))), 200},
+		"decided outside, by an API": {apiOf(t, ring, within(outer(ok), 500)), 200},
+		"decided within and outside": {outer(any(within(outer(any(ok)), 200))), 200},
+		"refused within, AnyCaller out": {outer(any(within(
+			outer(g.Enforce(middleware.Require(scope.TasksRead))(ok)), 403))), 200},
 	} {
 		if a := serve(tt.h, request("GET", "/api/v1/any", token, "")); a.StatusCode != tt.want {
 			t.Errorf("%s: got %d %s, want %d", name, a.StatusCode, a.body, tt.want)
@@ -334,7 +335,7 @@ func TestUndecidedReportOnly(t *testing.T) {
 	}
 }
 
-// TestUpgradeWithoutDecision: a connection that no Require let through is not
+// TestUpgradeWithoutDecision: a connection that no Enforce let through is not
 // taken over.
 func TestUpgradeWithoutDecision(t *testing.T) {
 	ring := newKeyring()

@@ -31,9 +31,9 @@ func newRecipe(s *Setup) Server {
 	g := middleware.New(cached(s), options(s))
 	m := chi.NewRouter()
 	m.Use(g.RequestID, g.Recover, g.Authenticate, g.RateLimit)
-	m.With(g.Require(scope.TasksRead)).Get("/api/v1/tasks", a.list)
-	m.With(g.Require(scope.AccountRead)).Get("/api/v1/account", a.list)
-	m.With(g.Require(scope.TasksWrite), g.Idempotent).Post("/api/v1/tasks", a.post)
-	m.With(g.Require(scope.TasksRead)).Get("/api/v1/half", a.half)
+	m.With(g.Enforce(middleware.Require(scope.TasksRead))).Get("/api/v1/tasks", a.list)
+	m.With(g.Enforce(middleware.Require(scope.AccountRead))).Get("/api/v1/account", a.list)
+	m.With(g.Enforce(middleware.Require(scope.TasksWrite)), g.Idempotent).Post("/api/v1/tasks", a.post)
+	m.With(g.Enforce(middleware.Require(scope.TasksRead))).Get("/api/v1/half", a.half)
 	return netHTTP{m}
 }

@@ -49,9 +49,10 @@ func newPieces(s *Setup) Server {
 	a := application{s}
 	g := middleware.New(cached(s), options(s))
 	mux := http.NewServeMux()
-	mux.Handle("GET /api/v1/tasks", g.Require(scope.TasksRead)(http.HandlerFunc(a.list)))
-	mux.Handle("GET /api/v1/account", g.Require(scope.AccountRead)(http.HandlerFunc(a.list)))
-	mux.Handle("POST /api/v1/tasks", g.Require(scope.TasksWrite)(g.Idempotent(http.HandlerFunc(a.post))))
-	mux.Handle("GET /api/v1/half", g.Require(scope.TasksRead)(http.HandlerFunc(a.half)))
+	mux.Handle("GET /api/v1/tasks", g.Enforce(middleware.Require(scope.TasksRead))(http.HandlerFunc(a.list)))
+	mux.Handle("GET /api/v1/account", g.Enforce(middleware.Require(scope.AccountRead))(http.HandlerFunc(a.list)))
+	mux.Handle("POST /api/v1/tasks",
+		g.Enforce(middleware.Require(scope.TasksWrite))(g.Idempotent(http.HandlerFunc(a.post))))
+	mux.Handle("GET /api/v1/half", g.Enforce(middleware.Require(scope.TasksRead))(http.HandlerFunc(a.half)))
 	return netHTTP{middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit)(mux)}
 }

@@ -16,8 +16,8 @@ func Chi(keys keystore.Store, options middleware.Options, tasks *Tasks) http.Han
 	r.Use(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)
 	r.NotFound(notFound)
 	r.Route("/api/v1/tasks", func(r chi.Router) {
-		r.With(guard.Require(scope.TasksWrite), guard.Idempotent).Post("/", tasks.Create)
-		r.With(guard.Require(scope.TasksRead)).Get("/{id}", tasks.Get)
+		r.With(guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Idempotent).Post("/", tasks.Create)
+		r.With(guard.Enforce(middleware.Require(scope.TasksRead))).Get("/{id}", tasks.Get)
 	})
 	return r
 }

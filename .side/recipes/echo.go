@@ -14,8 +14,9 @@ func Echo(keys keystore.Store, options middleware.Options, tasks *Tasks) http.Ha
 	guard := middleware.New(keys, options)
 	e := echo.New()
 	e.RouteNotFound("/*", echo.WrapHandler(http.HandlerFunc(notFound)))
-	e.POST("/api/v1/tasks", tasks.echoCreate, echoStage(guard.Require(scope.TasksWrite)), echoStage(guard.Idempotent))
-	e.GET("/api/v1/tasks/:id", tasks.echoGet, echoStage(guard.Require(scope.TasksRead)))
+	e.POST("/api/v1/tasks", tasks.echoCreate,
+		echoStage(guard.Enforce(middleware.Require(scope.TasksWrite))), echoStage(guard.Idempotent))
+	e.GET("/api/v1/tasks/:id", tasks.echoGet, echoStage(guard.Enforce(middleware.Require(scope.TasksRead))))
 	return middleware.Chain(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)(e)
 }
 

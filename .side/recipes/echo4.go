@@ -14,8 +14,9 @@ func Echo4(keys keystore.Store, options middleware.Options, tasks *Tasks) http.H
 	guard := middleware.New(keys, options)
 	e := echo.New()
 	e.RouteNotFound("/*", echo.WrapHandler(http.HandlerFunc(notFound)))
-	e.POST("/api/v1/tasks", tasks.echo4Create, echo4Stage(guard.Require(scope.TasksWrite)), echo4Stage(guard.Idempotent))
-	e.GET("/api/v1/tasks/:id", tasks.echo4Get, echo4Stage(guard.Require(scope.TasksRead)))
+	e.POST("/api/v1/tasks", tasks.echo4Create,
+		echo4Stage(guard.Enforce(middleware.Require(scope.TasksWrite))), echo4Stage(guard.Idempotent))
+	e.GET("/api/v1/tasks/:id", tasks.echo4Get, echo4Stage(guard.Enforce(middleware.Require(scope.TasksRead))))
 	return middleware.Chain(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)(e)
 }
 

@@ -20,8 +20,8 @@ func Gateway(keys keystore.Store, options middleware.Options, tasks *Tasks) http
 	guard := middleware.New(keys, options)
 	mux := runtime.NewServeMux(
 		runtime.WithMiddlewares(gatewayStages(map[string]func(http.Handler) http.Handler{
-			"POST /api/v1/tasks":       middleware.Chain(guard.Require(scope.TasksWrite), guard.Idempotent),
-			"GET /api/v1/tasks/{id=*}": guard.Require(scope.TasksRead),
+			"POST /api/v1/tasks":       middleware.Chain(guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Idempotent),
+			"GET /api/v1/tasks/{id=*}": guard.Enforce(middleware.Require(scope.TasksRead)),
 		})),
 		runtime.WithMetadata(func(ctx context.Context, r *http.Request) metadata.MD {
 			return metadata.Pairs("organization", middleware.CallerFrom(ctx).Organization())

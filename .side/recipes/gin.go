@@ -14,8 +14,9 @@ func Gin(keys keystore.Store, options middleware.Options, tasks *Tasks) http.Han
 	guard := middleware.New(keys, options)
 	engine := gin.New() // not gin.Default: its Recovery hides aborts
 	engine.NoRoute(gin.WrapF(notFound))
-	engine.POST("/api/v1/tasks", ginStage(engine, guard.Require(scope.TasksWrite), guard.Idempotent), tasks.ginCreate)
-	engine.GET("/api/v1/tasks/:id", ginStage(engine, guard.Require(scope.TasksRead)), tasks.ginGet)
+	engine.POST("/api/v1/tasks",
+		ginStage(engine, guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Idempotent), tasks.ginCreate)
+	engine.GET("/api/v1/tasks/:id", ginStage(engine, guard.Enforce(middleware.Require(scope.TasksRead))), tasks.ginGet)
 	return middleware.Chain(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)(engine)
 }
 

@@ -25,14 +25,14 @@ func TestWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	guard, tasks := middleware.New(keys, middleware.Options{}), new(Tasks)
-	create := guard.Require(scope.TasksWrite)(http.HandlerFunc(tasks.Create))
-	get := guard.Require(scope.TasksRead)(http.HandlerFunc(tasks.Get))
+	create := guard.Enforce(middleware.Require(scope.TasksWrite))(http.HandlerFunc(tasks.Create))
+	get := guard.Enforce(middleware.Require(scope.TasksRead))(http.HandlerFunc(tasks.Get))
 
 	onChi := chi.NewRouter()
 	onChi.Use(guard.RequestID, guard.Authenticate)
 	onChi.Method("POST", "/tasks", create)
 	onChi.Method("GET", "/tasks/{id:[0-9]+}", get)
-	onChi.Delete("/tasks/{id}", tasks.Get) // without Require
+	onChi.Delete("/tasks/{id}", tasks.Get) // without Enforce
 
 	onGorilla := mux.NewRouter()
 	onGorilla.Use(guard.RequestID, guard.Authenticate)

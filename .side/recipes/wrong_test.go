@@ -67,7 +67,7 @@ func TestWrongAdapters(t *testing.T) {
 				s(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { c.Next() })).ServeHTTP(c.Writer, c.Request)
 				c.Abort()
 			}
-		}), 500, 500, "Idempotent has no Require before it"},
+		}), 500, 500, "Idempotent has no Enforce before it"},
 		{"gwatts/gin-adapter", func(decision, idempotent stage, tasks *Tasks) http.Handler {
 			engine := gin.New()
 			engine.POST(tasksPath, ginadapter.Wrap(middleware.Chain(decision, idempotent)), tasks.ginCreate)

@@ -52,7 +52,7 @@ func TestAsThroughStages(t *testing.T) {
 		RateLimit:   middleware.PerOrganization("9-S"),
 		Idempotency: replies(),
 	})
-	inside := middleware.Chain(g.RateLimit, g.Require(scope.TasksWrite), g.Idempotent)
+	inside := middleware.Chain(g.RateLimit, g.Enforce(middleware.Require(scope.TasksWrite)), g.Idempotent)
 	for _, tt := range []struct {
 		name   string
 		stages func(http.Handler) http.Handler
@@ -134,7 +134,7 @@ func TestOpenRoutes(t *testing.T) {
 	g := middleware.New(keys, middleware.Options{Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
 	mux, ok := http.NewServeMux(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	for _, pattern := range []string{"GET /tasks/{id}", "GET /files/{path...}", "GET /{$}", "GET api.example.com/hosts"} {
-		mux.Handle(pattern, g.Require(scope.TasksRead)(ok))
+		mux.Handle(pattern, g.Enforce(middleware.Require(scope.TasksRead))(ok))
 	}
 	mux.Handle("GET /account", g.Enforce(middleware.AnyCaller())(ok))
 	mux.Handle("DELETE /tasks/{id}", ok)
