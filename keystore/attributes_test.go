@@ -48,13 +48,13 @@ func TestAttributeLimits(t *testing.T) {
 	} {
 		k := valid()
 		k.Attributes = c.attributes
-		if err := k.Validate(scope.Contract()); !says(err, "attributes", c.want) {
+		if err := k.Validate(scope.Default()); !says(err, "attributes", c.want) {
 			t.Errorf("Validate with %.60v returned %v, want the problem %q", c.attributes, err, c.want)
 		}
 	}
 	k := valid()
 	k.Attributes = map[string]string{"b b": "x", "a a": "x"}
-	wrong, _ := errors.AsType[*keystore.FieldsError](k.Validate(scope.Contract()))
+	wrong, _ := errors.AsType[*keystore.FieldsError](k.Validate(scope.Default()))
 	if wrong == nil || len(wrong.Fields) != 2 || !strings.Contains(wrong.Fields[0].Message, "a a") {
 		t.Errorf("Validate returned %v, want both problems in order", wrong)
 	}

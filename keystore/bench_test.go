@@ -105,7 +105,7 @@ func manyKeys(b *testing.B, n int) (*keystore.Cached, []keystore.Digest) {
 
 // BenchmarkCachedHit looks a key up and reads what a request reads of it.
 func BenchmarkCachedHit(b *testing.B) {
-	need, _ := scope.Contract().Parse([]scope.Name{scope.TasksRead})
+	need, _ := scope.Default().Parse([]scope.Name{scope.TasksRead})
 	seed := maphash.MakeSeed()
 	request := func(cached *keystore.Cached, d keystore.Digest) {
 		c, err := cached.Caller(context.Background(), d)
@@ -201,7 +201,7 @@ func TestAllocations(t *testing.T) {
 	}
 	k.Networks = prefixes("2001:db8::/32", "192.0.2.0/24")
 	k.ExpiresAt = time.Now().Add(time.Hour)
-	caller := k.Bind(scope.Contract())
+	caller := k.Bind(scope.Default())
 	cached.Lookup(ctx, unknown(1))
 	uses := keystore.NewLastUsed(store, keystore.LastUsedOptions{})
 	uses.Record(caller, anywhere)
@@ -211,7 +211,7 @@ func TestAllocations(t *testing.T) {
 	}
 	token := secret.Reveal()
 	longest := strings.Repeat("a", 256)
-	contract := scope.Contract()
+	contract := scope.Default()
 
 	mistyped := token[:len(token)-6] + "000000"
 	quoted := token[:len(token)-1] + `"`

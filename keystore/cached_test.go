@@ -72,7 +72,7 @@ func TestCachedBinds(t *testing.T) {
 	d := store.add(t, func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead, "future:thing"} })
 	quiet := slog.New(slog.DiscardHandler)
 	k, err := keystore.NewCached(store, keystore.CacheOptions{Logger: quiet}).Caller(t.Context(), d)
-	if err != nil || k.Granted().Registry() != scope.Contract() || k.Granted().String() != "tasks:read" {
+	if err != nil || k.Granted().Registry() != scope.Default() || k.Granted().String() != "tasks:read" {
 		t.Errorf("the caller is granted %v, %v, want tasks:read of the contract", k.Granted(), err)
 	}
 	other := scope.New(scope.Definition{Name: "future:thing"})

@@ -60,13 +60,13 @@ func (c *Caller) more() *rare {
 }
 
 // Bind returns what requests need of k, with what it grants in r; nil means
-// [scope.Contract]. Later changes of k change nothing in it.
+// [scope.Default]. Later changes of k change nothing in it.
 //
 // A child is granted what it and each of its Ancestors grant, may call from
 // where they all may, and ends with the first of them. Of an attribute it has
 // the value of the furthest ancestor that has one.
 func (k *Key) Bind(r *scope.Registry) *Caller {
-	r = cmp.Or(r, scope.Contract())
+	r = cmp.Or(r, scope.Default())
 	tenant := strconv.Itoa(len(k.Environment)) + ":" + string(k.Environment) + "/" + k.Organization
 	c := &Caller{text: tenant + k.ID, id: uint32(len(tenant)), byKey: k.Digest != Digest{}}
 	c.organization = c.id - uint32(len(k.Organization))
@@ -88,9 +88,9 @@ func (k *Key) Bind(r *scope.Registry) *Caller {
 }
 
 // Bind returns c with what it is granted in r, or c itself if that is its
-// registry; nil means [scope.Contract].
+// registry; nil means [scope.Default].
 func (c *Caller) Bind(r *scope.Registry) *Caller {
-	r = cmp.Or(r, scope.Contract())
+	r = cmp.Or(r, scope.Default())
 	if c.Granted().Registry() == r || c.Tenant() == "" {
 		return c
 	}

@@ -17,11 +17,11 @@ import (
 func TestBind(t *testing.T) {
 	k := &keystore.Key{Organization: "acme", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{"tasks:read", "future:thing", "chat:*"}}
-	c := k.Bind(scope.Contract())
+	c := k.Bind(scope.Default())
 	if got := c.Granted().String(); got != "tasks:read" {
 		t.Errorf("the caller is granted %q, want tasks:read alone", got)
 	}
-	if c.Bind(scope.Contract()) != c || c.Bind(nil) != c || k.Bind(nil).Granted() != c.Granted() {
+	if c.Bind(scope.Default()) != c || c.Bind(nil) != c || k.Bind(nil).Granted() != c.Granted() {
 		t.Error("Bind of a caller to its registry made a copy, or nil is not the contract's")
 	}
 	other := scope.New(scope.Definition{Name: "future:thing"})
@@ -56,7 +56,7 @@ func TestCallerIsItsKey(t *testing.T) {
 	}
 	inside := netip.MustParseAddr("192.0.2.1")
 	for _, k := range tests {
-		for _, c := range []*keystore.Caller{k.Bind(scope.Contract()), k.Bind(scope.New()).Bind(scope.Contract())} {
+		for _, c := range []*keystore.Caller{k.Bind(scope.Default()), k.Bind(scope.New()).Bind(scope.Default())} {
 			expires, revoked := c.Ends()
 			if c.KeyID()+c.Subject() != k.ID || c.Organization() != k.Organization || c.Environment() != k.Environment ||
 				c.Tenant() != fmt.Sprintf("%d:%s/%s", len(k.Environment), k.Environment, k.Organization) ||
@@ -70,7 +70,7 @@ func TestCallerIsItsKey(t *testing.T) {
 		}
 	}
 	const want = "[key=key_1 organization=acme/10:production environment=sandbox]"
-	if got := full.Bind(scope.Contract()).String(); got != want {
+	if got := full.Bind(scope.Default()).String(); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -86,7 +86,7 @@ func TestNobody(t *testing.T) {
 		if c.KeyID() != "" || c.Subject() != "" || c.Organization() != "" || c.Environment() != "" || c.Tenant() != "" ||
 			c.Attribute("plan") != "" || len(c.Scopes()) > 0 || c.Granted() != (scope.Set{}) || c.Has(scope.TasksRead) ||
 			c.Restricted() || !c.AllowsAddress(netip.Addr{}) || c.Refused() != nil || !expires.IsZero() ||
-			!revoked.IsZero() || c.Bind(scope.Contract()) != c || c.String() != "[]" {
+			!revoked.IsZero() || c.Bind(scope.Default()) != c || c.String() != "[]" {
 			t.Errorf("%s: got %v, want nobody", name, c)
 		}
 		if len(c.LogValue().Group()) > 0 {

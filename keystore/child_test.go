@@ -61,7 +61,7 @@ func TestChildMayNoMore(t *testing.T) {
 		alone, above := child, parent
 		alone.Parent, above.Parent = "", ""
 		a, b, c := alone.Bind(registry), above.Bind(registry), k.Bind(registry)
-		other := c.Bind(scope.Contract()).Bind(registry)
+		other := c.Bind(scope.Default()).Bind(registry)
 		for _, name := range names {
 			if may := a.Has(name) && b.Has(name); c.Has(name) != may || other.Has(name) != may {
 				t.Fatalf("%v under %v: Has(%s) is %v, bound again %v, want %v", child.Scopes, parent.Scopes, name,
@@ -88,7 +88,7 @@ func TestChildAttributes(t *testing.T) {
 	k := descendant(&keystore.Key{Attributes: map[string]string{"plan": "free"}},
 		&keystore.Key{Attributes: map[string]string{"plan": "gold", "team": "x"}},
 		&keystore.Key{Attributes: map[string]string{"plan": "gold", "team": "y", "run": "7"}})
-	c := k.Bind(scope.Contract())
+	c := k.Bind(scope.Default())
 	for _, c := range []*keystore.Caller{c, c.Bind(scope.New(scope.Definition{Name: "a:read"}))} {
 		if c.KeyID() != "key_2" || c.RootID() != "key_0" {
 			t.Errorf("got the key %q of %q, want key_2 of key_0", c.KeyID(), c.RootID())
@@ -120,11 +120,11 @@ func TestOrphans(t *testing.T) {
 		"ancestors of no child":   func(k *keystore.Key) { k.Parent = "" },
 	} {
 		k := descendant(&keystore.Key{Scopes: granted}, &keystore.Key{Scopes: granted}, &keystore.Key{Scopes: granted})
-		if err := k.Refused(); err != nil || !k.Bind(scope.Contract()).Has(scope.TasksRead) {
+		if err := k.Refused(); err != nil || !k.Bind(scope.Default()).Has(scope.TasksRead) {
 			t.Fatalf("a child: %v", err)
 		}
 		spoil(k)
-		c := k.Bind(scope.Contract())
+		c := k.Bind(scope.Default())
 		for _, c := range []*keystore.Caller{c, c.Bind(scope.New(scope.Definition{Name: scope.TasksRead}))} {
 			if k.Refused() != keystore.ErrRevoked || c.Refused() != keystore.ErrRevoked || len(c.Granted().Names()) > 0 {
 				t.Errorf("%s: %v, bound %v and granted %v, want both revoked", name, k.Refused(), c.Refused(), c.Granted())

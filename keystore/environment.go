@@ -4,7 +4,7 @@ package keystore
 // its test data. The two never share data, limits or replies.
 type Environment string
 
-// The environments of the contract.
+// The environments.
 const (
 	Production Environment = "production"
 	Sandbox    Environment = "sandbox"

@@ -100,7 +100,7 @@ func ExampleLastUsed() {
 		log.Fatal(err)
 	}
 	address := netip.MustParseAddr("192.0.2.7")
-	uses.Record(key.Bind(scope.Contract()), func() netip.Addr { return address }) // for each request that was let in
+	uses.Record(key.Bind(scope.Default()), func() netip.Addr { return address }) // for each request that was let in
 
 	stop() // after the server has shut down
 	fmt.Println(<-done, <-done)

@@ -31,7 +31,7 @@ type Identity struct {
 }
 
 // NewCaller returns the caller of an identity. The registry gives the scopes
-// their meaning; nil means [scope.Contract]. It must be that of the service. The
+// their meaning; nil means [scope.Default]. It must be that of the service. The
 // error is a [*FieldsError] that names all wrong fields of the Identity.
 func NewCaller(r *scope.Registry, i Identity) (*Caller, error) {
 	k := &Key{
@@ -42,7 +42,7 @@ func NewCaller(r *scope.Registry, i Identity) (*Caller, error) {
 		Attributes:   i.Attributes,
 		Networks:     i.Networks,
 	}
-	known := cmp.Or(r, scope.Contract())
+	known := cmp.Or(r, scope.Default())
 	problems := k.problems(known)
 	for n, p := range problems {
 		if p.Field == "scopes" && r == nil {

@@ -66,7 +66,7 @@ func TestTenant(t *testing.T) {
 			"7:sandbox", "1:/", "0:"} {
 			k := &keystore.Key{Organization: organization, Environment: environment}
 			pair := organization + " and " + string(environment)
-			tenant := k.Bind(scope.Contract()).Tenant()
+			tenant := k.Bind(scope.Default()).Tenant()
 			if other, ok := seen[tenant]; ok {
 				t.Errorf("Tenant of %q and of %q are both %q", pair, other, tenant)
 			}

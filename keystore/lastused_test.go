@@ -76,7 +76,7 @@ func (b *book) take() [][]keystore.Use {
 
 func key(n int, scopes ...scope.Name) *keystore.Caller {
 	k := &keystore.Key{ID: fmt.Sprintf("key_%d", n), Digest: keystore.DigestOf("a"), Organization: "acme", Scopes: scopes}
-	return k.Bind(scope.Contract())
+	return k.Bind(scope.Default())
 }
 
 func anywhere() netip.Addr { return netip.Addr{} }
@@ -346,7 +346,7 @@ func TestLastUsedBesideRevoke(t *testing.T) {
 	var writers sync.WaitGroup
 	writers.Go(func() {
 		for range 1000 {
-			uses.Record(k.Bind(scope.Contract()), anywhere)
+			uses.Record(k.Bind(scope.Default()), anywhere)
 			if err := uses.Flush(t.Context()); err != nil {
 				t.Errorf("Flush returned %v, want nil", err)
 			}
@@ -539,7 +539,7 @@ func TestLastUsedCountsConcurrently(t *testing.T) {
 	memory := issuing.NewMemory()
 	issuer := issuing.New(memory, issuing.Options{})
 	_, k := issue(t, issuer, grant())
-	c := k.Bind(scope.Contract())
+	c := k.Bind(scope.Default())
 	var failures atomic.Int64
 	uses := keystore.NewLastUsed(newBook(func(ctx context.Context, u []keystore.Use) error {
 		if failures.Add(1)%3 == 0 {

@@ -10,7 +10,7 @@ import (
 )
 
 // Caller finds the key of the token in s, and returns its [Caller], with those
-// scopes that r knows; a nil r is [scope.Contract]. It returns the Caller of a
+// scopes that r knows; a nil r is [scope.Default]. It returns the Caller of a
 // key that has ended too: ask [Caller.Refused].
 //
 // It asks for one digest after the other, and the first that has a key decides,
@@ -27,7 +27,7 @@ import (
 // allocate when the Cached answers from memory, and r is its registry. A type
 // that embeds a Cached is asked by its own Lookup.
 func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller, error) {
-	r = cmp.Or(r, scope.Contract())
+	r = cmp.Or(r, scope.Default())
 	cache, itself := CacheOf(s)
 	if !itself {
 		k, err := t.lookup(ctx, s, cache)

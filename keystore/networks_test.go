@@ -51,7 +51,7 @@ func TestAllowsAddress(t *testing.T) {
 		if c.address != "" {
 			address = netip.MustParseAddr(c.address)
 		}
-		if got := (&keystore.Key{Networks: c.networks}).Bind(scope.Contract()).AllowsAddress(address); got != c.want {
+		if got := (&keystore.Key{Networks: c.networks}).Bind(scope.Default()).AllowsAddress(address); got != c.want {
 			t.Errorf("a key for %v allows %q: %t, want %t", c.networks, c.address, got, c.want)
 		}
 	}
@@ -77,13 +77,13 @@ func TestNetworkLimits(t *testing.T) {
 	} {
 		k := valid()
 		k.Networks = c.networks
-		if err := k.Validate(scope.Contract()); !says(err, "networks", c.want) {
+		if err := k.Validate(scope.Default()); !says(err, "networks", c.want) {
 			t.Errorf("Validate with the networks %v returned %v, want the problem %q", c.networks, err, c.want)
 		}
 	}
 	k := valid()
 	k.Networks = []netip.Prefix{{}, {}}
-	if wrong, _ := errors.AsType[*keystore.FieldsError](k.Validate(scope.Contract())); wrong == nil ||
+	if wrong, _ := errors.AsType[*keystore.FieldsError](k.Validate(scope.Default())); wrong == nil ||
 		len(wrong.Fields) != 2 {
 		t.Errorf("Validate with two that are no networks returned %v, want two problems", wrong)
 	}

@@ -14,7 +14,7 @@ import (
 func TestResolve(t *testing.T) {
 	own := scope.New(scope.Definition{Name: "parcels:read"})
 	acme := keystore.Service{Prefix: "acme", Scopes: own, Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "old_"}}}
-	contract := keystore.Service{Scopes: scope.Contract(), Prefix: "svc", Live: "live", Test: "test"}
+	contract := keystore.Service{Scopes: scope.Default(), Prefix: "svc", Live: "live", Test: "test"}
 	with := func(change func(*keystore.Service)) keystore.Service {
 		s := acme
 		change(&s)

@@ -16,7 +16,7 @@ const (
 
 // A Service says once what the keys of a service may do and what their tokens
 // look like. The zero Service has the prefix svc, the words live and test, and
-// the scopes of [scope.Contract].
+// the scopes of [scope.Default].
 //
 // A program gives it to the [Cached] in front of its store. An issuer and
 // middleware over that Cached need none of their own; those over another store
@@ -35,7 +35,7 @@ const (
 //
 // A Service is safe for concurrent use.
 type Service struct {
-	// Scopes are those that keys can have. Nil means [scope.Contract].
+	// Scopes are those that keys can have. Nil means [scope.Default].
 	Scopes *scope.Registry
 
 	// Prefix is the service's own abbreviation: 1 to 16 lower-case letters and
@@ -52,7 +52,7 @@ type Service struct {
 }
 
 func (s Service) withDefaults() Service {
-	s.Scopes = cmp.Or(s.Scopes, scope.Contract())
+	s.Scopes = cmp.Or(s.Scopes, scope.Default())
 	s.Prefix = cmp.Or(s.Prefix, "svc")
 	s.Live = cmp.Or(s.Live, "live")
 	s.Test = cmp.Or(s.Test, "test")

@@ -19,7 +19,7 @@ const maxName = 100 // characters
 //   - Name has at most 100 characters, without controls, line ends and changes
 //     of direction.
 //   - Environment is required, and r knows each of Scopes; nil means
-//     [scope.Contract].
+//     [scope.Default].
 //   - Attributes are at most 16, with names of 1 to 40 bytes of [0-9A-Za-z_.-]
 //     and values of at most 200 bytes. One with an empty value does not count.
 //   - Networks are at most 20.
@@ -28,7 +28,7 @@ const maxName = 100 // characters
 // It does not look at other fields. A key that a store has can be outside these
 // limits, and is used nevertheless.
 func (k *Key) Validate(r *scope.Registry) error {
-	if problems := k.problems(cmp.Or(r, scope.Contract())); problems != nil {
+	if problems := k.problems(cmp.Or(r, scope.Default())); problems != nil {
 		return &FieldsError{problems}
 	}
 	return nil

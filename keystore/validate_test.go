@@ -82,7 +82,7 @@ func TestValidate(t *testing.T) {
 // All that is wrong comes at once, in the order of a form.
 func TestValidateSaysAllAtOnce(t *testing.T) {
 	k := &keystore.Key{Name: "\n", IssueToken: "\xff", Scopes: []scope.Name{"x", "y"}, ExpiresAt: time.Unix(1, 0)}
-	err := k.Validate(scope.Contract())
+	err := k.Validate(scope.Default())
 	wrong, ok := errors.AsType[*keystore.FieldsError](err)
 	if !ok {
 		t.Fatalf("got %v, want a FieldsError", err)

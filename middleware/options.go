@@ -21,9 +21,9 @@ type Options struct {
 	// "/api/v1". A Guard has no routes, and does not use it.
 	Base string
 
-	// Service says which scopes there are and what the keys look like. Zero:
-	// that of the keystore.Cached, if there is one, or the contract's. Without a
-	// Cached, give it the Service of the issuing.Issuer.
+	// Service says which scopes there are and what the keys look like. Where it
+	// is zero, that of a keystore.Cached in keys is taken. Without a Cached, give
+	// it the Service of the issuing.Issuer.
 	Service keystore.Service
 
 	// RequestIDHeader is the response header that carries the request id; ""

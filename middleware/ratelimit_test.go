@@ -481,7 +481,7 @@ func TestPlanOfKeys(t *testing.T) {
 	// Counters of a key and of an organization stay apart, whatever the key's id.
 	alike := keystore.Key{Organization: "org_2", Environment: keystore.Production,
 		Attributes: map[string]string{"rate": "9-H"}}
-	alike.ID = alike.Bind(scope.Contract()).Tenant()
+	alike.ID = alike.Bind(scope.Default()).Tenant()
 	mixed := ring.plant(t, alike)
 	for range 9 {
 		if res := serve(api, request("GET", "/api/v1/any", mixed, "")); res.StatusCode != 200 {

@@ -73,8 +73,8 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 	set, unknown := r.Parse(n.names)
 	if len(unknown) > 0 {
 		of := "the keys' Service"
-		if r == scope.Contract() {
-			of = "the contract, and the keys' Service has no others: set Scopes in keystore.CacheOptions.Service or for " +
+		if r == scope.Default() {
+			of = "scope.Default, and the keys' Service has no others: set Scopes in keystore.CacheOptions.Service or for " +
 				"issuing.InMemory; without a Cached, in Options.Service"
 		}
 		if meant, ok := r.Suggest(unknown[0]); ok {

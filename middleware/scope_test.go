@@ -57,7 +57,7 @@ func TestReportOnlyRequirement(t *testing.T) {
 		t.Error("ReportOnly changed the requirement that it was called on")
 	}
 	wantPanic(t, "the requirement is empty", func() { g.Enforce(middleware.Requirement{}.ReportOnly()) })
-	wantPanic(t, "is not one of the contract", func() { g.Enforce(middleware.Require("tasks:raed").ReportOnly()) })
+	wantPanic(t, "is not one of scope.Default", func() { g.Enforce(middleware.Require("tasks:raed").ReportOnly()) })
 	if res := serve(g.RequestID(g.Enforce(need.ReportOnly())(ok)), request("GET", "/", "", "")); res.StatusCode != 500 {
 		t.Errorf("without Authenticate: got %d", res.StatusCode)
 	}
@@ -136,8 +136,8 @@ func TestRequirementMistakes(t *testing.T) {
 		"the requirement is empty": {},
 		"is empty":                 middleware.Require(),
 		"or say AnyCaller()":       middleware.RequireAny(),
-		`did you mean "tasks:read"? scope "task:read" is not one of the contract`: middleware.Require("task:read"),
-		`scope "nothing:like-it" is not one of the contract, and the keys' Service has no others: set Scopes in`: middleware.
+		`did you mean "tasks:read"? scope "task:read" is not one of scope.Default`: middleware.Require("task:read"),
+		`scope "nothing:like-it" is not one of scope.Default, and the keys' Service has no others: set Scopes in`: middleware.
 			Require(scope.TasksRead, "nothing:like-it"),
 	} {
 		wantPanic(t, want, func() { keyless().Enforce(need) })

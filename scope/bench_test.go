@@ -10,12 +10,12 @@ func BenchmarkParse(b *testing.B) {
 	names := scope.ExternalWorker()
 	b.ReportAllocs()
 	for b.Loop() {
-		scope.Contract().Parse(names)
+		scope.Default().Parse(names)
 	}
 }
 
 func BenchmarkHas(b *testing.B) {
-	held, _ := scope.Contract().Parse(scope.ExternalWorker())
+	held, _ := scope.Default().Parse(scope.ExternalWorker())
 	b.ReportAllocs()
 	for b.Loop() {
 		held.Has(scope.ChatWrite)
@@ -25,7 +25,7 @@ func BenchmarkHas(b *testing.B) {
 func BenchmarkHasAll(b *testing.B) {
 	names := scope.ExternalWorker()
 	for name, r := range map[string]*scope.Registry{
-		"plain":   scope.Contract(),
+		"plain":   scope.Default(),
 		"implied": implying(scope.ChatWrite, scope.ChatRead),
 	} {
 		b.Run(name, func(b *testing.B) {
@@ -41,6 +41,6 @@ func BenchmarkHasAll(b *testing.B) {
 
 func BenchmarkSuggest(b *testing.B) {
 	for b.Loop() {
-		scope.Contract().Suggest("task:read")
+		scope.Default().Suggest("task:read")
 	}
 }

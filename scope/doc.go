@@ -8,9 +8,8 @@
 //	held, unknown := registry.Parse([]scope.Name{"tasks:write", "tasks:all"})
 //	fmt.Println(held.Has("tasks:read"), unknown) // true [tasks:all]
 //
-// A [Registry] is the list of all scopes a service has; [Contract] returns the
-// one of the sixteen scopes that are constants here. A [Set] is a subset of
-// one registry.
+// A [Registry] is the list of all scopes a service has; [Default] returns that of
+// the sixteen constants here. A [Set] is a subset of one registry.
 //
 // The rules:
 //

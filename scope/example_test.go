@@ -8,7 +8,7 @@ import (
 
 func ExampleRegistry_Parse() {
 	// What a key was granted, as it is stored.
-	held, unknown := scope.Contract().Parse([]scope.Name{"tasks:read", "future:thing", "TASKS:WRITE"})
+	held, unknown := scope.Default().Parse([]scope.Name{"tasks:read", "future:thing", "TASKS:WRITE"})
 
 	fmt.Println("holds:", held)
 	fmt.Println("unknown:", unknown)
@@ -20,8 +20,8 @@ func ExampleRegistry_Parse() {
 }
 
 func ExampleSet_HasAll() {
-	required, _ := scope.Contract().Parse([]scope.Name{scope.TasksRead, scope.TasksCancel})
-	held, _ := scope.Contract().Parse([]scope.Name{scope.TasksRead})
+	required, _ := scope.Default().Parse([]scope.Name{scope.TasksRead, scope.TasksCancel})
+	held, _ := scope.Default().Parse([]scope.Name{scope.TasksRead})
 
 	fmt.Println(held.HasAll(required), held.HasAny(required))
 	// Output: false true
@@ -39,18 +39,18 @@ func ExampleNew_implies() {
 }
 
 func ExampleRegistry_Suggest() {
-	if meant, ok := scope.Contract().Suggest("task:read"); ok {
+	if meant, ok := scope.Default().Suggest("task:read"); ok {
 		fmt.Println("did you mean", meant)
 	}
 	// Output: did you mean tasks:read
 }
 
-// A service with scopes of its own lists them beside those of the contract.
+// A service with scopes of its own lists them beside those of [scope.Default].
 func ExampleNew() {
-	registry := scope.New(append(scope.Contract().Definitions(),
+	registry := scope.New(append(scope.Default().Definitions(),
 		scope.Definition{Name: "billing:read", Meaning: "Read invoices."})...)
 
 	held, _ := registry.Parse([]scope.Name{"billing:read"})
-	fmt.Println(held, registry.Known("billing:read"), scope.Contract().Known("billing:read"))
+	fmt.Println(held, registry.Known("billing:read"), scope.Default().Known("billing:read"))
 	// Output: billing:read true false
 }

@@ -13,7 +13,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("tasks:read\ntasks:write\nfuture:thing")
 	f.Add("TASKS:READ\n*\n\ntasks:read ")
 	f.Fuzz(func(t *testing.T, text string) {
-		r := scope.Contract()
+		r := scope.Default()
 		var names []scope.Name
 		for line := range strings.SplitSeq(text, "\n") {
 			names = append(names, scope.Name(line))
@@ -43,7 +43,7 @@ func FuzzSuggest(f *testing.F) {
 	f.Add("task:read")
 	f.Add(strings.Repeat("x", 65))
 	f.Fuzz(func(t *testing.T, text string) {
-		if n, ok := scope.Contract().Suggest(scope.Name(text)); ok != scope.Contract().Known(n) {
+		if n, ok := scope.Default().Suggest(scope.Name(text)); ok != scope.Default().Known(n) {
 			t.Errorf("Suggest(%q) = %q, %v, want a known scope or none", text, n, ok)
 		}
 	})

@@ -6,7 +6,7 @@ import "strings"
 // "tasks:write". It is one scope-token of RFC 6750 §3.
 type Name string
 
-// The scopes of the contract, in its order.
+// The scopes of [Default], in its order.
 const (
 	AccountRead       Name = "account:read"
 	WorkersRead       Name = "workers:read"

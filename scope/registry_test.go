@@ -23,7 +23,7 @@ func TestParse(t *testing.T) {
 			[]scope.Name{"future:thing", "other"}},
 		{unknown, nil, unknown},
 	} {
-		s, unknown := scope.Contract().Parse(c.names)
+		s, unknown := scope.Default().Parse(c.names)
 		if got := s.Names(); !slices.Equal(got, c.known) {
 			t.Errorf("Parse(%q) holds %q, want %q", c.names, got, c.known)
 		}
@@ -33,10 +33,10 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// implying returns the scopes of the contract, where each of the chain implies
+// implying returns the default scopes, where each of the chain implies
 // the next.
 func implying(chain ...scope.Name) *scope.Registry {
-	definitions := scope.Contract().Definitions()
+	definitions := scope.Default().Definitions()
 	for i, d := range definitions {
 		if at := slices.Index(chain, d.Name); at >= 0 && at+1 < len(chain) {
 			definitions[i].Implies = chain[at+1 : at+2]
@@ -47,8 +47,8 @@ func implying(chain ...scope.Name) *scope.Registry {
 
 func TestImplies(t *testing.T) {
 	r := implying(scope.TasksCancel, scope.TasksWrite, scope.TasksRead)
-	if set(t, scope.Contract(), scope.TasksWrite).Has(scope.TasksRead) {
-		t.Error("a scope of the contract implies another one")
+	if set(t, scope.Default(), scope.TasksWrite).Has(scope.TasksRead) {
+		t.Error("a default scope implies another one")
 	}
 	held := set(t, r, scope.TasksCancel)
 	for _, n := range []scope.Name{scope.TasksCancel, scope.TasksWrite, scope.TasksRead} {

@@ -17,7 +17,7 @@ func set(t *testing.T, r *scope.Registry, names ...scope.Name) scope.Set {
 }
 
 func TestSet(t *testing.T) {
-	r := scope.Contract()
+	r := scope.Default()
 	held := set(t, r, scope.TasksRead, scope.TasksWrite)
 	for _, c := range []struct {
 		required []scope.Name
@@ -54,7 +54,7 @@ func TestSet(t *testing.T) {
 
 func TestZeroSet(t *testing.T) {
 	var zero scope.Set
-	some := set(t, scope.Contract(), scope.TasksRead)
+	some := set(t, scope.Default(), scope.TasksRead)
 	if zero.Has(scope.TasksRead) || zero.HasAll(some) || zero.HasAny(some) || zero.HasAll(zero) || zero.HasAny(zero) ||
 		some.HasAll(zero) || some.HasAny(zero) {
 		t.Error("the zero Set grants something or asks for nothing, want every question answered with false")
@@ -65,7 +65,7 @@ func TestZeroSet(t *testing.T) {
 }
 
 func TestRegistriesDoNotMix(t *testing.T) {
-	definitions := scope.Contract().Definitions()
+	definitions := scope.Default().Definitions()
 	a, b := scope.New(definitions...), scope.New(definitions...)
 	ours, theirs := set(t, a, scope.TasksRead), set(t, b, scope.TasksRead)
 	if ours == theirs || ours.HasAll(theirs) || ours.HasAny(theirs) {
@@ -75,7 +75,7 @@ func TestRegistriesDoNotMix(t *testing.T) {
 
 // Granting tells by which scopes of a key a requirement is met.
 func TestGranting(t *testing.T) {
-	plain := scope.Contract()
+	plain := scope.Default()
 	chain := implying(scope.WebhooksWrite, scope.TasksWrite, scope.TasksRead) // each implies the next
 	type names = []scope.Name
 	for _, c := range []struct {
@@ -103,9 +103,9 @@ func TestGranting(t *testing.T) {
 }
 
 func TestUnion(t *testing.T) {
-	read, write := set(t, scope.Contract(), scope.TasksRead), set(t, scope.Contract(), scope.TasksWrite)
-	both := set(t, scope.Contract(), scope.TasksRead, scope.TasksWrite)
-	other := set(t, scope.New(scope.Contract().Definitions()...), scope.TasksWrite)
+	read, write := set(t, scope.Default(), scope.TasksRead), set(t, scope.Default(), scope.TasksWrite)
+	both := set(t, scope.Default(), scope.TasksRead, scope.TasksWrite)
+	other := set(t, scope.New(scope.Default().Definitions()...), scope.TasksWrite)
 	for _, c := range []struct{ a, b, want scope.Set }{
 		{read, write, both}, {read, read, read}, {scope.Set{}, read, read}, {read, scope.Set{}, read}, {read, other, read},
 	} {
@@ -116,7 +116,7 @@ func TestUnion(t *testing.T) {
 }
 
 func TestAllocations(t *testing.T) {
-	r := scope.Contract()
+	r := scope.Default()
 	names := scope.ExternalWorker()
 	held, _ := r.Parse(names)
 	required := set(t, r, scope.ChatRead)

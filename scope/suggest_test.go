@@ -24,7 +24,7 @@ func TestSuggest(t *testing.T) {
 		{"*", ""},
 		{"", ""},
 	} {
-		got, ok := scope.Contract().Suggest(c.name)
+		got, ok := scope.Default().Suggest(c.name)
 		if got != c.want || ok != (c.want != "") {
 			t.Errorf("Suggest(%q) = %q, %v, want %q", c.name, got, ok, c.want)
 		}

@@ -46,7 +46,7 @@ type demoKeys struct {
 
 func issueKeys(ctx context.Context, issuer *issuing.Issuer) (demoKeys, error) {
 	var all []scope.Name
-	for _, d := range scope.Contract().Definitions() {
+	for _, d := range scope.Default().Definitions() {
 		all = append(all, d.Name)
 	}
 	var keys demoKeys

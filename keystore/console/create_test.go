@@ -227,7 +227,7 @@ func TestPresets(t *testing.T) {
 	if got, want := picked(got), "deliverables:write chat:read chat:write"; got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	for _, d := range scope.Contract().Definitions() {
+	for _, d := range scope.Default().Definitions() {
 		if !strings.Contains(plain(got), string(d.Name)+" "+d.Meaning) {
 			t.Errorf("the form does not say what %s means", d.Name)
 		}

@@ -265,7 +265,7 @@ func TestManyScopesAreCutShortInTheList(t *testing.T) {
 	b := newBench(t)
 	b.add(t, "acme", func(g *keystore.Key) {
 		g.Scopes = nil
-		for _, d := range scope.Contract().Definitions() {
+		for _, d := range scope.Default().Definitions() {
 			g.Scopes = append(g.Scopes, d.Name)
 		}
 	})

@@ -94,8 +94,7 @@ type Preset struct {
 	Scopes []scope.Name
 }
 
-// DefaultPresets returns the presets of the contract: the external worker's
-// scopes.
+// DefaultPresets returns one preset, [scope.ExternalWorker].
 func DefaultPresets() []Preset {
 	return []Preset{{"External worker", scope.ExternalWorker()}}
 }

@@ -275,8 +275,8 @@ func TestEditOfAChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	k, err := issuer.KeyOf(t.Context(), token)
-	if err != nil || k.Bind(scope.Contract()).Has(scope.TasksRead) {
-		t.Errorf("a child of a key that has lost a scope: %v, granted %v", err, k.Bind(scope.Contract()).Granted())
+	if err != nil || k.Bind(scope.Default()).Has(scope.TasksRead) {
+		t.Errorf("a child of a key that has lost a scope: %v, granted %v", err, k.Bind(scope.Default()).Granted())
 	}
 }
 

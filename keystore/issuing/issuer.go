@@ -36,8 +36,7 @@ type Issuer struct {
 // Options configures an [Issuer]. The zero value is ready to use.
 type Options struct {
 	// Service says which scopes can be granted and what the tokens look like.
-	// Zero: that of the [keystore.Cached], if the Issuer is over one, or the
-	// contract's.
+	// Where it is zero, that of the [keystore.Cached] is taken, if there is one.
 	Service keystore.Service
 
 	// Policy limits which keys are issued.

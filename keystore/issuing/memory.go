@@ -38,8 +38,7 @@ type issue struct{ organization, actor, token string }
 type succession struct{ organization, rotatedFrom string }
 
 // InMemory returns the keys of a service, none yet, and their Issuer: a
-// [keystore.Cached] in front of [NewMemory], both with their defaults. The zero
-// Service is that of the contract.
+// [keystore.Cached] in front of [NewMemory], both with their defaults.
 func InMemory(s keystore.Service) (*keystore.Cached, *Issuer) {
 	keys := keystore.NewCached(NewMemory(), keystore.CacheOptions{Service: s})
 	return keys, New(keys, Options{})

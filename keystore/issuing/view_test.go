@@ -76,7 +76,7 @@ func TestIssuerUsage(t *testing.T) {
 	keys, issuer := issuing.InMemory(keystore.Service{})
 	_, k := issue(t, issuer, grant())
 	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
-	uses.Record(k.Bind(scope.Contract()), func() netip.Addr { return netip.MustParseAddr("192.0.2.7") })
+	uses.Record(k.Bind(scope.Default()), func() netip.Addr { return netip.MustParseAddr("192.0.2.7") })
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if err := uses.Run(ended); err != nil { // which writes once

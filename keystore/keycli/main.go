@@ -1,7 +1,7 @@
 // Package keycli is the command by which operators issue, look at and end API
-// keys. The ready one, keystore/cmd/sallyport, works on the stores of keysql and
-// the scopes of the contract. A service with scopes, a store or a policy of its
-// own makes its own:
+// keys. The ready one, keystore/cmd/sallyport, works on the stores of keysql for
+// the zero keystore.Service. A service with scopes, a store or limits of its own
+// makes its own:
 //
 //	func main() {
 //		os.Exit(keycli.Main(keycli.Config{Open: openIssuer}))

@@ -157,7 +157,7 @@ var brokenReads = []defect{
 	}},
 	{"drops unknown scopes", []string{"Text/UnknownScopes"}, func(b *broken) {
 		b.insert = edited(b, func(k *keystore.Key) {
-			k.Scopes = slices.DeleteFunc(k.Scopes, func(n scope.Name) bool { return !scope.Contract().Known(n) })
+			k.Scopes = slices.DeleteFunc(k.Scopes, func(n scope.Name) bool { return !scope.Default().Known(n) })
 		})
 	}},
 	{"joins scopes with commas", []string{"Text/UnknownScopes"}, func(b *broken) {

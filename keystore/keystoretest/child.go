@@ -143,11 +143,11 @@ var childCases = []testCase{
 			update(t, m, a)
 			a.Version++
 			child := lookup(t, m, keys[3])
-			caller := child.Bind(scope.Contract())
+			caller := child.Bind(scope.Default())
 			for i, above := range keys[:3] {
 				above = above.Clone()
 				above.Parent = "" // by itself
-				parent := above.Bind(scope.Contract())
+				parent := above.Bind(scope.Default())
 				for _, name := range names {
 					if caller.Has(name) && !parent.Has(name) {
 						t.Fatalf("edit %d: a child may do %s, which ancestor %d may not", n, name, i)

@@ -19,7 +19,7 @@ import (
 )
 
 // As returns a copy of the request whose caller is an organization, in
-// production, with these scopes of the registry; nil means scope.Contract().
+// production, with these scopes of the registry; nil means scope.Default().
 // middleware.CallerFrom returns it, and Guard.Enforce, RateLimit and
 // Idempotent take it for authenticated. A Guard's Authenticate and an API do
 // not: they want a key.

@@ -81,7 +81,7 @@ var rows = []row{
 }
 
 func all() (names []scope.Name) {
-	for _, d := range scope.Contract().Definitions() {
+	for _, d := range scope.Default().Definitions() {
 		names = append(names, d.Name)
 	}
 	return names

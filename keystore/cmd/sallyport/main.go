@@ -5,7 +5,7 @@
 //	sallyport migrate
 //	sallyport issue 'Nightly import' -org acme -env sandbox -scopes tasks:read,tasks:write
 //
-// It knows the scopes and the tokens of the contract. A service with its own
+// It is for the zero keystore.Service. One with scopes or a prefix of its own
 // calls package keycli.
 package main
 

@@ -7,7 +7,7 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-func TestContract(t *testing.T) {
+func TestDefault(t *testing.T) {
 	want := []scope.Name{
 		"account:read",
 		"workers:read", "workers:write",
@@ -20,7 +20,7 @@ func TestContract(t *testing.T) {
 		"webhooks:write",
 	}
 	var got []scope.Name
-	for _, d := range scope.Contract().Definitions() {
+	for _, d := range scope.Default().Definitions() {
 		got = append(got, d.Name)
 		if d.Meaning == "" || d.Meaning[len(d.Meaning)-1] != '.' {
 			t.Errorf("the meaning of %s is %q, want a sentence", d.Name, d.Meaning)
@@ -30,10 +30,10 @@ func TestContract(t *testing.T) {
 		}
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("Contract() has %q, want %q", got, want)
+		t.Errorf("Default() has %q, want %q", got, want)
 	}
-	if first, second := scope.Contract(), scope.Contract(); first != second {
-		t.Error("Contract() returned two registries, want always the same")
+	if first, second := scope.Default(), scope.Default(); first != second {
+		t.Error("Default() returned two registries, want always the same")
 	}
 }
 
@@ -46,5 +46,5 @@ func TestExternalWorker(t *testing.T) {
 	if got := scope.ExternalWorker(); !slices.Equal(got, want) {
 		t.Errorf("ExternalWorker() after a caller changed its slice = %q, want %q", got, want)
 	}
-	set(t, scope.Contract(), scope.ExternalWorker()...)
+	set(t, scope.Default(), scope.ExternalWorker()...)
 }

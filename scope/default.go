@@ -1,7 +1,7 @@
 package scope
 
-// contract is built once and never written to.
-var contract = New(
+// standard is built once and never written to.
+var standard = New(
 	Definition{Name: AccountRead, Meaning: "Read the organization's account data."},
 	Definition{Name: WorkersRead, Meaning: "List workers and read their details."},
 	Definition{Name: WorkersWrite, Meaning: "Create workers and change them."},
@@ -20,10 +20,10 @@ var contract = New(
 	Definition{Name: WebhooksWrite, Meaning: "Register webhooks and change them."},
 )
 
-// Contract returns the registry of the sixteen scopes that are constants of
+// Default returns the registry of the sixteen scopes that are constants of
 // this package. A program that gives no registry has this one. Every call
 // returns the same one, so sets of different packages can be compared.
-func Contract() *Registry { return contract }
+func Default() *Registry { return standard }
 
 // ExternalWorker returns the scopes that an outside agent needs to run a
 // worker's tasks and to answer its chat. The slice is the caller's.
