@@ -44,7 +44,7 @@ func openIssuer(ctx context.Context, getenv func(string) string) (*issuing.Issue
 		return nil, err
 	}
 	return issuing.New(store, issuing.Options{
-		Service: service, Policy: issuing.Policy{MaxLife: 365 * 24 * time.Hour},
+		Service: service, MaxLife: 365 * 24 * time.Hour,
 	}), nil
 }
 

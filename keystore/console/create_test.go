@@ -303,11 +303,11 @@ func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
 	secretOf(t, b.post("/new", f))
 }
 
-// The issuer's policy is shown at the fields. A limit that the key itself has
+// The issuer's limits are shown at the fields. A limit that the key itself has
 // reached does not hide that it was made.
-func TestPolicy(t *testing.T) {
+func TestLimits(t *testing.T) {
 	b := newBench(t)
-	b.mount(issuing.Policy{MaxKeys: 1, MaxLife: 40 * 24 * time.Hour})
+	b.mount(issuing.Options{MaxKeys: 1, MaxLife: 40 * 24 * time.Hour})
 	f := b.form(t)
 	wantText(t, "without an expiry", b.post("/new", f), 422, "The key must expire within 40 days.")
 	f.Set("expiry", "30")

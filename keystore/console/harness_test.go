@@ -89,19 +89,18 @@ func newBench(t *testing.T, change ...func(*console.Options)) *bench {
 		c(&o)
 	}
 	b.options = o
-	b.mount(issuing.Policy{})
+	b.mount(issuing.Options{})
 	return b
 }
 
-// mount gives the console an Issuer with a policy.
-func (b *bench) mount(p issuing.Policy) {
-	audited := issuing.New(b.keys, issuing.Options{Policy: p,
-		Audit: func(_ context.Context, e issuing.AuditEntry) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.entries = append(b.entries, e)
-		}})
-	b.handler = http.StripPrefix(mount, console.New(audited, admin, b.options))
+// mount gives the console an Issuer with limits.
+func (b *bench) mount(o issuing.Options) {
+	o.Audit = func(_ context.Context, e issuing.AuditEntry) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.entries = append(b.entries, e)
+	}
+	b.handler = http.StripPrefix(mount, console.New(issuing.New(b.keys, o), admin, b.options))
 }
 
 // serve mounts the console in front of another store.

@@ -165,13 +165,13 @@ func TestRotationsThatAreNotValid(t *testing.T) {
 	}
 }
 
-// A policy that refuses an overlap says so on the form, which is sent again
+// An issuer that refuses an overlap says so on the form, which is sent again
 // without one.
 func TestRotateWithTooManyOverlaps(t *testing.T) {
 	b := newBench(t)
 	_, first := b.add(t, "acme")
 	_, k := b.add(t, "acme")
-	b.mount(issuing.Policy{MaxKeys: 1})
+	b.mount(issuing.Options{MaxKeys: 1})
 	form := url.Values{"issue_token": {"x"}, "overlap": {"3600"}}
 	secretOf(t, b.post("/"+first.ID+"/rotate", form))
 	form.Set("issue_token", "y")
@@ -310,11 +310,11 @@ func TestRevoke(t *testing.T) {
 }
 
 // A key that ends can be renewed: the form proposes the life that it had, and
-// shows again what was chosen when the policy refuses it.
+// shows again what was chosen when the issuer refuses it.
 func TestRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.mount(issuing.Policy{MaxLife: 100 * day})
+		b.mount(issuing.Options{MaxLife: 100 * day})
 		_, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(90*day - time.Hour) })
 		_, forever := b.add(t, "acme")
 		path := "/" + k.ID + "/rotate"
@@ -331,7 +331,7 @@ func TestRenew(t *testing.T) {
 		}
 		f := url.Values{"issue_token": {"x"}, "overlap": {"86400"}, "expiry": {"365"}}
 		got := b.post(path, f)
-		wantText(t, "beyond the policy", got, 422, "Nothing was changed. The key must expire within 100 days.")
+		wantText(t, "beyond the limit", got, 422, "Nothing was changed. The key must expire within 100 days.")
 		if !strings.Contains(got.text, `value="365" selected`) || len(b.all(t, "acme")) != 2 {
 			t.Errorf("the form has lost what was chosen, or a key was made: %s", got.text)
 		}

@@ -53,7 +53,7 @@ func TestActsThatAreRefused(t *testing.T) {
 		t.Error("the page offers to resume the key")
 	}
 	b.options.Assignable = nil
-	b.mount(issuing.Policy{})
+	b.mount(issuing.Options{})
 	wantText(t, "all scopes", b.post(path+"/narrow", url.Values{"without": {"tasks:write", "tasks:read"}}), 409,
 		"This scope is in use", "A request has needed tasks:read, or the store cannot tell. Nothing was changed.")
 	for _, act := range []string{"narrow", "resume"} {

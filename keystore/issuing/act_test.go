@@ -17,19 +17,17 @@ import (
 )
 
 // audited returns an Issuer over a Cached, and what its sink was told.
-func audited(t *testing.T, m issuing.Manager, p issuing.Policy) (*issuing.Issuer, *[]issuing.AuditEntry) {
+func audited(t *testing.T, m issuing.Manager, o issuing.Options) (*issuing.Issuer, *[]issuing.AuditEntry) {
 	t.Helper()
 	told := new([]issuing.AuditEntry)
-	return issuing.New(m, issuing.Options{
-		Policy:  p,
-		Service: keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "old_"}}},
-		Audit: func(ctx context.Context, e issuing.AuditEntry) {
-			if ctx.Err() != nil {
-				t.Errorf("the sink was called with a context that has ended: %v", ctx.Err())
-			}
-			*told = append(*told, e)
-		},
-	}), told
+	o.Service.Legacy = []keystore.LegacyFormat{{Name: "v1", Prefix: "old_"}}
+	o.Audit = func(ctx context.Context, e issuing.AuditEntry) {
+		if ctx.Err() != nil {
+			t.Errorf("the sink was called with a context that has ended: %v", ctx.Err())
+		}
+		*told = append(*told, e)
+	}
+	return issuing.New(m, o), told
 }
 
 // Every act is one entry, in the store and at the sink, with who did it and
@@ -37,7 +35,7 @@ func audited(t *testing.T, m issuing.Manager, p issuing.Policy) (*issuing.Issuer
 // none.
 func TestEveryActIsAudited(t *testing.T) {
 	memory := issuing.NewMemory()
-	issuer, told := audited(t, memory, issuing.Policy{})
+	issuer, told := audited(t, memory, issuing.Options{})
 	by := issuer.By("ada", "ticket 4")
 	var k *keystore.Key
 	var secrets []string
@@ -142,7 +140,7 @@ func TestEveryActIsAudited(t *testing.T) {
 // A client that has gone does not keep an act from being told.
 func TestAuditOutlivesTheCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	issuer, told := audited(t, leaving{issuing.NewMemory(), cancel}, issuing.Policy{})
+	issuer, told := audited(t, leaving{issuing.NewMemory(), cancel}, issuing.Options{})
 	if _, _, err := issuer.Issue(ctx, grant()); err != nil || ctx.Err() == nil || len(*told) != 1 {
 		t.Errorf("Issue returned %v, and the sink was told %v, want one entry", err, *told)
 	}
@@ -161,7 +159,7 @@ func (l leaving) Insert(ctx context.Context, k *keystore.Key) error {
 
 // What fails is not told, and without an Auditor the sink still is.
 func TestAuditWithoutAnAuditor(t *testing.T) {
-	issuer, told := audited(t, failing{Manager: issuing.NewMemory()}, issuing.Policy{})
+	issuer, told := audited(t, failing{Manager: issuing.NewMemory()}, issuing.Options{})
 	_, k := issue(t, issuer, grant())
 	if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil || len(*told) != 2 {
 		t.Errorf("Revoke returned %v, the sink was told %v", err, *told)
@@ -174,7 +172,7 @@ func TestAuditWithoutAnAuditor(t *testing.T) {
 			t.Errorf("%s returned %v, want ErrUnsupported", name, err)
 		}
 	}
-	issuer, told = audited(t, failing{Manager: issuing.NewMemory(), insert: down, update: down}, issuing.Policy{})
+	issuer, told = audited(t, failing{Manager: issuing.NewMemory(), insert: down, update: down}, issuing.Options{})
 	if _, _, err := issuer.Issue(t.Context(), grant()); !errors.Is(err, errStoreDown) || len(*told) != 0 {
 		t.Errorf("Issue returned %v, the sink was told %v", err, *told)
 	}

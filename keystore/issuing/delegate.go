@@ -29,7 +29,7 @@ import (
 // such parent, or that of [keystore.Key.Refused] if it is refused. It is a
 // [*keystore.FieldsError] if k has a scope or a network that the parent does not
 // have, ends after it, has an attribute that the parent has or
-// Policy.ChildAttributes does not, or would have four ancestors; and if the
+// Options.ChildAttributes does not, or would have four ancestors; and if the
 // actor used the IssueToken for something else.
 func (i *Issuer) Delegate(ctx context.Context, k keystore.Key) (keystore.Secret, *keystore.Key, error) {
 	if err := writable(ctx); err != nil {
@@ -56,14 +56,14 @@ func (i *Issuer) Delegate(ctx context.Context, k keystore.Key) (keystore.Secret,
 	}
 	now := field.Now()
 	k.Environment = cmp.Or(k.Environment, parent.Environment)
-	problems = append(fieldProblems(&k, i.service.Scopes), i.policy.problems(&k, i.service.Scopes, now)...)
+	problems = append(fieldProblems(&k, i.options.Service.Scopes), i.options.problems(&k, now)...)
 	if problems = append(problems, i.childProblems(&k, parent, now)...); problems != nil {
 		return keystore.Secret{}, nil, invalid(problems...)
 	}
-	secret := i.service.GenerateChild(k.Environment)
+	secret := i.options.Service.GenerateChild(k.Environment)
 	made := newKey(&k, keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
 	made.CreatedBy, made.Parent, made.Ancestors = i.actor, k.Parent, line(parent)
-	made, err = i.insert(ctx, "delegate", made, i.policy.MaxChildren)
+	made, err = i.insert(ctx, "delegate", made, i.options.MaxChildren)
 	if err != nil {
 		return repeatedChild(made, k.Parent, err)
 	}
@@ -98,9 +98,9 @@ func (i *Issuer) childProblems(k, parent *keystore.Key, now time.Time) (problems
 	if k.Environment != parent.Environment {
 		add("environment", "The parent is a %s key.", parent.Environment)
 	}
-	caller := parent.Bind(i.service.Scopes)
+	caller := parent.Bind(i.options.Service.Scopes)
 	for _, n := range k.Scopes {
-		if i.service.Scopes.Known(n) && !caller.Has(n) {
+		if i.options.Service.Scopes.Known(n) && !caller.Has(n) {
 			add("scopes", "The parent does not have the scope %.64q.", n)
 		}
 	}
@@ -116,21 +116,21 @@ func (i *Issuer) childProblems(k, parent *keystore.Key, now time.Time) (problems
 	switch ends := field.Time(k.ExpiresAt); {
 	case ends.IsZero():
 		add("expires_at", "A child needs an expiry.")
-	case i.policy.MaxChildLife > 0 && ends.After(now.Add(i.policy.MaxChildLife)):
-		add("expires_at", "A child must expire within %s.", lifeText(i.policy.MaxChildLife))
+	case i.options.MaxChildLife > 0 && ends.After(now.Add(i.options.MaxChildLife)):
+		add("expires_at", "A child must expire within %s.", lifeText(i.options.MaxChildLife))
 	case !expires.IsZero() && ends.After(expires), !revoked.IsZero() && ends.After(revoked):
 		add("expires_at", "The child would outlive its parent.")
 	}
-	return append(problems, i.policy.childAttributes(k.Attributes, caller)...)
+	return append(problems, i.options.childAttributes(k.Attributes, caller)...)
 }
 
 // childAttributes returns what is wrong with the attributes of a child. The
 // parent says which it has already.
-func (p Policy) childAttributes(
+func (o Options) childAttributes(
 	attributes map[string]string, parent *keystore.Caller,
 ) (problems []keystore.FieldError) {
 	for _, name := range slices.Sorted(maps.Keys(field.Attributes(attributes))) {
-		if !slices.Contains(p.ChildAttributes, name) || parent.Attribute(name) != "" {
+		if !slices.Contains(o.ChildAttributes, name) || parent.Attribute(name) != "" {
 			problems = append(problems, problem("attributes",
 				fmt.Sprintf("A child cannot have the attribute %.40q, or has its parent's.", name)))
 		}

@@ -66,9 +66,10 @@ func TestDelegate(t *testing.T) {
 func TestDelegateRefuses(t *testing.T) {
 	cars := scope.New(scope.Definition{Name: "cars:read"},
 		scope.Definition{Name: "cars:write", Implies: []scope.Name{"cars:read"}}, scope.Definition{Name: "cars:sell"})
-	policy := issuing.Policy{MaxChildLife: time.Hour, ChildAttributes: []string{"run", "plan"}}
+	options := issuing.Options{Service: keystore.Service{Scopes: cars}, MaxChildLife: time.Hour,
+		ChildAttributes: []string{"run", "plan"}}
 	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{Service: keystore.Service{Scopes: cars}, Policy: policy})
+	issuer := issuing.New(memory, options)
 	make := func(change func(k *keystore.Key)) *keystore.Key {
 		k := grant()
 		k.Scopes, k.Attributes = []scope.Name{"cars:write"}, map[string]string{"plan": "free"}
@@ -227,11 +228,11 @@ func TestDelegateAgain(t *testing.T) {
 }
 
 func TestMaxChildren(t *testing.T) {
-	policy := issuing.Policy{MaxChildren: 2, MaxKeys: 2}
+	options := issuing.Options{MaxChildren: 2, MaxKeys: 2, Audit: issuing.LogAudit(slog.New(slog.DiscardHandler))}
 	memory := issuing.NewMemory()
 	for name, m := range map[string]issuing.Manager{"an Auditor": memory,
 		"a Manager": struct{ issuing.Manager }{issuing.NewMemory()}} {
-		issuer := issuing.New(m, issuing.Options{Policy: policy, Audit: issuing.LogAudit(slog.New(slog.DiscardHandler))})
+		issuer := issuing.New(m, options)
 		_, one := issue(t, issuer, grant())
 		var first *keystore.Key
 		for range 2 {
@@ -250,8 +251,7 @@ func TestMaxChildren(t *testing.T) {
 
 // An edit of a child only takes away, and what a parent loses its child loses.
 func TestEditOfAChild(t *testing.T) {
-	policy := issuing.Policy{ChildAttributes: []string{"run", "plan"}}
-	issuer := issuing.New(issuing.NewMemory(), issuing.Options{Policy: policy})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{ChildAttributes: []string{"run", "plan"}})
 	g := grant()
 	g.Attributes = map[string]string{"plan": "free"}
 	_, parent := issue(t, issuer, g)

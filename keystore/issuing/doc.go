@@ -13,7 +13,7 @@
 //
 //	_, err = issuer.By("ada", issuing.ReasonLeaked).Revoke(ctx, "acme", key.ID)
 //
-// An [Issuer] issues a key within a [Policy], makes children of it, and edits,
+// An [Issuer] issues a key within its [Options], makes children of it, and edits,
 // rotates, revokes and imports keys. It writes to a [Manager], such as that of
 // package keysql, and through a [keystore.Cached] in front of it, so that what
 // it has changed is seen at once. What it does is an [AuditEntry], which the

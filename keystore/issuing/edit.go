@@ -40,11 +40,11 @@ func (i *Issuer) Edit(ctx context.Context, k *keystore.Key) (*keystore.Key, erro
 		return nil, ErrConflict
 	}
 	after := before.Clone()
-	problems := applyEdit(after, k, i.service.Scopes)
+	problems := applyEdit(after, k, i.options.Service.Scopes)
 	if before.Parent != "" && !maps.Equal(before.Attributes, after.Attributes) {
 		above := keystore.Key{Ancestors: before.Ancestors, Parent: before.Parent, Organization: before.Organization,
 			Environment: before.Environment}
-		problems = append(problems, i.policy.childAttributes(after.Attributes, above.Bind(i.service.Scopes))...)
+		problems = append(problems, i.options.childAttributes(after.Attributes, above.Bind(i.options.Service.Scopes))...)
 	}
 	if problems != nil {
 		return nil, invalid(problems...)

@@ -71,8 +71,8 @@ func ExampleIssuer_Rotate() {
 func ExampleIssuer_By() {
 	ctx := context.Background()
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{
-		Policy: issuing.Policy{MaxLife: 90 * 24 * time.Hour, MaxKeys: 20},
-		Audit:  issuing.LogAudit(slog.New(slog.DiscardHandler)), // or your own logger
+		MaxLife: 90 * 24 * time.Hour, MaxKeys: 20,
+		Audit: issuing.LogAudit(slog.New(slog.DiscardHandler)), // or your own logger
 	})
 	_, key, err := issuer.By("ada", "").Issue(ctx, keystore.Key{
 		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},

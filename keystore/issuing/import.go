@@ -44,7 +44,7 @@ func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*
 	t, digests, hint := keystore.Token{Legacy: old.Legacy}, []keystore.Digest{old.Digest}, old.Hint
 	if token != "" {
 		var err error
-		if t, err = i.service.Parse(token); err != nil {
+		if t, err = i.options.Service.Parse(token); err != nil {
 			return nil, err
 		}
 		digests, hint = t.Digests(), hintOf(token)
@@ -53,7 +53,7 @@ func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*
 		}
 	}
 	now := field.Now()
-	problems := append(i.actProblems(), fieldProblems(old, i.service.Scopes)...)
+	problems := append(i.actProblems(), fieldProblems(old, i.options.Service.Scopes)...)
 	problems = append(problems, i.importProblems(old, t, digests[0])...)
 	if problems != nil {
 		return nil, invalid(problems...)
@@ -89,7 +89,7 @@ func (i *Issuer) importProblems(
 		problems = append(problems, problem("digest", "The digest is missing."))
 	}
 	named := func(l keystore.LegacyFormat) bool { return l.Name == t.Legacy }
-	if t.Environment == "" && !slices.ContainsFunc(i.service.Legacy, named) {
+	if t.Environment == "" && !slices.ContainsFunc(i.options.Service.Legacy, named) {
 		problems = append(problems, problem("legacy", fmt.Sprintf("There is no legacy format %.64q.", t.Legacy)))
 	}
 	if !old.RevokedAt.IsZero() || old.Suspended {

@@ -21,8 +21,8 @@ import (
 // issues keys under an Idempotency-Key calls DropResponse of its
 // middleware.Execution, so that no stored reply holds it.
 //
-// It returns a [*keystore.FieldsError] when k is not valid or the policy
-// refuses it. When the actor and k.IssueToken made a key already, it returns
+// It returns a [*keystore.FieldsError] when k is not valid or the [Options]
+// refuse it. When the actor and k.IssueToken made a key already, it returns
 // that key, no secret, and [ErrExists], whatever else k says: a caller who lost
 // the first answer can rotate the key or revoke it. After any other error the
 // key may or may not exist. Repeating the call with the same non-empty
@@ -39,16 +39,16 @@ func (i *Issuer) Issue(ctx context.Context, k keystore.Key) (keystore.Secret, *k
 			return keystore.Secret{}, existing, cmp.Or(err, ErrExists)
 		}
 	}
-	problems = append(i.actProblems(), fieldProblems(&k, i.service.Scopes)...)
-	problems = append(problems, i.policy.problems(&k, i.service.Scopes, now)...)
+	problems = append(i.actProblems(), fieldProblems(&k, i.options.Service.Scopes)...)
+	problems = append(problems, i.options.problems(&k, now)...)
 	problems = append(problems, noChild(&k)...)
 	if problems != nil {
 		return keystore.Secret{}, nil, invalid(problems...)
 	}
-	secret := i.service.Generate(k.Environment)
+	secret := i.options.Service.Generate(k.Environment)
 	made := newKey(&k, keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
 	made.CreatedBy = i.actor
-	made, err := i.insert(ctx, "issue", made, i.policy.MaxKeys)
+	made, err := i.insert(ctx, "issue", made, i.options.MaxKeys)
 	if err != nil {
 		return keystore.Secret{}, made, err
 	}
@@ -78,7 +78,7 @@ func (i *Issuer) insert(ctx context.Context, act string, k *keystore.Key, maxKey
 		case full && existing != nil: // a concurrent call with the token took the last place
 			err = ErrExists
 		case full:
-			err = i.policy.tooManyKeys(k.Parent)
+			err = i.options.tooManyKeys(k.Parent)
 		}
 		return existing, err
 	}

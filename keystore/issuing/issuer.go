@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // An Issuer issues, rotates and revokes keys. Every method acts for one
@@ -26,31 +28,49 @@ type Issuer struct {
 	manager Manager
 	cache   *keystore.Cached // in front of manager, or nil
 	auditor Auditor          // manager, or nil if it keeps no audit
-	service keystore.Service
-	policy  Policy
-	audit   func(context.Context, AuditEntry)
+	options Options
 
 	actor, reason string
 }
 
-// Options configures an [Issuer]. The zero value is ready to use.
+// Options configures an [Issuer]. The zero value is ready to use, and limits
+// nothing. Keys that are there already, and imported ones, stay as they are; the
+// successor of a key has its expiry, or MaxLife if that is shorter, unless
+// [Issuer.Rotate] is given another.
 type Options struct {
 	// Service says which scopes can be granted and what the tokens look like.
 	// Where it is zero, that of the [keystore.Cached] is taken, if there is one.
 	Service keystore.Service
 
-	// Policy limits which keys are issued.
-	Policy Policy
-
 	// Audit is told of each act after it has taken place, before the method
 	// returns, by the goroutine that called it. [LogAudit] makes one. Nil:
 	// nobody is told.
 	Audit func(context.Context, AuditEntry)
+
+	MaxLife    time.Duration // longest time until a key expires: each needs an expiry then. Zero: any
+	NeedExpiry []scope.Name  // a key that may do one of these needs an expiry
+
+	// MaxKeys is how many keys an organization may have. Those that have
+	// expired, are revoked, or will be after a rotation do not count. Of the
+	// last kind there may be MaxKeys too: then [Issuer.Rotate] refuses any
+	// overlap. Concurrent calls of Rotate can each add the last one, those of
+	// Issue only if the store is no [Auditor]. Zero: any number.
+	MaxKeys int
+
+	// Of children, see [Issuer.Delegate]: the longest time until one expires,
+	// how many of one parent may live at once, which do not count in MaxKeys,
+	// and the names of the attributes that one may have beside its parent's.
+	// Zero: any time, any number and no name. With MaxChildren n one key has up
+	// to n+n²+n³ descendants. Revoked children do not count, and stay until they
+	// expire: set MaxChildLife where callers may revoke.
+	MaxChildLife    time.Duration
+	MaxChildren     int
+	ChildAttributes []string
 }
 
 // New returns an Issuer of keys in a store: a [Manager], or a [keystore.Cached]
 // in front of one. It panics when keys is neither, or embeds a Cached, whose
-// own methods an Issuer would go past; when the policy is not valid; and when
+// own methods an Issuer would go past; when a limit is not valid; and when
 // the service is not valid or another one than that of the Cached.
 func New(keys keystore.Store, o Options) *Issuer {
 	if absent(keys) {
@@ -60,7 +80,8 @@ func New(keys keystore.Store, o Options) *Issuer {
 	if err != nil {
 		panic(err.Error())
 	}
-	if err := o.Policy.validate(service.Scopes); err != nil {
+	o.Service = service
+	if err := o.validate(); err != nil {
 		panic(err.Error())
 	}
 	cache, itself := keystore.CacheOf(keys)
@@ -75,9 +96,9 @@ func New(keys keystore.Store, o Options) *Issuer {
 	if !ok {
 		panic(fmt.Sprintf("issuing: New with a %T, which only looks keys up and is no Manager", keys))
 	}
-	i := &Issuer{manager: manager, cache: cache, service: service, policy: o.Policy, audit: o.Audit}
+	i := &Issuer{manager: manager, cache: cache, options: o}
 	i.auditor, _ = manager.(Auditor)
-	if i.auditor == nil && i.audit == nil {
+	if i.auditor == nil && o.Audit == nil {
 		slog.Warn("issuing: the store of an Issuer is no Auditor, and Options.Audit is nil: " +
 			"nobody is told what is issued, rotated and revoked, and Erase is not supported")
 	}
@@ -85,7 +106,7 @@ func New(keys keystore.Store, o Options) *Issuer {
 }
 
 // Service returns the service whose keys are issued.
-func (i *Issuer) Service() keystore.Service { return i.service }
+func (i *Issuer) Service() keystore.Service { return i.options.Service }
 
 // absent reports whether v is nil, or a nil pointer in an interface.
 func absent(v any) bool {

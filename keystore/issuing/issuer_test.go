@@ -143,7 +143,7 @@ func TestWhatEmbedsACached(t *testing.T) {
 		}
 	}
 
-	issuer := issuing.New(paid{cached}.Cached, issuing.Options{Policy: issuing.Policy{MaxKeys: 1}})
+	issuer := issuing.New(paid{cached}.Cached, issuing.Options{MaxKeys: 1})
 	secret, k, err := issuer.Issue(t.Context(), keystore.Key{Organization: "acme", Name: "one",
 		Environment: keystore.Sandbox})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Rotate makes a key that replaces another one, with the same name,
-// environment, scopes, attributes, networks and, as far as the [Policy] allows,
+// environment, scopes, attributes, networks and, as far as the [Options] allow,
 // expiry; or with that of expires, if it is given, where zero is none. It
 // revokes the old one, with [ReasonRotated], after overlap, during which both
 // work. With an overlap of zero the old key is revoked at once. An old key that
@@ -21,9 +21,9 @@ import (
 //
 // A child cannot be rotated, and no key that is revoked, expired or suspended,
 // for which the error is that of [keystore.Key.Refused]. It is a
-// [*keystore.FieldsError] if Policy.MaxKeys old keys or more still work and
+// [*keystore.FieldsError] if Options.MaxKeys old keys or more still work and
 // this one is to work on too, or if the expiry that is given is not valid or
-// the policy refuses it. A key can be rotated once. The error is [ErrRotated]
+// the Options refuse it. A key can be rotated once. The error is [ErrRotated]
 // when it has a successor, whoever made it; of several concurrent calls one
 // succeeds. The successor can be rotated in turn.
 //
@@ -80,14 +80,14 @@ func (i *Issuer) Rotate(
 		return keystore.Secret{}, nil, err
 	}
 	if overlap > 0 {
-		switch err := i.room(ctx, organization, "", i.policy.MaxKeys, retires); {
+		switch err := i.room(ctx, organization, "", i.options.MaxKeys, retires); {
 		case errors.Is(err, ErrTooManyKeys):
-			return keystore.Secret{}, nil, i.policy.tooManyOverlaps()
+			return keystore.Secret{}, nil, i.options.tooManyOverlaps()
 		case err != nil:
 			return keystore.Secret{}, nil, err
 		}
 	}
-	secret := i.service.Generate(old.Environment)
+	secret := i.options.Service.Generate(old.Environment)
 	next, err := i.insert(ctx, "rotate", &keystore.Key{
 		ID:           newID(),
 		Digest:       keystore.DigestOf(secret.Reveal()),
@@ -119,7 +119,7 @@ func (i *Issuer) Rotate(
 	edited, err := i.rewrite(ctx, "edit", organization, next.ID, func(k *keystore.Key) {
 		k.Name, k.Scopes, k.Attributes, k.Networks = retired.Name, retired.Scopes, retired.Attributes, retired.Networks
 		if k.Suspended = retired.Suspended; len(expires) == 0 {
-			k.ExpiresAt = i.policy.latest(retired.ExpiresAt, now)
+			k.ExpiresAt = i.options.latest(retired.ExpiresAt, now)
 		}
 	})
 	if err != nil {
@@ -128,17 +128,17 @@ func (i *Issuer) Rotate(
 	return secret, edited, nil
 }
 
-// ends returns when the successor of a key expires: as its policy says, or as
+// ends returns when the successor of a key expires: as the Options say, or as
 // the caller does.
 func (i *Issuer) ends(old *keystore.Key, given []time.Time, now time.Time) (time.Time, error) {
 	if len(given) == 0 {
-		return i.policy.latest(old.ExpiresAt, now), nil
+		return i.options.latest(old.ExpiresAt, now), nil
 	}
 	// Scopes that the service does not know stay, and are no problem.
 	next := keystore.Key{Organization: old.Organization, Environment: old.Environment, ExpiresAt: field.Time(given[0])}
-	problems := fieldProblems(&next, i.service.Scopes)
+	problems := fieldProblems(&next, i.options.Service.Scopes)
 	next.Scopes = old.Scopes
-	if problems = append(problems, i.policy.problems(&next, i.service.Scopes, now)...); problems != nil {
+	if problems = append(problems, i.options.problems(&next, now)...); problems != nil {
 		return time.Time{}, invalid(problems...)
 	}
 	return next.ExpiresAt, nil

@@ -76,11 +76,11 @@ func (i *Issuer) Usage(ctx context.Context, organization, id string) (*Usage, er
 // other error it is not known whose the token is. The key belongs to the
 // caller.
 func (i *Issuer) KeyOf(ctx context.Context, token string) (*keystore.Key, error) {
-	t, err := i.service.Parse(token)
+	t, err := i.options.Service.Parse(token)
 	if err != nil {
 		return nil, err
 	}
-	c, err := t.Caller(ctx, i.manager, i.service.Scopes)
+	c, err := t.Caller(ctx, i.manager, i.options.Service.Scopes)
 	if err != nil {
 		return nil, err
 	}

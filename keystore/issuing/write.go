@@ -63,8 +63,8 @@ func (i *Issuer) forget(k *keystore.Key) {
 
 // tell tells of an act that has taken place, even if ctx has ended.
 func (i *Issuer) tell(ctx context.Context, e AuditEntry) {
-	if i.audit != nil {
-		i.audit(context.WithoutCancel(ctx), e)
+	if i.options.Audit != nil {
+		i.options.Audit(context.WithoutCancel(ctx), e)
 	}
 }
 

@@ -83,7 +83,7 @@ UTC, an RFC 3339 time, or as far from now as 90d or 12h.
 Exit codes:
   0    done, or there was nothing to do
   1    the key store cannot be reached, or fails
-  2    the arguments or the input are wrong, or the policy does not allow them
+  2    the arguments or the input are wrong, or the service does not allow them
   3    there is no such key
   4    refused: by the state of the key, by a change at the same moment, by the
        answer to a question; with verify: the token is refused

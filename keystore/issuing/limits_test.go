@@ -24,24 +24,24 @@ func TestPolicyOfExpiry(t *testing.T) {
 			scope.Definition{Name: "cars:read"}, scope.Definition{Name: "cars:drive"})
 		within, needed := "The key must expire within 90 days.", "A key with the scope cars:read needs an expiry."
 		for _, c := range []struct {
-			policy  issuing.Policy
+			options issuing.Options
 			scopes  []scope.Name
 			expires time.Duration // from now; 0: never
 			want    string
 		}{
-			{issuing.Policy{}, []scope.Name{"cars:write"}, 0, ""},
-			{issuing.Policy{MaxLife: 90 * day}, nil, 0, within},
-			{issuing.Policy{MaxLife: 90 * day}, nil, 90*day + 1, within},
-			{issuing.Policy{MaxLife: 90 * day}, nil, 90 * day, ""},
-			{issuing.Policy{MaxLife: day}, nil, 0, "The key must expire within 24h0m0s."},
-			{issuing.Policy{MaxLife: 90 * time.Minute}, nil, 0, "The key must expire within 1h30m0s."},
-			{issuing.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:read"}, 0, needed},
-			{issuing.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 0, needed},
-			{issuing.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 999 * day, ""},
-			{issuing.Policy{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:drive"}, 0, ""},
+			{issuing.Options{}, []scope.Name{"cars:write"}, 0, ""},
+			{issuing.Options{MaxLife: 90 * day}, nil, 0, within},
+			{issuing.Options{MaxLife: 90 * day}, nil, 90*day + 1, within},
+			{issuing.Options{MaxLife: 90 * day}, nil, 90 * day, ""},
+			{issuing.Options{MaxLife: day}, nil, 0, "The key must expire within 24h0m0s."},
+			{issuing.Options{MaxLife: 90 * time.Minute}, nil, 0, "The key must expire within 1h30m0s."},
+			{issuing.Options{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:read"}, 0, needed},
+			{issuing.Options{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 0, needed},
+			{issuing.Options{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 999 * day, ""},
+			{issuing.Options{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:drive"}, 0, ""},
 		} {
-			issuer := issuing.New(issuing.NewMemory(), issuing.Options{
-				Service: keystore.Service{Scopes: registry}, Policy: c.policy})
+			c.options.Service.Scopes = registry
+			issuer := issuing.New(issuing.NewMemory(), c.options)
 			g := grant()
 			if g.Scopes = c.scopes; c.expires != 0 {
 				g.ExpiresAt = time.Now().Add(c.expires)
@@ -50,21 +50,21 @@ func TestPolicyOfExpiry(t *testing.T) {
 			wrong, _ := errors.AsType[*keystore.FieldsError](err)
 			if c.want == "" && err != nil || c.want != "" && (wrong == nil || len(wrong.Fields) != 1 ||
 				wrong.Fields[0] != keystore.FieldError{Field: "expires_at", Message: c.want}) {
-				t.Errorf("%+v: Issue of %q that expires in %v returned %v, want %q", c.policy, c.scopes, c.expires, err,
+				t.Errorf("%+v: Issue of %q that expires in %v returned %v, want %q", c.options, c.scopes, c.expires, err,
 					c.want)
 			}
 		}
 	})
 }
 
-// A successor lives no longer than the policy lets it, nor than its
+// A successor lives no longer than the options let it, nor than its
 // predecessor.
 func TestPolicyOfRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := issuing.NewMemory()
 		free := issuing.New(memory, issuing.Options{})
 		issuer := issuing.New(memory, issuing.Options{
-			Policy: issuing.Policy{MaxLife: 90 * day, NeedExpiry: []scope.Name{scope.TasksRead}}})
+			MaxLife: 90 * day, NeedExpiry: []scope.Name{scope.TasksRead}})
 		for expires, want := range map[time.Duration]time.Duration{0: 90 * day, 91 * day: 90 * day, 5 * day: 5 * day} {
 			g := grant()
 			if expires != 0 {
@@ -79,25 +79,25 @@ func TestPolicyOfRotation(t *testing.T) {
 	})
 }
 
-// A rotation that is given an expiry renews the key, within the policy and the
+// A rotation that is given an expiry renews the key, within the options and the
 // limits of a new key, and changes nothing else.
 func TestRotateWithAnotherExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
-			policy  issuing.Policy
+			options issuing.Options
 			expires time.Duration // from now; zero: never
 			want    string        // the problem
 		}{
-			{issuing.Policy{}, 365 * day, ""},
-			{issuing.Policy{}, day, ""},
-			{issuing.Policy{}, 0, ""},
-			{issuing.Policy{}, -time.Second, "The expiry must lie in the future."},
-			{issuing.Policy{MaxLife: 90 * day}, 90 * day, ""},
-			{issuing.Policy{MaxLife: 90 * day}, 91 * day, "The key must expire within 90 days."},
-			{issuing.Policy{NeedExpiry: []scope.Name{scope.TasksRead}}, 0, "A key with the scope tasks:read needs an expiry."},
+			{issuing.Options{}, 365 * day, ""},
+			{issuing.Options{}, day, ""},
+			{issuing.Options{}, 0, ""},
+			{issuing.Options{}, -time.Second, "The expiry must lie in the future."},
+			{issuing.Options{MaxLife: 90 * day}, 90 * day, ""},
+			{issuing.Options{MaxLife: 90 * day}, 91 * day, "The key must expire within 90 days."},
+			{issuing.Options{NeedExpiry: []scope.Name{scope.TasksRead}}, 0, "A key with the scope tasks:read needs an expiry."},
 		} {
 			store := issuing.NewMemory()
-			issuer := issuing.New(store, issuing.Options{Policy: c.policy})
+			issuer := issuing.New(store, c.options)
 			g := grant()
 			g.ExpiresAt = time.Now().Add(5 * day)
 			_, old := issue(t, issuer, g)
@@ -114,13 +114,13 @@ func TestRotateWithAnotherExpiry(t *testing.T) {
 			switch {
 			case c.want != "" && (wrong == nil || len(wrong.Fields) != 1 ||
 				wrong.Fields[0] != keystore.FieldError{Field: "expires_at", Message: c.want}):
-				t.Errorf("%+v: Rotate until %v returned %v, want %q", c.policy, expires, err, c.want)
+				t.Errorf("%+v: Rotate until %v returned %v, want %q", c.options, expires, err, c.want)
 			case c.want != "":
 				if k, err := issuer.Key(t.Context(), "acme", old.ID); err != nil || !k.RevokedAt.IsZero() {
-					t.Errorf("%+v: the old key is %+v, %v, want it as it was", c.policy, k, err)
+					t.Errorf("%+v: the old key is %+v, %v, want it as it was", c.options, k, err)
 				}
 			case err != nil || !next.ExpiresAt.Equal(expires) || !slices.Equal(next.Scopes, old.Scopes):
-				t.Errorf("%+v: Rotate until %v returned %+v, %v", c.policy, expires, next, err)
+				t.Errorf("%+v: Rotate until %v returned %+v, %v", c.options, expires, next, err)
 			}
 		}
 	})
@@ -134,7 +134,7 @@ func TestPolicyOfMaxKeys(t *testing.T) {
 		"a Cached":      keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{}),
 		"another store": failing{Manager: issuing.NewMemory()},
 	} {
-		issuer := issuing.New(store, issuing.Options{Policy: issuing.Policy{MaxKeys: 2}})
+		issuer := issuing.New(store, issuing.Options{MaxKeys: 2})
 		g := grant()
 		g.IssueToken = "form-1"
 		_, first := issue(t, issuer, g)
@@ -172,12 +172,12 @@ func TestPolicyOfMaxKeys(t *testing.T) {
 	g := grant()
 	g.IssueToken = "form-1"
 	_, first := issue(t, issuing.New(memory, issuing.Options{}), g)
-	issuer := issuing.New(late, issuing.Options{Policy: issuing.Policy{MaxKeys: 1}})
+	issuer := issuing.New(late, issuing.Options{MaxKeys: 1})
 	if _, again, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, issuing.ErrExists) ||
 		again == nil || again.ID != first.ID {
 		t.Errorf("a repeat beside the first call returned %v, %v, want the key that it made", again, err)
 	}
-	issuer = issuing.New(issuing.NewMemory(), issuing.Options{Policy: issuing.Policy{MaxKeys: 3}})
+	issuer = issuing.New(issuing.NewMemory(), issuing.Options{MaxKeys: 3})
 	var made atomic.Int64
 	var clicks sync.WaitGroup
 	for range 50 {
@@ -198,7 +198,7 @@ func TestPolicyOfMaxKeys(t *testing.T) {
 func TestPolicyOfOverlaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := issuing.NewMemory()
-		issuer := issuing.New(store, issuing.Options{Policy: issuing.Policy{MaxKeys: 2}})
+		issuer := issuing.New(store, issuing.Options{MaxKeys: 2})
 		_, k := issue(t, issuer, grant())
 		rotate := func(overlap time.Duration, want bool) {
 			t.Helper()
@@ -232,13 +232,13 @@ func TestPolicyOfOverlaps(t *testing.T) {
 // A store that cannot be asked how many keys there are lets none in.
 func TestPolicyWhenTheStoreFails(t *testing.T) {
 	store := corrupt{Manager: issuing.NewMemory(), key: &keystore.Key{Organization: "other"}}
-	issuer := issuing.New(store, issuing.Options{Policy: issuing.Policy{MaxKeys: 2}})
+	issuer := issuing.New(store, issuing.Options{MaxKeys: 2})
 	if _, _, err := issuer.Issue(t.Context(), grant()); !errors.Is(err, keystore.ErrCorrupt) {
 		t.Errorf("Issue returned %v, want ErrCorrupt", err)
 	}
 	memory := issuing.NewMemory()
 	_, old := issue(t, issuing.New(memory, issuing.Options{}), grant())
-	issuer = issuing.New(unlisted{memory}, issuing.Options{Policy: issuing.Policy{MaxKeys: 2}})
+	issuer = issuing.New(unlisted{memory}, issuing.Options{MaxKeys: 2})
 	secret, k, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
 	if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
 		t.Errorf("Rotate returned %v and the key %v, want the store's error alone", err, k)
@@ -252,11 +252,11 @@ func (unlisted) List(context.Context, string, issuing.Page) ([]*keystore.Key, er
 	return nil, errStoreDown
 }
 
-func TestPolicyPanics(t *testing.T) {
-	for _, p := range []issuing.Policy{{MaxLife: -1}, {MaxKeys: -1}, {NeedExpiry: []scope.Name{"task:read"}}} {
-		got := panicOf(func() { issuing.New(issuing.NewMemory(), issuing.Options{Policy: p}) })
-		if !strings.HasPrefix(got, "issuing: Policy") {
-			t.Errorf("New with the policy %+v: got the panic %q", p, got)
+func TestLimitsPanic(t *testing.T) {
+	for _, p := range []issuing.Options{{MaxLife: -1}, {MaxKeys: -1}, {NeedExpiry: []scope.Name{"task:read"}}} {
+		got := panicOf(func() { issuing.New(issuing.NewMemory(), p) })
+		if !strings.HasPrefix(got, "issuing: Options") {
+			t.Errorf("New with %+v: got the panic %q", p, got)
 		}
 	}
 }
