@@ -249,7 +249,7 @@ func TestCallerOfTheEvent(t *testing.T) {
 				events = append(events, name(e.Caller, ""))
 			}
 		}
-		hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
+		hooks.ProblemBody = func(r *http.Request, p middleware.Problem) (string, []byte) {
 			problems = append(problems, name(middleware.CallerFrom(r.Context()), "-"))
 			return "text/plain", []byte("no")
 		}

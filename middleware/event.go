@@ -51,9 +51,9 @@ type Event struct {
 	Stage   string
 	Outcome string
 
-	// Problem is the code of the Problem that a handler wrote with
+	// ProblemCode is the code of the Problem that a handler wrote with
 	// [WriteProblem], "" for none.
-	Problem string
+	ProblemCode string
 
 	// Executed is set if the handler ran under an Idempotency-Key, also if it
 	// panicked or its transaction was rolled back.
@@ -216,8 +216,8 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 			slog.Any("caller", e.Caller), slog.String("stage", e.Stage), slog.String("outcome", e.Outcome),
 			slog.Any("client", e.ClientIP()), slog.String("agent", e.Agent()),
 		}
-		if e.Problem != "" {
-			attrs = append(attrs, slog.String("problem", e.Problem))
+		if e.ProblemCode != "" {
+			attrs = append(attrs, slog.String("problem", e.ProblemCode))
 		}
 		if e.RefusedKey != "" {
 			attrs = append(attrs, slog.String("refused_key", e.RefusedKey))

@@ -459,7 +459,7 @@ func TestEventOfAHandlersProblem(t *testing.T) {
 			line = "Idempotency-Key: " + tt.key
 		}
 		if e, _ := o.ask(api, request("POST", "/api/v1/"+tt.path, token, "{}", line)); e.Outcome != tt.outcome ||
-			e.Problem != tt.code {
+			e.ProblemCode != tt.code {
 			t.Errorf("%+v: got the Event %+v", tt, e)
 		}
 	}
@@ -484,7 +484,7 @@ func TestAccessLog(t *testing.T) {
 		{middleware.Event{Status: 200, Aborted: true}, `level=ERROR * aborted=true`},
 		{middleware.Event{Policy: "organization", Burst: 9, Remaining: 3}, `* policy=organization burst=9 remaining=3`},
 		{middleware.Event{RefusedKey: "key_1"}, `* refused_key=key_1`},
-		{middleware.Event{Problem: "name_taken"}, `* problem=name_taken`},
+		{middleware.Event{ProblemCode: "name_taken"}, `* problem=name_taken`},
 		{middleware.Event{Waited: time.Second}, `* waited=1s`},
 		{middleware.Event{Deprecated: true}, `* deprecated=true`},
 		{middleware.Event{Reported: "rate_limited"}, `* reported=rate_limited`},

@@ -148,7 +148,7 @@ func ExampleGuard_incorrect() {
 // The Problem hook gives refusals the form of a team's own errors.
 func ExampleHooks_problem() {
 	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{Hooks: &middleware.Hooks{
-		Problem: func(r *http.Request, p middleware.Problem) (string, []byte) {
+		ProblemBody: func(r *http.Request, p middleware.Problem) (string, []byte) {
 			return "application/json", fmt.Appendf(nil, `{"error":{"code":%q}}`, p.Code)
 		},
 	}})
@@ -362,7 +362,7 @@ func ExampleOptions_authenticate() {
 func ExampleHooks_envelope() {
 	type object = map[string]any
 	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{Hooks: &middleware.Hooks{
-		Problem: func(r *http.Request, p middleware.Problem) (string, []byte) {
+		ProblemBody: func(r *http.Request, p middleware.Problem) (string, []byte) {
 			body, err := json.Marshal(object{"error": object{"code": p.Code, "status": p.Status}, "ok": false})
 			if err != nil {
 				return "", nil // the default

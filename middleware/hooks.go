@@ -17,12 +17,12 @@ type Hooks struct {
 	// can stay.
 	Logger *slog.Logger
 
-	// Problem returns the body of a refusal and its media type, in place of
+	// ProblemBody returns the body of a refusal and its media type, in place of
 	// application/problem+json. The status and the headers that belong to the
 	// refusal are the stage's: WWW-Authenticate, Retry-After, Cache-Control and
 	// the request id, which [RequestIDFrom] returns. For a nil body the client
 	// gets the default.
-	Problem func(r *http.Request, p Problem) (contentType string, body []byte)
+	ProblemBody func(r *http.Request, p Problem) (contentType string, body []byte)
 
 	// Observe is told of each response when it ends. It is called on the
 	// request's goroutine, from many requests at once, and must be quick.

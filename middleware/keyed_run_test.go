@@ -604,7 +604,7 @@ func TestHooksThatPanic(t *testing.T) {
 			}
 		}, func(w http.ResponseWriter, r *http.Request) {}},
 		{"Problem", func(h *middleware.Hooks) {
-			h.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) { panic("in Problem") }
+			h.ProblemBody = func(r *http.Request, p middleware.Problem) (string, []byte) { panic("in Problem") }
 		}, func(w http.ResponseWriter, r *http.Request) { panic("boom") }},
 	}
 	for _, row := range rows {

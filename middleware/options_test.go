@@ -178,8 +178,10 @@ func TestEveryOption(t *testing.T) {
 		},
 
 		"Hooks.Logger": func(p *probed) { p.o.Hooks.Logger = p.o.Hooks.Logger.With("own", true) },
-		"Hooks.Problem": func(p *probed) {
-			p.o.Hooks.Problem = func(*http.Request, middleware.Problem) (string, []byte) { return "text/plain", []byte("no") }
+		"Hooks.ProblemBody": func(p *probed) {
+			p.o.Hooks.ProblemBody = func(*http.Request, middleware.Problem) (string, []byte) {
+				return "text/plain", []byte("no")
+			}
 		},
 		"Hooks.Observe": func(p *probed) { p.o.Hooks.Observe = nil },
 		"Hooks.Pattern": func(p *probed) {

@@ -80,14 +80,14 @@ func hurry(w http.ResponseWriter, r *http.Request) {
 // body, such as Content-Encoding, removes them first. Whether the connection can
 // be used again is left to net/http, as with any response of a handler.
 //
-// The Event of the response names p.Code as its Problem, and as its Caller
+// The Event of the response has p.Code as its ProblemCode, and as its Caller
 // the one in the context of r, if that has one of [WithCaller].
 func WriteProblem(w http.ResponseWriter, r *http.Request, p Problem) {
 	if f, x := factsOf(r.Context()), exchangeOf(w); f != nil {
 		x.know(f) // of a WithCaller inside
 	}
 	if !response.Committed(w) {
-		recordOf(w).note(func(e *Event) { e.Problem = p.Code })
+		recordOf(w).note(func(e *Event) { e.ProblemCode = p.Code })
 	}
 	new(reporter).write(w, r, &p)
 }
@@ -115,7 +115,7 @@ func (p *reporter) write(w http.ResponseWriter, r *http.Request, full *Problem) 
 	}
 	delete(h, "Content-Length") // of a response that the handler had in mind before
 	full.requestID = x.idOf(r)
-	if hooks := p.hooks(x, r); hooks != nil && hooks.Problem != nil {
+	if hooks := p.hooks(x, r); hooks != nil && hooks.ProblemBody != nil {
 		if contentType, body := p.ask(hooks, x, r, *full); body != nil {
 			h["Content-Type"] = []string{contentType}
 			w.WriteHeader(full.Status)
@@ -142,13 +142,13 @@ var bodies = sync.Pool{New: func() any {
 // panics.
 func (p *reporter) ask(hooks *Hooks, x *exchange, r *http.Request, problem Problem) (contentType string, body []byte) {
 	f, once := extend(r.Context()), *hooks
-	once.Problem = nil // the hook may call WriteProblem for the default
+	once.ProblemBody = nil // the hook may call WriteProblem for the default
 	if x != nil && x.facts != nil {
 		f.caller = x.facts.caller
 	}
 	f.hooks, f.response = &once, new(exchange)
 	f.response.ID = problem.requestID
 	problem.Missing = slices.Clone(problem.Missing) // otherwise those of the Requirement
-	p.contain(x, r, func() { contentType, body = hooks.Problem(r.WithContext(f), problem) })
+	p.contain(x, r, func() { contentType, body = hooks.ProblemBody(r.WithContext(f), problem) })
 	return contentType, body
 }

@@ -76,7 +76,7 @@ func TestPanicsKeepTheKey(t *testing.T) {
 	// Two keys, of which neither counts, and a Problem hook that panics.
 	log := newLogged()
 	hooks := log.hooks()
-	hooks.Problem = func(r *http.Request, _ middleware.Problem) (string, []byte) { panic(r.Header) }
+	hooks.ProblemBody = func(r *http.Request, _ middleware.Problem) (string, []byte) { panic(r.Header) }
 	const second = "ffeeddccbbaa99887766554433221100ffeeddcc"
 	twice := request("GET", "/api/v1/x", "", "", "X-Caller: "+bareKey, "X-Caller: "+second)
 	if serve(guard(hooks), twice); strings.Contains(log.String(), bareKey) || strings.Contains(log.String(), second) ||
@@ -200,7 +200,7 @@ func TestWriteProblemTooLate(t *testing.T) {
 	} {
 		hooks := quiet()
 		if name == "hook" {
-			hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
+			hooks.ProblemBody = func(r *http.Request, p middleware.Problem) (string, []byte) {
 				return "text/plain", []byte("from the hook")
 			}
 		}
@@ -224,7 +224,7 @@ func TestWriteProblemTooLate(t *testing.T) {
 // refusal is set for it.
 func TestProblemHook(t *testing.T) {
 	hooks := quiet()
-	hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
+	hooks.ProblemBody = func(r *http.Request, p middleware.Problem) (string, []byte) {
 		return "text/x-hook", []byte(p.Code + " " + middleware.RequestIDFrom(r.Context()))
 	}
 	ring := newKeyring()
@@ -264,7 +264,7 @@ func TestProblemHook(t *testing.T) {
 // neither other refusals nor the requirement.
 func TestProblemHookThatWrites(t *testing.T) {
 	hooks := quiet()
-	hooks.Problem = func(_ *http.Request, p middleware.Problem) (string, []byte) {
+	hooks.ProblemBody = func(_ *http.Request, p middleware.Problem) (string, []byte) {
 		p.Missing[0] = "changed"
 		return "", nil
 	}
@@ -285,7 +285,7 @@ func TestProblemHookThatLeavesItToTheDefault(t *testing.T) {
 		"aborts":          func(r *http.Request, p middleware.Problem) (string, []byte) { panic(http.ErrAbortHandler) },
 	} {
 		h := quiet()
-		h.Problem = hook
+		h.ProblemBody = hook
 		api, _ := oneRoute(t, sayOK, middleware.Options{Hooks: h})
 		res := serve(api, request("GET", "/api/v1/x", "", ""))
 		p := res.problem(t)
@@ -528,7 +528,7 @@ func TestProblemHookThatAsksForTheDefault(t *testing.T) {
 	ring := newKeyring()
 	calls := 0
 	hooks := quiet()
-	hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
+	hooks.ProblemBody = func(r *http.Request, p middleware.Problem) (string, []byte) {
 		if calls++; calls > 1 {
 			runtime.Goexit() // an overflow of the stack would end the process
 		}
@@ -556,7 +556,7 @@ func TestProblemHookKnowsTheCaller(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	hooks := quiet()
-	hooks.Problem = func(r *http.Request, p middleware.Problem) (string, []byte) {
+	hooks.ProblemBody = func(r *http.Request, p middleware.Problem) (string, []byte) {
 		who := middleware.CallerFrom(r.Context())
 		return "text/plain", fmt.Appendf(nil, "%t %t", who != nil, who.KeyID() != "")
 	}

@@ -73,7 +73,7 @@ func TestDocumentIsValid(t *testing.T) {
 			Servers: []string{"https://api.example.com", "/"}, Host: "hooks.example.com",
 		}},
 		{"a hook", middleware.Options{Hooks: &middleware.Hooks{
-			Problem: func(*http.Request, middleware.Problem) (string, []byte) { return "", nil },
+			ProblemBody: func(*http.Request, middleware.Problem) (string, []byte) { return "", nil },
 		}}, openapi.Info{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

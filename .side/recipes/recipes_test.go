@@ -77,7 +77,7 @@ func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 			idem.Options{})},
 		Hooks: hooks,
 	}, &s.tasks)
-	if hooks.Problem != nil || reflect.ValueOf(hooks.Observe).Pointer() != reflect.ValueOf(given).Pointer() ||
+	if hooks.ProblemBody != nil || reflect.ValueOf(hooks.Observe).Pointer() != reflect.ValueOf(given).Pointer() ||
 		hooks.Pattern != nil {
 		t.Error("the recipe writes into its caller's Hooks, which another API may share")
 	}

@@ -42,7 +42,7 @@ type Info struct {
 // path that ends in a slash stands for all paths under it, as in
 // [http.ServeMux], which OpenAPI cannot say. Paths that differ only in the
 // names of their wildcards are one path, and have the names of one of them.
-// Where Hooks.Problem writes the refusals, their bodies are left out.
+// Where Hooks.ProblemBody writes the refusals, their bodies are left out.
 func Document(api *middleware.API, info Info) []byte {
 	o := api.Options()
 	d := document{
@@ -308,14 +308,14 @@ func (d documented) refusal(status int, text string, headers ...string) object {
 		text += " Codes: " + strings.Join(names, ", ") + "."
 	}
 	r := object{"description": text, "headers": d.headers(headers...)}
-	if d.Hooks == nil || d.Hooks.Problem == nil {
+	if d.Hooks == nil || d.Hooks.ProblemBody == nil {
 		r["content"] = object{"application/problem+json": object{"schema": ref("schemas", "Problem")}}
 	}
 	return r
 }
 
 func (d documented) schemas() object {
-	if d.Hooks != nil && d.Hooks.Problem != nil {
+	if d.Hooks != nil && d.Hooks.ProblemBody != nil {
 		return object{}
 	}
 	text := func(description string) object { return object{"type": "string", "description": description} }

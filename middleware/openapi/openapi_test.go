@@ -231,7 +231,7 @@ func TestHost(t *testing.T) {
 
 // The bodies of refusals are not described where somebody else writes them.
 func TestWithAProblemHook(t *testing.T) {
-	hooks := &middleware.Hooks{Problem: func(*http.Request, middleware.Problem) (string, []byte) { return "", nil }}
+	hooks := &middleware.Hooks{ProblemBody: func(*http.Request, middleware.Problem) (string, []byte) { return "", nil }}
 	text := openapi.Document(newAPI(middleware.Options{Hooks: hooks}, inOrder()), openapi.Info{})
 	d := parse(t, text)
 	for name, r := range d.Components.Responses {
