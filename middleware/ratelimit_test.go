@@ -629,9 +629,9 @@ func TestRouteLimitMistakes(t *testing.T) {
 // TestRateStoreDown: each policy's mode decides behind a Failover, and a store
 // alone is an error of ours.
 func TestRateStoreDown(t *testing.T) {
-	mode := func(m ratelimit.FailureMode) *ratelimit.Policy {
+	mode := func(m ratelimit.Fallback) *ratelimit.Policy {
 		p := policy("organization", "2-H", 0)
-		p.OnFailure = m
+		p.Fallback = m
 		return p
 	}
 	failover := func() ratelimit.Store {
@@ -648,7 +648,7 @@ func TestRateStoreDown(t *testing.T) {
 		{"Closed", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Closed)}, "503 503 503 503"},
 		{"Closed beside Open", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Open),
 			Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("9-S"),
-				OnFailure: ratelimit.Closed}}, "503 503 503 503"},
+				Fallback: ratelimit.Closed}}, "503 503 503 503"},
 	}
 	for _, tt := range tests {
 		tt.limits.Fields = middleware.FieldsDraft11

@@ -129,7 +129,7 @@ func (b *breaker) failed(c *call, err error) error {
 	b.giveUp(c)
 	b.mu.Unlock()
 	if opens {
-		b.log.Warn("the counter store fails; each policy follows its failure mode until it is back", "error", err)
+		b.log.Warn("the counter store fails; each policy follows its fallback until it is back", "error", err)
 	}
 	return err
 }

@@ -20,7 +20,7 @@ func TestFailoverBreaker(t *testing.T) {
 		var log bytes.Buffer
 		store := newFaulty()
 		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		p := &ratelimit.Policy{Name: "open", Limit: ratelimit.MustParse("2-H"), OnFailure: ratelimit.Open}
+		p := &ratelimit.Policy{Name: "open", Limit: ratelimit.MustParse("2-H"), Fallback: ratelimit.Open}
 		calls := func(n int) (reached int64) {
 			before := store.calls.Load()
 			for range n {

@@ -73,9 +73,9 @@ func ExampleFromLimiter() {
 func ExampleNewFailover() {
 	store := ratelimit.NewFailover(unreachable{}, ratelimit.FailoverOptions{Logger: discard})
 	for _, policy := range []*ratelimit.Policy{
-		{Name: "counted-here", Limit: ratelimit.MustParse("10-M"), OnFailure: ratelimit.Local},
-		{Name: "generous", Limit: ratelimit.MustParse("10-M"), OnFailure: ratelimit.Open},
-		{Name: "strict", Limit: ratelimit.MustParse("10-M"), OnFailure: ratelimit.Closed},
+		{Name: "counted-here", Limit: ratelimit.MustParse("10-M"), Fallback: ratelimit.Local},
+		{Name: "generous", Limit: ratelimit.MustParse("10-M"), Fallback: ratelimit.Open},
+		{Name: "strict", Limit: ratelimit.MustParse("10-M"), Fallback: ratelimit.Closed},
 	} {
 		d, err := store.Take(context.Background(), []ratelimit.Charge{{Policy: policy, Bucket: "org_1", Cost: 4}})
 		fmt.Println(d.Allowed, d.States[0].Remaining, err != nil)

@@ -29,7 +29,7 @@ type FailoverOptions struct {
 // store behind it.
 //
 // A call fails when it returns an error, panics, or does not return within the
-// budget. Each policy's FailureMode then decides: Local counts in a Memory of
+// budget. Each policy's Fallback then decides: Local counts in a Memory of
 // the Failover, Open admits, and one Closed policy makes Take return an error
 // with nothing charged. After five failures in a row the store is not called,
 // except by one call a second. The first of these to succeed brings the store
@@ -196,7 +196,7 @@ func (f *Failover) fallback(ctx context.Context, charges []Charge, cause error) 
 	var index [MaxCharges]int
 	n := 0
 	for i, c := range charges {
-		switch c.Policy.OnFailure {
+		switch c.Policy.Fallback {
 		case Local:
 			local[n], index[n] = c, i
 			n++

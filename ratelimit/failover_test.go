@@ -51,9 +51,9 @@ func hang(t *testing.T) func(context.Context) error {
 	return func(context.Context) error { <-end; return errRefused }
 }
 
-// mode returns a policy of 2 per hour with this failure mode.
-func mode(name string, m ratelimit.FailureMode) *ratelimit.Policy {
-	return &ratelimit.Policy{Name: name, Limit: ratelimit.MustParse("2-H"), OnFailure: m}
+// mode returns a policy of 2 per hour with this fallback.
+func mode(name string, m ratelimit.Fallback) *ratelimit.Policy {
+	return &ratelimit.Policy{Name: name, Limit: ratelimit.MustParse("2-H"), Fallback: m}
 }
 
 var discard = slog.New(slog.DiscardHandler)
@@ -137,7 +137,7 @@ func TestFailoverModes(t *testing.T) {
 				if d.Allowed != want {
 					t.Errorf("call %d: %+v, want Allowed %v", i, d, want)
 				}
-				if !want && tt.policies[d.Limiting].OnFailure != ratelimit.Local {
+				if !want && tt.policies[d.Limiting].Fallback != ratelimit.Local {
 					t.Errorf("call %d: denied by %s", i, tt.policies[d.Limiting].Name)
 				}
 			}
@@ -247,7 +247,7 @@ func TestFailoverErrCostIsAnAnswer(t *testing.T) {
 		for range 10 {
 			f.Take(context.Background(), charges)
 		}
-		for _, m := range []ratelimit.FailureMode{ratelimit.Local, ratelimit.Open, ratelimit.Closed} {
+		for _, m := range []ratelimit.Fallback{ratelimit.Local, ratelimit.Open, ratelimit.Closed} {
 			charges[0] = ratelimit.Charge{Policy: mode("p", m), Bucket: "org", Cost: 3}
 			if _, err := f.Take(context.Background(), charges); !errors.Is(err, ratelimit.ErrCost) {
 				t.Errorf("mode %d: error %v, want ErrCost", m, err)

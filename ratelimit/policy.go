@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// FailureMode says what happens to a policy's charges while the store cannot
+// Fallback says what happens to a policy's charges while the store cannot
 // answer. Failover reads it; a Store by itself returns the error.
-type FailureMode uint8
+type Fallback uint8
 
 const (
 	// Local counts in the memory of this process. A fleet of n processes admits
 	// up to n times the limit while the store is away.
-	Local FailureMode = iota
+	Local Fallback = iota
 	// Open admits without counting.
 	Open
 	// Closed decides nothing and returns an error.
@@ -27,11 +27,9 @@ const (
 // both budgets. What is spent under the old one is forgotten when it would have
 // come back. Do not write to a policy while a store uses it.
 type Policy struct {
-	Name  string // a token of RFC 9651 section 3.3.4; clients see it
-	Limit Limit
-	// OnFailure is what a Failover does with the policy's charges while its store
-	// cannot answer; zero is Local.
-	OnFailure FailureMode
+	Name     string // a token of RFC 9651 section 3.3.4; clients see it
+	Limit    Limit
+	Fallback Fallback // zero is Local
 
 	// ReportOnly says that the policy counts and reports, and refuses nothing.
 	// It shows which callers a limit would refuse. Package middleware reads it;
@@ -45,7 +43,7 @@ type Policy struct {
 var Unlimited = &Policy{Name: "unlimited"}
 
 // Validate returns every mistake in the policy: a Name that is not a token, an
-// invalid Limit, an unknown OnFailure.
+// invalid Limit, an unknown Fallback.
 func (p *Policy) Validate() error {
 	var errs []error
 	if !isToken(p.Name) {
@@ -54,8 +52,8 @@ func (p *Policy) Validate() error {
 	if _, err := p.Limit.pace(); err != nil {
 		errs = append(errs, fmt.Errorf("ratelimit: policy %q: %w", p.Name, err))
 	}
-	if p.OnFailure > Closed {
-		errs = append(errs, fmt.Errorf("ratelimit: policy %q: unknown failure mode %d", p.Name, p.OnFailure))
+	if p.Fallback > Closed {
+		errs = append(errs, fmt.Errorf("ratelimit: policy %q: unknown fallback %d", p.Name, p.Fallback))
 	}
 	return errors.Join(errs...)
 }

@@ -31,7 +31,7 @@ func TestPolicyValidate(t *testing.T) {
 	}{
 		{ratelimit.Policy{Name: "live", Limit: limit}, nil},
 		{ratelimit.Policy{Name: "*", Limit: limit}, nil},
-		{ratelimit.Policy{Name: "Tasks/write:2-x.y_z~!#$%&'+^`|", Limit: limit, OnFailure: ratelimit.Closed}, nil},
+		{ratelimit.Policy{Name: "Tasks/write:2-x.y_z~!#$%&'+^`|", Limit: limit, Fallback: ratelimit.Closed}, nil},
 		{ratelimit.Policy{Name: "azAZ09", Limit: limit}, nil},
 		{ratelimit.Policy{Name: "z", Limit: limit}, nil},
 		{ratelimit.Policy{Name: "A", Limit: limit}, nil},
@@ -46,7 +46,7 @@ func TestPolicyValidate(t *testing.T) {
 		{ratelimit.Policy{Name: "a;b", Limit: limit}, []string{"name"}},
 		{ratelimit.Policy{Name: "a\r\nb", Limit: limit}, []string{"name"}},
 		{ratelimit.Policy{Name: "é", Limit: limit}, []string{"name"}},
-		{ratelimit.Policy{Name: "a b", OnFailure: 3}, []string{`name "a b"`, "count 0", "failure mode 3"}},
+		{ratelimit.Policy{Name: "a b", Fallback: 3}, []string{`name "a b"`, "count 0", "fallback 3"}},
 	} {
 		err := tt.policy.Validate()
 		if (err == nil) != (tt.says == nil) {

@@ -519,7 +519,7 @@ func TestErrorPathsOfLimits(t *testing.T) {
 				store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Ahead: ahead,
 					Failover: ratelimit.FailoverOptions{Budget: time.Minute}})
 				d, err := store.Take(ctx, []ratelimit.Charge{{Bucket: what, Cost: 1, Policy: &ratelimit.Policy{
-					Name: "one", Limit: ratelimit.MustParse("100000-S"), OnFailure: ratelimit.Closed}}})
+					Name: "one", Limit: ratelimit.MustParse("100000-S"), Fallback: ratelimit.Closed}}})
 				if err == nil && !d.Allowed {
 					t.Errorf("%s: got %+v, want it allowed or an error", what, d)
 				}

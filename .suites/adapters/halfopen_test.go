@@ -162,7 +162,7 @@ func TestHalfOpenConnections(t *testing.T) {
 				Prefix: prefix, Ahead: 100 * time.Millisecond, Failover: ratelimit.FailoverOptions{Budget: budget},
 			})
 			charges := []ratelimit.Charge{{Bucket: "one", Cost: 1, Policy: &ratelimit.Policy{
-				Name: "one", Limit: ratelimit.MustParse("100000-S"), OnFailure: ratelimit.Closed}}}
+				Name: "one", Limit: ratelimit.MustParse("100000-S"), Fallback: ratelimit.Closed}}}
 			return func(ctx context.Context, _ int) error {
 				_, err := store.Take(ctx, charges)
 				return err

@@ -37,7 +37,7 @@ func ExampleNew_unavailable() {
 		fmt.Println(d.Allowed, d.States[0].Remaining, err != nil)
 	}
 	take(ratelimit.Policy{Name: "api", Limit: ratelimit.MustParse("100-S")})
-	take(ratelimit.Policy{Name: "exports", Limit: ratelimit.MustParse("5-H"), OnFailure: ratelimit.Closed})
+	take(ratelimit.Policy{Name: "exports", Limit: ratelimit.MustParse("5-H"), Fallback: ratelimit.Closed})
 	// Output:
 	// true 99 false
 	// false 0 true

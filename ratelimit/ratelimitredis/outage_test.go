@@ -42,8 +42,8 @@ func newModes(t *testing.T, o *redis.Options) modes {
 	m := modes{store: ratelimitredis.New(redistest.Connect(t, o), ratelimitredis.Options{
 		Failover: ratelimit.FailoverOptions{Logger: slog.New(slog.DiscardHandler)},
 	})}
-	stack := func(name string, count int64, mode ratelimit.FailureMode) get {
-		p := &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: time.Hour}, OnFailure: mode}
+	stack := func(name string, count int64, mode ratelimit.Fallback) get {
+		p := &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: time.Hour}, Fallback: mode}
 		return newStack(t, middleware.RateLimitOptions{Store: m.store, Organization: p}, middleware.RouteOptions{})
 	}
 	m.local, m.open, m.closed = stack("local", 5, ratelimit.Local), stack("open", 5, ratelimit.Open),
@@ -152,14 +152,14 @@ func TestOutOfMemoryChargesNothing(t *testing.T) {
 }
 
 // When Redis fails, units in hand are spent, except by the one decision that
-// asks for more. Then each policy follows its FailureMode.
+// asks for more. Then each policy follows its Fallback.
 func TestAheadOutage(t *testing.T) {
-	for _, mode := range []ratelimit.FailureMode{ratelimit.Local, ratelimit.Closed} {
+	for _, mode := range []ratelimit.Fallback{ratelimit.Local, ratelimit.Closed} {
 		synctest.Test(t, func(t *testing.T) {
 			server := newFake(0)
 			store := aheadOn(server)
 			one := []ratelimit.Charge{{Policy: slow("p"), Bucket: "b", Cost: 1}}
-			one[0].Policy.OnFailure = mode
+			one[0].Policy.Fallback = mode
 			stock(t, server, store, one...)
 			server.set(true)
 			for i := range 2 * inHand {

@@ -37,7 +37,7 @@
 // third of what the near ones do, with Ahead and without.
 //
 // Redis may be unreachable at any time, from the start on. A [Store] decides
-// within its budget all the same, each policy by its FailureMode, and notices
+// within its budget all the same, each policy by its Fallback, and notices
 // when Redis is back. A call that hangs is left behind, with its connection,
 // until the client's own ReadTimeout, 3 seconds by default: every such call
 // without ContextTimeoutEnabled, only those after a failure with it.
