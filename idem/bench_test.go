@@ -51,7 +51,7 @@ func execute(b *testing.B, r *idem.Runner, ctx context.Context, n uint64) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := e.Settle(ctx, idem.Settlement{Outcome: idem.NotStarted}); err != nil {
+	if err := e.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeFree}); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -42,7 +42,7 @@
 //     remembered. A lapsed lease never erases the record: a late [Store.Settle]
 //     counts as long as its token still holds the claim, and one whose claim
 //     was taken over gets [ErrLost].
-//   - Only a proven "nothing happened" frees a key ([NotStarted]). Everything
+//   - Only a proven "nothing happened" frees a key ([OutcomeFree]). Everything
 //     else ends as an answer or as an unknown outcome. Neither is run again,
 //     except an unknown one by a caller that asks for it ([Claim.Reexecute]).
 //   - An outcome that could not be saved is not forgotten: its claim is renewed

@@ -71,7 +71,7 @@ func ExampleExecution_Settle() {
 	request := idem.Claim{Key: idem.NewKey("acme production", "7c0e"), Tenant: "acme production"}
 
 	_, execution, _ := runner.Begin(ctx, request, nil)
-	fmt.Println(execution.Settle(ctx, idem.Settlement{Outcome: idem.NotStarted}))
+	fmt.Println(execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeFree}))
 
 	_, execution, _ = runner.Begin(ctx, request, nil)
 	fmt.Println(execution != nil)

@@ -34,8 +34,8 @@ type Transaction interface {
 	Context(parent context.Context) context.Context
 
 	// Settle ends the transaction; it is called once. [OutcomeDone] commits the
-	// record with the rows, or without them when s.Undo is set; [NotStarted]
-	// rolls everything back. A Runner passes NotStarted for OutcomeUnknown.
+	// record with the rows, or without them when s.Undo is set; [OutcomeFree]
+	// rolls everything back. A Runner passes OutcomeFree for OutcomeUnknown.
 	//
 	// The error is [ErrCommitUnknown] when COMMIT itself failed, so that it may
 	// or may not have happened. After any other error nothing of the

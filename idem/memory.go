@@ -207,9 +207,9 @@ func (m *Memory) Extend(_ context.Context, key Key, token ClaimToken, lease time
 // are small parts of large buffers.
 func (m *Memory) Settle(_ context.Context, key Key, token ClaimToken, s Settlement) error {
 	switch {
-	case s.Outcome > NotStarted:
+	case s.Outcome > OutcomeFree:
 		return fmt.Errorf("idem: a settlement as %v", s.Outcome)
-	case s.Outcome != NotStarted && s.Retention <= 0:
+	case s.Outcome != OutcomeFree && s.Retention <= 0:
 		return fmt.Errorf("idem: a settlement with a retention of %v", s.Retention)
 	case s.Outcome != OutcomeDone:
 		s.Payload, s.Summary = nil, nil
@@ -227,7 +227,7 @@ func (m *Memory) Settle(_ context.Context, key Key, token ClaimToken, s Settleme
 		return nil
 	case !e.held:
 		return ErrSettled
-	case s.Outcome == NotStarted:
+	case s.Outcome == OutcomeFree:
 		m.drop(e)
 	default:
 		m.settle(e, &s, now)

@@ -32,7 +32,7 @@ func TestMemoryFreesAPeak(t *testing.T) {
 		peak := int64(heap() - before)
 		time.Sleep(time.Hour)
 		for range keys / 2 {
-			s.settleAs(claimOf("b", "key"), idem.NotStarted)
+			s.settleAs(claimOf("b", "key"), idem.OutcomeFree)
 		}
 		grown, charged := int64(heap()-before), s.Stats().Bytes
 		if s.Stats().Keys != keys/20 || grown > 2*charged || peak < 20*grown {
@@ -60,7 +60,7 @@ func TestMemoryKeepsItsOrderAfterAPeak(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for range 1000 {
-			s.settleAs(claimOf("b", "key"), idem.NotStarted)
+			s.settleAs(claimOf("b", "key"), idem.OutcomeFree)
 		}
 		if got := s.Stats().Keys; got != 40 {
 			t.Fatalf("got %d records, want 40", got)
@@ -125,7 +125,7 @@ func TestMemoryReclaims(t *testing.T) {
 		empty := newShop(t, idem.MemoryOptions{}).Stats()
 		time.Sleep(time.Hour)
 		for range 550 {
-			s.settleAs(claimOf("other", "key"), idem.NotStarted)
+			s.settleAs(claimOf("other", "key"), idem.OutcomeFree)
 		}
 		if got := s.Stats(); got != empty {
 			t.Errorf("got %+v after 550 calls, want nothing left of 1100 keys", got)

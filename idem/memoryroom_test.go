@@ -302,7 +302,7 @@ func (m *model) begin(c idem.Claim) (idem.Record, error) {
 
 func (m *model) settle(e *modelEntry, s idem.Settlement) {
 	m.drop(e)
-	if s.Outcome == idem.NotStarted {
+	if s.Outcome == idem.OutcomeFree {
 		return
 	}
 	e.held, e.outcome, e.settled, e.expires = false, s.Outcome, m.now(), m.now()+s.Retention
@@ -372,7 +372,7 @@ func modelWork(t *testing.T, random *rand.Rand, full *int) *model {
 			}
 			switch random.IntN(20) {
 			case 0:
-				settlement = idem.Settlement{Outcome: idem.NotStarted}
+				settlement = idem.Settlement{Outcome: idem.OutcomeFree}
 			case 1, 2:
 				settlement = idem.Settlement{Outcome: idem.OutcomeUnknown, Retention: settlement.Retention}
 			case 3:

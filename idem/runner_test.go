@@ -50,7 +50,7 @@ func answer(payload string) idem.Settlement {
 }
 
 var (
-	freed   = idem.Settlement{Outcome: idem.NotStarted}
+	freed   = idem.Settlement{Outcome: idem.OutcomeFree}
 	unknown = idem.Settlement{Outcome: idem.OutcomeUnknown}
 )
 

@@ -25,7 +25,7 @@ import "context"
 //
 // The end of ctx does not cut a call of the store short, because its answer
 // would be lost. An Execution may therefore be returned to a caller whose ctx
-// is done, and must be run or settled as [NotStarted] like any other.
+// is done, and must be run or settled as [OutcomeFree] like any other.
 //
 // The first caller with a key asks the store. If another process holds the
 // claim, this caller polls. Callers that come later wait for the first one,

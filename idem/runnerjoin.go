@@ -58,7 +58,7 @@ func (b *backend) rollBack(ctx context.Context, t Transaction, late lateReply) {
 			t = (<-late).Value.transaction
 		}
 		if t != nil {
-			b.end(ctx, t, Settlement{Outcome: NotStarted})
+			b.end(ctx, t, Settlement{Outcome: OutcomeFree})
 		}
 	}()
 }

@@ -156,7 +156,7 @@ func (b *backend) probe() error {
 		if _, err := b.store.Begin(ctx, c); err != nil {
 			return reply{}, err
 		}
-		_ = b.store.Settle(ctx, c.Key, c.Token, Settlement{Outcome: NotStarted}) // or it lapses
+		_ = b.store.Settle(ctx, c.Key, c.Token, Settlement{Outcome: OutcomeFree}) // or it lapses
 		return reply{}, nil
 	})
 	return err

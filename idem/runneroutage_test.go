@@ -32,7 +32,7 @@ func TestOutage(t *testing.T) {
 			_, e, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(n)), Tenant: "org"}, nil)
 			took := time.Since(start)
 			if err == nil {
-				err = e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
+				err = e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
 			}
 			return took, err
 		}
@@ -166,7 +166,7 @@ func TestOutageIsNoRefusal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
+	defer e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
 	for i := range 20 {
 		r.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(i)), Tenant: "org"}, nil)
 	}

@@ -31,7 +31,7 @@ const (
 // answer from memory, and those in other processes wait.
 //
 // In joined mode nothing goes on in the background. OutcomeUnknown rolls the
-// transaction back as NotStarted does. [ErrCommitUnknown] means that a repeat
+// transaction back as OutcomeFree does. [ErrCommitUnknown] means that a repeat
 // of the request will find either all of it or nothing; after any other error
 // there is nothing to find.
 func (e *Execution) Settle(ctx context.Context, s Settlement) error {
@@ -42,7 +42,7 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 	if again {
 		return ErrSettled
 	}
-	if s.Outcome > NotStarted {
+	if s.Outcome > OutcomeFree {
 		s.Outcome = OutcomeUnknown
 	}
 	if s.Retention <= 0 {
@@ -66,7 +66,7 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 // commit ends the transaction of a joined execution.
 func (e *Execution) commit(ctx context.Context, s *Settlement) error {
 	if s.Outcome == OutcomeUnknown {
-		s.Outcome = NotStarted
+		s.Outcome = OutcomeFree
 	}
 	err := e.runner.backend.end(ctx, e.transaction, *s)
 	e.end(err)
@@ -117,7 +117,7 @@ func (e *Execution) save(s *saving, timeout time.Duration) (err error, final boo
 	case errors.Is(err, ErrLost):
 		// An earlier try that was not answered may have freed the key. Then it
 		// is gone, as it should be.
-		if s.ambiguous && s.settlement.Outcome == NotStarted {
+		if s.ambiguous && s.settlement.Outcome == OutcomeFree {
 			return nil, true
 		}
 		r.lost.Add(1)

@@ -81,7 +81,7 @@ func TestSettleTriesAgain(t *testing.T) {
 				}
 				record, e, err := r.Begin(t.Context(), request, nil)
 				want := map[idem.Outcome]idem.State{
-					idem.OutcomeDone: idem.Done, idem.OutcomeUnknown: idem.Unknown, idem.NotStarted: idem.Claimed,
+					idem.OutcomeDone: idem.Done, idem.OutcomeUnknown: idem.Unknown, idem.OutcomeFree: idem.Claimed,
 				}
 				if record.State != want[settlement.Outcome] || err != nil {
 					t.Errorf("fault %d: after %v got %v, error %v", fault, settlement.Outcome, record.State, err)

@@ -31,7 +31,7 @@ func (b *backend) undo(ctx context.Context, c Claim, late lateReply) {
 		}()
 		end := time.After(c.Retention)
 		for delay := firstRetry; ; delay = min(2*delay, longestRetry) {
-			err := b.settle(ctx, b.undos, &c, Settlement{Outcome: NotStarted}, b.timeout)
+			err := b.settle(ctx, b.undos, &c, Settlement{Outcome: OutcomeFree}, b.timeout)
 			var again <-chan time.Time
 			if answered := err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrSettled); !answered {
 				again = time.After(jittered(delay))

@@ -84,7 +84,7 @@ func (m *sharedStore) Settle(_ context.Context, key idem.Key, token idem.ClaimTo
 	case r.settled != nil && (r.settled.Outcome != s.Outcome || string(r.settled.Payload) != string(s.Payload)):
 		return idem.ErrSettled
 	case r.settled != nil: // sent again
-	case s.Outcome == idem.NotStarted:
+	case s.Outcome == idem.OutcomeFree:
 		delete(m.records, key)
 	default:
 		r.settled, r.until = &s, now.Add(s.Retention)

@@ -63,10 +63,10 @@ type Store interface {
 	// the record is gone or another token took the claim over.
 	//
 	// [OutcomeDone] and [OutcomeUnknown] replace the claim by its outcome, which
-	// is remembered for s.Retention from now; [NotStarted] removes the record.
+	// is remembered for s.Retention from now; [OutcomeFree] removes the record.
 	// The same token may settle again, because clients of databases resend:
 	// with the same Outcome and Payload the answer is nil, else [ErrSettled],
-	// and nothing changes. A repeated NotStarted finds no record: ErrLost.
+	// and nothing changes. A repeated OutcomeFree finds no record: ErrLost.
 	//
 	// The store may keep s.Payload and s.Summary; the caller does not write to
 	// them afterwards. Settle never returns [ErrFull]: Begin reserved room for
@@ -182,7 +182,7 @@ type Outcome uint8
 const (
 	OutcomeUnknown Outcome = iota // it was begun; how it ended is not known
 	OutcomeDone                   // there is an answer: Payload
-	NotStarted                    // proven that nothing happened: the key is free again
+	OutcomeFree                   // proven that nothing happened: the key is free again
 )
 
 // Settlement ends a claim.
@@ -198,6 +198,6 @@ type Settlement struct {
 	// request wrote in its transaction.
 	Undo bool
 	// Retention is how long the outcome is remembered, from the time it is
-	// stored. Positive, unless Outcome is NotStarted; a [Runner] fills it in.
+	// stored. Positive, unless Outcome is OutcomeFree; a [Runner] fills it in.
 	Retention time.Duration
 }

@@ -180,7 +180,7 @@ func (s *server) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken
 	if probe {
 		return nil
 	}
-	what := [...]string{idem.OutcomeDone: "save", idem.OutcomeUnknown: "save unknown", idem.NotStarted: "free"}[o.Outcome]
+	what := [...]string{idem.OutcomeDone: "save", idem.OutcomeUnknown: "save unknown", idem.OutcomeFree: "free"}[o.Outcome]
 	return s.call(ctx, what, token, func() error { return s.store.Settle(ctx, key, token, o) })
 }
 

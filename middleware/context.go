@@ -135,7 +135,7 @@ func RequestIDFrom(ctx context.Context) string {
 // WithCaller returns a context in which c is the caller: for middleware that
 // authenticates in place of [Guard.Authenticate], and for tests of handlers.
 // It checks nothing: ask c.Refused and c.AllowsAddress first. An Enforce outside
-// does not count for c, and Execution.FreeKey of an Idempotent outside has no
+// does not count for c, and Execution.Free of an Idempotent outside has no
 // effect. Like Authenticate it MUST NOT stand inside [Guard.Idempotent].
 func WithCaller(ctx context.Context, c *keystore.Caller) context.Context {
 	f := extend(ctx)

@@ -335,7 +335,7 @@ func ExampleOptions_authenticate() {
 		})
 	api.HandleFunc("POST /api/v1/members", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		if caller := middleware.CallerFrom(r.Context()); caller.KeyID() != "" {
-			middleware.ExecutionFrom(r.Context()).FreeKey() // nothing was done
+			middleware.ExecutionFrom(r.Context()).Free() // nothing was done
 			middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "users_only"})
 			return
 		}

@@ -30,10 +30,10 @@ func (e Execution) Attempt() int {
 	return e.claim.Executions
 }
 
-// FreeKey says that the handler did nothing: the Idempotency-Key is free, and
+// Free says that the handler did nothing: the Idempotency-Key is free, and
 // a repeat runs the handler again. A handler that has written anything
 // anywhere must not call it.
-func (e Execution) FreeKey() {
+func (e Execution) Free() {
 	if e.claim != nil {
 		e.claim.Freed.Store(true)
 	}

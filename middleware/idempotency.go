@@ -121,7 +121,7 @@ type IdempotencyOptions struct {
 	// Idempotency-Key is free, and a repeat runs the handler again. By default a
 	// status frees none, except in joined mode (see [Guard.Idempotent]), because a
 	// handler may have created something before it passed on the 429 of another
-	// service. [Execution.FreeKey] says it for one request.
+	// service. [Execution.Free] says it for one request.
 	FreeOn []int
 }
 

@@ -398,7 +398,7 @@ func TestRequestOfAHandlerBehindTheSameGuard(t *testing.T) {
 		w.WriteHeader(serve(mux, sub.WithContext(r.Context())).StatusCode)
 	})))
 	for path, handle := range map[string]http.HandlerFunc{
-		"/frees":   func(w http.ResponseWriter, r *http.Request) { middleware.ExecutionFrom(r.Context()).FreeKey() },
+		"/frees":   func(w http.ResponseWriter, r *http.Request) { middleware.ExecutionFrom(r.Context()).Free() },
 		"/creates": func(w http.ResponseWriter, r *http.Request) {},
 	} {
 		mux.Handle("POST "+path, g.Idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

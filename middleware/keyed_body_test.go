@@ -46,7 +46,7 @@ func TestBodiesAreReleased(t *testing.T) {
 			case "abort":
 				panic(http.ErrAbortHandler)
 			case "free":
-				middleware.ExecutionFrom(r.Context()).FreeKey()
+				middleware.ExecutionFrom(r.Context()).Free()
 			case "block":
 				<-block
 			}
@@ -551,7 +551,7 @@ func TestWaiterTakesOver(t *testing.T) {
 						}
 						if n == 1 {
 							time.Sleep(time.Second)
-							middleware.ExecutionFrom(r.Context()).FreeKey()
+							middleware.ExecutionFrom(r.Context()).Free()
 							return
 						}
 						w.WriteHeader(201)

@@ -91,7 +91,7 @@ func TestHandlerContextEnds(t *testing.T) {
 		for _, looked := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, _ := withHandlerContext(t, joined, func(ctx context.Context) {
-					middleware.ExecutionFrom(ctx).FreeKey() // or else it would be looked at to commit
+					middleware.ExecutionFrom(ctx).Free() // or else it would be looked at to commit
 					if looked {
 						ctx.Done()
 					}

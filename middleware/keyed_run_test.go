@@ -200,8 +200,8 @@ func TestJoined(t *testing.T) {
 		{"499", status(499), nil, same(499), false, same(499), 0},
 		{"500", status(500), nil, same(500), true, outcome{}, 0},
 		{"503", status(503), nil, same(503), true, outcome{}, 0},
-		{"FreeKey", func(w http.ResponseWriter, r *http.Request) {
-			middleware.ExecutionFrom(r.Context()).FreeKey()
+		{"Free", func(w http.ResponseWriter, r *http.Request) {
+			middleware.ExecutionFrom(r.Context()).Free()
 			status(202)(w, r)
 		}, nil, same(202), true, outcome{}, 0},
 		{"panic", func(w http.ResponseWriter, r *http.Request) {
@@ -404,8 +404,8 @@ func TestOutcomes(t *testing.T) {
 			w.WriteHeader(103)
 			panic("boom")
 		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
-		{"panic after FreeKey", func(w http.ResponseWriter, r *http.Request) {
-			middleware.ExecutionFrom(r.Context()).FreeKey()
+		{"panic after Free", func(w http.ResponseWriter, r *http.Request) {
+			middleware.ExecutionFrom(r.Context()).Free()
 			panic("boom")
 		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
 		{"invalid status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(1000) },
@@ -540,7 +540,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestOutcomesThatFree: only FreeKey and the statuses in FreeOn free the key. A
+// TestOutcomesThatFree: only Free and the statuses in FreeOn free the key. A
 // status alone proves nothing.
 func TestOutcomesThatFree(t *testing.T) {
 	status := func(code int) http.HandlerFunc {
@@ -563,8 +563,8 @@ func TestOutcomesThatFree(t *testing.T) {
 		{"502, in FreeOn, streamed", flushed(502, "text/event-stream"), true},
 		{"429, flushed", flushed(429, "text/plain"), false},
 		{"panic, and 500 in FreeOn", func(http.ResponseWriter, *http.Request) { panic("after the insert") }, false},
-		{"FreeKey", func(w http.ResponseWriter, r *http.Request) {
-			middleware.ExecutionFrom(r.Context()).FreeKey()
+		{"Free", func(w http.ResponseWriter, r *http.Request) {
+			middleware.ExecutionFrom(r.Context()).Free()
 			w.WriteHeader(503)
 		}, true},
 	}

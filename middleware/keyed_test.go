@@ -96,7 +96,7 @@ func (tx *transaction) Settle(ctx context.Context, s idem.Settlement) error {
 		tx.store.ending()
 	}
 	if s.Outcome == idem.OutcomeDone && tx.store.commit != nil {
-		return tx.store.commit(func() { end(s) }, func() { end(idem.Settlement{Outcome: idem.NotStarted}) })
+		return tx.store.commit(func() { end(s) }, func() { end(idem.Settlement{Outcome: idem.OutcomeFree}) })
 	}
 	end(s)
 	return nil

@@ -45,7 +45,7 @@ func TestLateResponse(t *testing.T) {
 				_, err := io.WriteString(w, "fine")
 				return err
 			case "free":
-				middleware.ExecutionFrom(r.Context()).FreeKey()
+				middleware.ExecutionFrom(r.Context()).Free()
 			}
 			return errors.New("no such task")
 		})
@@ -61,7 +61,7 @@ func TestLateResponse(t *testing.T) {
 		}
 		ask("freed", "free")
 		if a := ask("freed", "write"); a.StatusCode != 200 || a.body != "fine" {
-			t.Errorf("after FreeKey: %d %s, want another run", a.StatusCode, a.body)
+			t.Errorf("after Free: %d %s, want another run", a.StatusCode, a.body)
 		}
 		runs = 0
 		id := ask("a", "").Header.Get("Svc-Request-Id")
@@ -258,7 +258,7 @@ func TestRetryStatuses(t *testing.T) {
 			}
 			text := log.String()
 			if n := strings.Count(text, "\n"); n != want || n == 1 &&
-				(!strings.Contains(text, "FreeKey") || !strings.Contains(text, "FreeOn")) {
+				(!strings.Contains(text, "Execution.Free") || !strings.Contains(text, "FreeOn")) {
 				t.Errorf("%d, in FreeOn %t: the log has %q, want %d lines", status, frees, text, want)
 			}
 		}

@@ -469,7 +469,7 @@ func TestLateGoroutine(t *testing.T) {
 							defer func() { late <- struct{}{} }()
 							<-ctx.Done()
 							<-ended
-							middleware.ExecutionFrom(ctx).FreeKey()
+							middleware.ExecutionFrom(ctx).Free()
 							if err := context.Cause(ctx); err != context.Canceled {
 								t.Errorf("%s: the context ended with %v", name, err)
 							}

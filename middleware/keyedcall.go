@@ -84,7 +84,7 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) deni
 	case run.Dropped:
 		// The first request freed the key, and this one cannot run without its
 		// body.
-		err := execution.Settle(ctx, idem.Settlement{Outcome: idem.NotStarted})
+		err := execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeFree})
 		if err != nil && !errors.Is(err, idem.ErrLost) {
 			s.report.fault(run.W, run.R, "a claim that was not used is not freed yet", err)
 		}

@@ -564,13 +564,13 @@ func TestFactsDoNotChange(t *testing.T) {
 	wg.Wait()
 }
 
-// TestFreeKeyOfWhom: FreeKey speaks for the operation whose claim the handler
+// TestFreeOfWhom: Free speaks for the operation whose claim the handler
 // runs under, through whatever stages stand in between, and for no other.
-func TestFreeKeyOfWhom(t *testing.T) {
+func TestFreeOfWhom(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	free := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		middleware.ExecutionFrom(r.Context()).FreeKey()
+		middleware.ExecutionFrom(r.Context()).Free()
 	})
 	o := func() middleware.Options {
 		return middleware.Options{

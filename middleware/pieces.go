@@ -98,14 +98,14 @@ func (g *Guard) RateLimit(next http.Handler) http.Handler {
 			f = extend(r.Context())
 		}
 		if !g.admits(f) && g.limits.needsCaller() {
-			keyed.FreeKey(w, r)
+			keyed.Free(w, r)
 			g.report.misuse(w, r, StageRateLimit, "RateLimit counts by organization or key, and has no Authenticate before it")
 			return
 		}
 		x := exchangeOf(w)
 		x.know(f)
 		if d := g.limits.check(f, x, w, r, routeLimit{}); d.problem != nil {
-			keyed.FreeKey(w, r)
+			keyed.Free(w, r)
 			g.report.refuse(w, r, StageRateLimit, d)
 			return
 		}
@@ -138,7 +138,7 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 				what = "Enforce stands inside Idempotent, so a replay would skip it; put it outside"
 			}
 			if what != "" {
-				keyed.FreeKey(w, r)
+				keyed.Free(w, r)
 				g.report.misuse(w, r, StageScope, what)
 				return
 			}
@@ -176,7 +176,7 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 //   - The handler runs on the request's goroutine with a context that does not
 //     end when the client leaves. Its response is saved, then sent.
 //   - In lease mode ([idem.Options].Join is false) every response is retained,
-//     whatever its status, unless the handler calls [Execution.FreeKey] or the
+//     whatever its status, unless the handler calls [Execution.Free] or the
 //     status is in FreeOn: then the Idempotency-Key is free, and a repeat runs
 //     the handler again. After a panic the 500 is retained.
 //   - In joined mode a 2xx or 3xx is retained with the handler's rows, and a
@@ -221,13 +221,13 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 		f := factsOf(r.Context())
 		switch inside := f.insideIdempotent(w, r); {
 		case !g.admits(f) || !f.scoped.Load():
-			keyed.FreeKey(w, r)
+			keyed.Free(w, r)
 			g.report.misuse(w, r, StageIdempotency,
 				"Idempotent has no Enforce before it; use guard.Enforce(middleware.AnyCaller()) if no scope is needed")
 		case inside && f.idempotent == s.idempotency:
 			next.ServeHTTP(w, r) // the same stage stands outside
 		case inside:
-			keyed.FreeKey(w, r)
+			keyed.Free(w, r)
 			g.report.misuse(w, r, StageIdempotency, "Idempotent stands inside another Idempotent; "+
 				"leave one of them out, or give the route its own by RouteOptions.Idempotency")
 		default:

@@ -35,7 +35,7 @@ func TestFinalResponses(t *testing.T) {
 		w.Write([]byte("failed"))
 	}
 	frees := func(w http.ResponseWriter, r *http.Request) {
-		middleware.ExecutionFrom(r.Context()).FreeKey()
+		middleware.ExecutionFrom(r.Context()).Free()
 		http.Error(w, "failed", http.StatusServiceUnavailable)
 	}
 	down := takeFunc(func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {

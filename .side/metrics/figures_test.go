@@ -119,7 +119,7 @@ func testFigures(t *testing.T, away, name string) {
 	// lost; another has four waiters.
 	if _, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey("first"), Tenant: "acme"}, nil); err != nil {
 		t.Fatal(err)
-	} else if err := e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted}); err != nil {
+	} else if err := e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree}); err != nil {
 		t.Fatal(err)
 	}
 	var running []*idem.Execution
@@ -132,7 +132,7 @@ func testFigures(t *testing.T, away, name string) {
 	}
 	faulty.Always(idemtest.Settle, idemtest.Fail)
 	for _, e := range running[:3] {
-		go e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
+		go e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
 	}
 	faulty.Next(idemtest.Extend, idemtest.Fail, idemtest.Lose, idemtest.Lose)
 	time.Sleep(14 * time.Second)
@@ -211,7 +211,7 @@ func testFigures(t *testing.T, away, name string) {
 		}
 	}
 	for _, e := range running[3:] {
-		go e.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
+		go e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
 	}
 	faulty.Always(idemtest.Settle, idemtest.None)
 	faulty.Always(idemtest.Begin, idemtest.None)

@@ -339,7 +339,7 @@ func TestErrorPathsOfJoinedRequests(t *testing.T) {
 	refused.Undo = true
 	for kind, open := range sqlKinds {
 		for name, settlement := range map[string]idem.Settlement{
-			"created": answered, "refused": refused, "failed": {Outcome: idem.NotStarted},
+			"created": answered, "refused": refused, "failed": {Outcome: idem.OutcomeFree},
 		} {
 			t.Run(kind+", "+name, func(t *testing.T) {
 				t.Parallel()
@@ -353,7 +353,7 @@ func TestErrorPathsOfJoinedRequests(t *testing.T) {
 					if err == nil {
 						s := settlement
 						if write(tx.Context(ctx), "INSERT INTO rows_of_handlers VALUES ('"+row+"')") != nil {
-							s = idem.Settlement{Outcome: idem.NotStarted} // as after a 500
+							s = idem.Settlement{Outcome: idem.OutcomeFree} // as after a 500
 						}
 						err = tx.Settle(ctx, s)
 						saved = err == nil && s.Outcome == idem.OutcomeDone
@@ -386,7 +386,7 @@ func (a adapters) repeat(t *testing.T, c idem.Claim) idem.State {
 			t.Fatalf("a repeat: %v", err)
 		}
 		if tx != nil {
-			if err := tx.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted}); err != nil {
+			if err := tx.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree}); err != nil {
 				t.Fatalf("a repeat: %v", err)
 			}
 		}

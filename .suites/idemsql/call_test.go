@@ -29,7 +29,7 @@ func TestJoinerLeaves(t *testing.T) {
 			_, j, err := store.Join(ctx, claim(strconv.Itoa(i)), 0)
 			switch {
 			case err == nil:
-				if typical = time.Since(start); j.Settle(t.Context(), notStarted) != nil {
+				if typical = time.Since(start); j.Settle(t.Context(), outcomeFree) != nil {
 					t.Error("Settle failed")
 				}
 			case !errors.Is(err, context.Canceled):
@@ -43,7 +43,7 @@ func TestJoinerLeaves(t *testing.T) {
 		if err != nil {
 			t.Fatalf("a turn was lost: %v", err)
 		}
-		j.Settle(t.Context(), notStarted)
+		j.Settle(t.Context(), outcomeFree)
 		elsewhere := d.on(d.open(t), idemsql.Options{})
 		for i := range 100 {
 			for j = nil; j == nil; { // until the server has noticed that a connection is closed
@@ -51,7 +51,7 @@ func TestJoinerLeaves(t *testing.T) {
 					t.Fatalf("a key is still taken: %v", err)
 				}
 			}
-			j.Settle(t.Context(), notStarted)
+			j.Settle(t.Context(), outcomeFree)
 		}
 	})
 }
@@ -80,7 +80,7 @@ func TestContextEndsWait(t *testing.T) {
 		"Join":   func(ctx context.Context) error { _, _, err := store.Join(ctx, claim("joined"), 0); return err },
 		"Extend": func(ctx context.Context) error { return store.Extend(ctx, c.Key, c.Token, time.Minute) },
 		"Settle": func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, finished("answer")) },
-		"free":   func(ctx context.Context) error { return store.Settle(ctx, gone.Key, gone.Token, notStarted) },
+		"free":   func(ctx context.Context) error { return store.Settle(ctx, gone.Key, gone.Token, outcomeFree) },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "idemsql: ") {
@@ -100,7 +100,7 @@ func TestContextEndsWait(t *testing.T) {
 	}
 	writer.Close()
 	_, j := join(t, store, claim("next"), idem.Claimed) // its turn came: the one that was late gave it up
-	if err := j.Settle(t.Context(), notStarted); err != nil {
+	if err := j.Settle(t.Context(), outcomeFree); err != nil {
 		t.Error(err)
 	}
 	// A claim that came late is freed, also when whoever asked for it has freed
@@ -122,7 +122,7 @@ func TestPrompt(t *testing.T) {
 			"Begin":  func(ctx context.Context) error { _, err := store.Begin(ctx, c); return err },
 			"Extend": func(ctx context.Context) error { return store.Extend(ctx, c.Key, c.Token, time.Minute) },
 			"Settle": func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, finished("answer")) },
-			"free":   func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, notStarted) },
+			"free":   func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, outcomeFree) },
 		} {
 			within(t, name, func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -338,7 +338,7 @@ func finished(payload string) idem.Settlement {
 	return idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(payload), Retention: time.Hour}
 }
 
-var notStarted = idem.Settlement{Outcome: idem.NotStarted}
+var outcomeFree = idem.Settlement{Outcome: idem.OutcomeFree}
 
 func begin(t testing.TB, s idem.Store, c idem.Claim, want idem.State) idem.Record {
 	t.Helper()

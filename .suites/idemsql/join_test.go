@@ -74,12 +74,12 @@ func TestUnlimitedPool(t *testing.T) {
 			t.Errorf("the 33rd Join: got error %v, want one that waits until its context ends", err)
 		}
 		for _, j := range open {
-			if err := j.Settle(t.Context(), notStarted); err != nil {
+			if err := j.Settle(t.Context(), outcomeFree); err != nil {
 				t.Error(err)
 			}
 		}
 		_, j := join(t, store, claim("one more"), idem.Claimed)
-		j.Settle(t.Context(), notStarted)
+		j.Settle(t.Context(), outcomeFree)
 		mustBeIdle(t, db)
 	}
 }
@@ -127,7 +127,7 @@ func TestOrderOfTurns(t *testing.T) {
 		if len(order) != 0 {
 			t.Errorf("%v had a turn while the first one's was not over", order)
 		}
-		if err := first.Settle(t.Context(), notStarted); err != nil {
+		if err := first.Settle(t.Context(), outcomeFree); err != nil {
 			t.Error(err)
 		}
 		wg.Wait()
@@ -157,7 +157,7 @@ func TestKnownOutOfTurn(t *testing.T) {
 		if r, _ := join(t, store, again(running), idem.InProgress); r.Fingerprint != ([32]byte{}) || r.RetryAfter != 0 {
 			t.Errorf("got %+v, want in progress and no more", r)
 		}
-		if err := j.Settle(t.Context(), notStarted); err != nil {
+		if err := j.Settle(t.Context(), outcomeFree); err != nil {
 			t.Error(err)
 		}
 	})
@@ -176,12 +176,12 @@ func TestNoTurn(t *testing.T) {
 		if _, _, err := store.Join(ctx, c, patience); !errors.Is(err, idem.ErrNoTurn) {
 			t.Errorf("got error %v, want ErrNoTurn", err)
 		}
-		if err := j.Settle(t.Context(), notStarted); err != nil {
+		if err := j.Settle(t.Context(), outcomeFree); err != nil {
 			t.Error(err)
 		}
 		if _, j, err := store.Join(t.Context(), c, patience); err != nil {
 			t.Errorf("with a turn: %v", err)
-		} else if err := j.Settle(t.Context(), notStarted); err != nil {
+		} else if err := j.Settle(t.Context(), outcomeFree); err != nil {
 			t.Error(err)
 		}
 		mustBeIdle(t, db)
@@ -211,7 +211,7 @@ func TestTurnInLittleTime(t *testing.T) {
 		} {
 			_, first := join(t, store, claim("first"), idem.Claimed)
 			settled := make(chan error)
-			time.AfterFunc(row.busy, func() { settled <- first.Settle(t.Context(), notStarted) })
+			time.AfterFunc(row.busy, func() { settled <- first.Settle(t.Context(), outcomeFree) })
 			ctx, cancel := context.WithTimeout(t.Context(), row.limit)
 			begun := time.Now()
 			_, j, err := store.Join(ctx, claim("second"), row.timeout)
@@ -222,7 +222,7 @@ func TestTurnInLittleTime(t *testing.T) {
 				t.Error(err)
 			}
 			if j != nil {
-				if err := j.Settle(t.Context(), notStarted); err != nil {
+				if err := j.Settle(t.Context(), outcomeFree); err != nil {
 					t.Error(err)
 				}
 			}
@@ -349,7 +349,7 @@ func TestShortWaitTakesNoTrip(t *testing.T) {
 			joined <- j
 		}()
 		synctest.Wait()
-		if err := first.Settle(t.Context(), notStarted); err != nil {
+		if err := first.Settle(t.Context(), outcomeFree); err != nil {
 			t.Error(err)
 		}
 		second := <-joined
@@ -357,7 +357,7 @@ func TestShortWaitTakesNoTrip(t *testing.T) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 		if second != nil {
-			second.Settle(t.Context(), notStarted)
+			second.Settle(t.Context(), outcomeFree)
 		}
 	})
 }

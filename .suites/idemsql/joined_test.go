@@ -36,7 +36,7 @@ func TestJoinedOutcomes(t *testing.T) {
 		{"refused", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(422) }, 422, true, 0, joined},
 		{"not begun", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(429) }, 429, false, 0, joined},
 		{"said so", func(w http.ResponseWriter, r *http.Request) {
-			middleware.ExecutionFrom(r.Context()).FreeKey()
+			middleware.ExecutionFrom(r.Context()).Free()
 			w.WriteHeader(201)
 		}, 201, false, 0, joined},
 		{"failed", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(502) }, 502, false, 0, joined},
@@ -389,7 +389,7 @@ func TestKeepUnknown(t *testing.T) {
 		t.Errorf("Settle: got error %v, want ErrCommitUnknown and the driver's", err)
 	}
 	_, j = join(t, store, again(c), idem.Claimed)
-	j.Settle(t.Context(), notStarted)
+	j.Settle(t.Context(), outcomeFree)
 }
 
 // A handler that commits by a statement of its own and then answers with a 4xx

@@ -103,7 +103,7 @@ func TestConnectionIsGivenBack(t *testing.T) {
 	for name, end := range map[string]func(c idem.Claim, j idem.Transaction) error{
 		"committed":   func(_ idem.Claim, j idem.Transaction) error { return j.Settle(t.Context(), finished("answer")) },
 		"undone":      func(_ idem.Claim, j idem.Transaction) error { return j.Settle(t.Context(), undo) },
-		"rolled back": func(_ idem.Claim, j idem.Transaction) error { return j.Settle(t.Context(), notStarted) },
+		"rolled back": func(_ idem.Claim, j idem.Transaction) error { return j.Settle(t.Context(), outcomeFree) },
 		"ended by the handler": func(_ idem.Claim, j idem.Transaction) error {
 			tx, _ := idemsql.Tx(j.Context(t.Context()))
 			tx.Rollback()
@@ -143,7 +143,7 @@ func TestDatabasesDoNotMeet(t *testing.T) {
 	_, j := join(t, here.on(here.open(t), idemsql.Options{}), c, idem.Claimed)
 	_, k := join(t, there.on(there.open(t), idemsql.Options{}), again(c), idem.Claimed)
 	for _, j := range []idem.Transaction{j, k} {
-		if err := j.Settle(t.Context(), notStarted); err != nil {
+		if err := j.Settle(t.Context(), outcomeFree); err != nil {
 			t.Error(err)
 		}
 	}
@@ -191,7 +191,7 @@ func TestLostAnswer(t *testing.T) {
 		t.Fatalf("%d connections are open, want the one", n)
 	}
 	_, j := join(t, d.on(d.open(t), idemsql.Options{}), again(c), idem.Claimed)
-	if err := j.Settle(t.Context(), notStarted); err != nil {
+	if err := j.Settle(t.Context(), outcomeFree); err != nil {
 		t.Error(err)
 	}
 }
@@ -227,8 +227,8 @@ func TestLostRollback(t *testing.T) {
 		dead       bool  // the context has ended before
 		want       idem.State
 	}{
-		"rolled back":             {notStarted, 1, false, idem.Claimed},
-		"rolled back, the driver": {notStarted, 2, false, idem.Claimed},
+		"rolled back":             {outcomeFree, 1, false, idem.Claimed},
+		"rolled back, the driver": {outcomeFree, 2, false, idem.Claimed},
 		"undone":                  {refusal, 1, false, idem.Claimed},
 		"undone, the driver":      {refusal, 3, false, idem.Done},
 		"committed":               {finished("answer"), 1, false, idem.Claimed},
@@ -277,7 +277,7 @@ func TestLostRollback(t *testing.T) {
 				}
 			})
 			if j != nil {
-				if err := j.Settle(t.Context(), notStarted); err != nil {
+				if err := j.Settle(t.Context(), outcomeFree); err != nil {
 					t.Error(err)
 				}
 			}
@@ -304,7 +304,7 @@ func TestPlainDriver(t *testing.T) {
 	defer db.Close()
 	store := d.on(db, idemsql.Options{})
 	c := claim("key")
-	for _, settlement := range []idem.Settlement{notStarted, finished("answer")} {
+	for _, settlement := range []idem.Settlement{outcomeFree, finished("answer")} {
 		_, j := join(t, store, again(c), idem.Claimed)
 		if err := j.Settle(t.Context(), settlement); err != nil {
 			t.Error(err)

@@ -32,7 +32,7 @@ func TestPrefix(t *testing.T) {
 			// transaction.
 			if r, k, err := other.Join(t.Context(), again(c), 0); k == nil {
 				t.Errorf("Join: got %v, error %v, want claimed", r.State, err)
-			} else if err := k.Settle(t.Context(), notStarted); err != nil {
+			} else if err := k.Settle(t.Context(), outcomeFree); err != nil {
 				t.Error(err)
 			}
 		}
@@ -61,7 +61,7 @@ func TestPrefix(t *testing.T) {
 		begin(t, plain, again(leased), idem.InProgress)
 		freed := claim("freed")
 		begin(t, other, freed, idem.Claimed)
-		if err := other.Settle(t.Context(), freed.Key, freed.Token, notStarted); err != nil {
+		if err := other.Settle(t.Context(), freed.Key, freed.Token, outcomeFree); err != nil {
 			t.Error(err)
 		}
 		d.advance(t, db, 48*3600e9) // of the default prefix

@@ -61,7 +61,7 @@ func TestReplyCommittedAfterSnapshot(t *testing.T) {
 				gate.Rollback()
 				a := <-answers
 				if a.joined != nil {
-					a.joined.Settle(t.Context(), notStarted)
+					a.joined.Settle(t.Context(), outcomeFree)
 				}
 				if a.err != nil || a.record.State != idem.Done || string(a.record.Payload) != "answer" {
 					t.Errorf("got %v %q, error %v, want the reply", a.record.State, a.record.Payload, a.err)

@@ -113,7 +113,7 @@ func TestDatabaseErrors(t *testing.T) {
 			"Join":               func() error { _, _, err := store.Join(t.Context(), again(c), 0); return err },
 			"Extend":             func() error { return store.Extend(t.Context(), c.Key, c.Token, time.Minute) },
 			"Settle as finished": func() error { return store.Settle(t.Context(), c.Key, c.Token, finished("answer")) },
-			"Settle as freed":    func() error { return store.Settle(t.Context(), c.Key, c.Token, notStarted) },
+			"Settle as freed":    func() error { return store.Settle(t.Context(), c.Key, c.Token, outcomeFree) },
 		} {
 			err := call()
 			if err == nil || errors.Is(err, idem.ErrLost) || errors.Is(err, idem.ErrSettled) || errors.Is(err, idem.ErrFull) {
@@ -157,7 +157,7 @@ func TestExpiredClaimIsGone(t *testing.T) {
 		if err := store.Extend(t.Context(), c.Key, c.Token, time.Minute); err != idem.ErrLost {
 			t.Errorf("Extend: got error %v, want ErrLost", err)
 		}
-		for _, s := range []idem.Settlement{finished("late"), {Retention: time.Hour}, notStarted} {
+		for _, s := range []idem.Settlement{finished("late"), {Retention: time.Hour}, outcomeFree} {
 			if err := store.Settle(t.Context(), c.Key, c.Token, s); err != idem.ErrLost {
 				t.Errorf("Settle as %v: got error %v, want ErrLost", s.Outcome, err)
 			}

@@ -47,13 +47,13 @@ var wrongs = map[string]planted{
 			}()
 			made(w)
 		}},
-	"key freed after a write": {leases, "FreeKey", func(h host, w http.ResponseWriter, r *http.Request) {
+	"key freed after a write": {leases, "Execution.Free", func(h host, w http.ResponseWriter, r *http.Request) {
 		_, err := h.db.ExecContext(r.Context(), insert, rand.Text()) // here: key freed after a write
 		if err == nil {
 			err = h.charge(r.Header.Get("Idempotency-Key"))
 		}
 		if err != nil {
-			middleware.ExecutionFrom(r.Context()).FreeKey()
+			middleware.ExecutionFrom(r.Context()).Free()
 			fail(w)
 			return
 		}

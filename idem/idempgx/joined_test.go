@@ -108,7 +108,7 @@ func TestTrips(t *testing.T) {
 	}{
 		{"created", finished, 3},
 		{"refused", refusal, 4},
-		{"failed", idem.Settlement{Outcome: idem.NotStarted}, 3},
+		{"failed", idem.Settlement{Outcome: idem.OutcomeFree}, 3},
 	} {
 		for i := range 2 {
 			wire.trips()
@@ -191,7 +191,7 @@ func TestStatementIsCancelled(t *testing.T) {
 	refusal := finished
 	refusal.Undo = true
 	for name, s := range map[string]idem.Settlement{
-		"created": finished, "refused": refusal, "failed": {Outcome: idem.NotStarted},
+		"created": finished, "refused": refusal, "failed": {Outcome: idem.OutcomeFree},
 	} {
 		tx, j := join(t, store, name)
 		execute(t, tx, "INSERT INTO tasks VALUES ('one')")
@@ -220,7 +220,7 @@ func TestRowsLeftOpen(t *testing.T) {
 	pool := newPool(t, 1, nil)
 	store := newStore(pool)
 	for i := range 10 {
-		for _, s := range []idem.Settlement{finished, {Outcome: idem.NotStarted}} {
+		for _, s := range []idem.Settlement{finished, {Outcome: idem.OutcomeFree}} {
 			// The server may hold the key until it sees that nobody reads.
 			tx, j := join(t, store, fmt.Sprint("key ", i, s.Outcome))
 			conn := tx.Conn()

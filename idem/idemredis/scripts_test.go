@@ -131,7 +131,7 @@ func TestResentByTheClient(t *testing.T) {
 			}
 			c = aClaim("freed")
 			mustBegin(t, store, c, idem.Claimed)
-			losing("Settle as not started", idem.ErrLost, func() error {
+			losing("Settle as free", idem.ErrLost, func() error {
 				return store.Settle(t.Context(), c.Key, c.Token, freed)
 			})
 			mustBegin(t, store, again(c), idem.Claimed)

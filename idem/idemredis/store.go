@@ -196,9 +196,9 @@ func (s *Store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken,
 func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, settlement idem.Settlement) error {
 	outcome := "d"
 	switch {
-	case settlement.Outcome > idem.NotStarted:
+	case settlement.Outcome > idem.OutcomeFree:
 		return fmt.Errorf("idemredis: a settlement with the outcome %d", settlement.Outcome)
-	case settlement.Outcome == idem.NotStarted:
+	case settlement.Outcome == idem.OutcomeFree:
 		return verdict(s.run(ctx, freeScript, key, token[:], millis(freedFor), maxFreed))
 	case settlement.Retention <= 0:
 		return fmt.Errorf("idemredis: a settlement with a retention of %v", settlement.Retention)

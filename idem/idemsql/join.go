@@ -65,7 +65,7 @@ func (s *Store) Join(
 		return answer{record, j}, err
 	}, func(a answer) {
 		if a.joined != nil {
-			a.joined.Settle(context.WithoutCancel(ctx), idem.Settlement{Outcome: idem.NotStarted})
+			a.joined.Settle(context.WithoutCancel(ctx), idem.Settlement{Outcome: idem.OutcomeFree})
 		}
 	})
 	if err != nil || a.joined == nil {

@@ -100,7 +100,7 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	}, func(r idem.Record) {
 		// The Runner may have freed the key before.
 		if r.State == idem.Claimed {
-			s.Settle(context.WithoutCancel(ctx), c.Key, c.Token, idem.Settlement{Outcome: idem.NotStarted})
+			s.Settle(context.WithoutCancel(ctx), c.Key, c.Token, idem.Settlement{Outcome: idem.OutcomeFree})
 		}
 	})
 }
@@ -122,9 +122,9 @@ func (s *Store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken,
 // Settle implements [idem.Store].
 func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, t idem.Settlement) error {
 	switch {
-	case t.Outcome > idem.NotStarted:
+	case t.Outcome > idem.OutcomeFree:
 		return fmt.Errorf("idemsql: a settlement with the outcome %d", t.Outcome)
-	case t.Outcome != idem.NotStarted && t.Retention <= 0:
+	case t.Outcome != idem.OutcomeFree && t.Retention <= 0:
 		return fmt.Errorf("idemsql: a settlement with a retention of %v", t.Retention)
 	}
 	return s.do(ctx, "settle", func(ctx context.Context, q querier) error { return s.end(ctx, q, key, token, t) })
@@ -140,7 +140,7 @@ func (s *Store) do(ctx context.Context, doing string, do func(ctx context.Contex
 // says why there was no claim.
 func (s *Store) end(ctx context.Context, q querier, key idem.Key, token idem.ClaimToken, t idem.Settlement) error {
 	end, ended, args := s.settle, s.settledAs, claims.SettleArgs(key, token, t)
-	if t.Outcome == idem.NotStarted {
+	if t.Outcome == idem.OutcomeFree {
 		end, ended, args = s.release, s.settled, args[:2]
 	}
 	err := s.write(ctx, q, end, args...)

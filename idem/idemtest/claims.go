@@ -75,7 +75,7 @@ var claimRules = []rule{
 					claims[i] = e.lasting()
 				}
 				winner := claims[e.mustHaveOneWinner(e.race(claims), 1)]
-				e.settle("the winner", winner, notStarted, nil)
+				e.settle("the winner", winner, outcomeFree, nil)
 			}
 		}},
 	{"resent-begin",
@@ -122,7 +122,7 @@ var claimRules = []rule{
 			e.settle("one key's token with the other key", stranger, finished("stolen"), idem.ErrLost)
 			e.settle("one key", a, finished("of a"), nil)
 			e.must("the other", again(b), idem.InProgress)
-			e.settle("the other", b, notStarted, nil)
+			e.settle("the other", b, outcomeFree, nil)
 			e.mustReplay("one key, after the other was freed", again(a), "of a")
 			e.mustClaim("the other", again(b), 1)
 		}},
@@ -135,7 +135,7 @@ var claimRules = []rule{
 				b := again(a)
 				b.Key[i] = 0xff
 				e.mustClaim("another key", b, 1)
-				e.settle("another key", b, notStarted, nil)
+				e.settle("another key", b, outcomeFree, nil)
 			}
 			e.must("the key of zeros", again(a), idem.InProgress)
 		}},

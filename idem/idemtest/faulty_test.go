@@ -68,7 +68,7 @@ func TestFaultsOfEachMethod(t *testing.T) {
 	begin := func() error { _, err := f.Begin(t.Context(), faultyClaim); return err }
 	extend := func() error { return f.Extend(t.Context(), faultyClaim.Key, faultyClaim.Token, time.Minute) }
 	settle := func() error {
-		return f.Settle(t.Context(), faultyClaim.Key, faultyClaim.Token, idem.Settlement{Outcome: idem.NotStarted})
+		return f.Settle(t.Context(), faultyClaim.Key, faultyClaim.Token, idem.Settlement{Outcome: idem.OutcomeFree})
 	}
 	for op, call := range map[idemtest.Op]func() error{
 		idemtest.Begin: begin, idemtest.Extend: extend, idemtest.Settle: settle,

@@ -49,7 +49,7 @@ func (e *env) joined() (idem.Claim, idem.Transaction) {
 func (e *env) mustNotJoin(what string, c idem.Claim, want idem.State) idem.Record {
 	r, j := e.join(c)
 	if j != nil {
-		j.Settle(e.ctx, notStarted)
+		j.Settle(e.ctx, outcomeFree)
 	}
 	if r.State != want {
 		e.failf("%s: Join got %v, want %v", what, r.State, want)
@@ -101,10 +101,10 @@ var joinedRules = []rule{
 	{"join-not-started", "A joined claim that is not started leaves nothing: no rows, and a free key.",
 		func(e *env) {
 			c, j := e.joined()
-			e.settleJoined("the holder", j, notStarted)
+			e.settleJoined("the holder", j, outcomeFree)
 			e.mustHaveRows("afterwards")
 			j = e.mustJoin("afterwards", again(otherRequest(c)), 1)
-			e.settleJoined("the next holder", j, notStarted)
+			e.settleJoined("the next holder", j, outcomeFree)
 			e.mustClaim("afterwards, with a lease", again(c), 1)
 		}},
 	{"join-isolation", "Nobody sees the rows of a joined claim before it is settled.",
@@ -148,7 +148,7 @@ var joinedRules = []rule{
 				return err
 			})
 			for _, j := range joined {
-				j.Settle(e.ctx, notStarted)
+				j.Settle(e.ctx, outcomeFree)
 			}
 			if len(joined) != 1 {
 				e.failf("%d of %d got a transaction, want 1", len(joined), len(claims))
@@ -170,7 +170,7 @@ var joinedRules = []rule{
 			e.settle("the holder", c, unknown, nil)
 			e.mustNotJoin("another request with Reexecute", otherRequest(reexecuting(c)), idem.Unknown)
 			j := e.mustJoin("with Reexecute", reexecuting(c), 2)
-			e.settleJoined("the taker", j, notStarted)
+			e.settleJoined("the taker", j, outcomeFree)
 			e.must("rolled back", again(c), idem.Unknown)
 			j = e.mustJoin("with Reexecute, again", reexecuting(c), 2)
 			e.settleJoined("the taker", j, finished("answer"))
@@ -200,7 +200,7 @@ var joinedRules = []rule{
 				e.failf("got a transaction %t, error %v, want an error that is no refusal", j != nil, err)
 			}
 			j = e.mustJoin("afterwards", again(c), 1)
-			e.settleJoined("the holder", j, notStarted)
+			e.settleJoined("the holder", j, outcomeFree)
 		}},
 	{"join-retention", "The answer of a joined claim is forgotten when its retention is over, and not before.",
 		func(e *env) {
@@ -213,6 +213,6 @@ var joinedRules = []rule{
 			e.mustReplay("before the retention is over", again(c), "answer")
 			e.leases(2)
 			j = e.mustJoin("after the retention", again(otherRequest(c)), 1)
-			e.settleJoined("the next holder", j, notStarted)
+			e.settleJoined("the next holder", j, outcomeFree)
 		}},
 }

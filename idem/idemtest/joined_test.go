@@ -63,10 +63,10 @@ func (x *modelTx) Settle(ctx context.Context, s idem.Settlement) error {
 	key := m.key(x.claim.Key)
 	var err error
 	if x.ctx.Err() != nil && m.has("ends a transaction with the context of Join") {
-		s, err = idem.Settlement{Outcome: idem.NotStarted}, x.ctx.Err()
+		s, err = idem.Settlement{Outcome: idem.OutcomeFree}, x.ctx.Err()
 	}
 	if s.Undo && m.has("undoes the answer too") {
-		s.Outcome = idem.NotStarted
+		s.Outcome = idem.OutcomeFree
 	}
 	if m.has("keeps joined answers for ever") {
 		s.Retention = 1000 * time.Hour

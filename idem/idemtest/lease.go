@@ -29,10 +29,10 @@ var leaseRules = []rule{
 			e.settle("the holder, late", c, finished("late"), nil)
 			e.mustReplay("after the late settle", again(c), "late")
 		}},
-	{"late-release", "Settle as not started after the lease frees the key when nobody took the claim over.",
+	{"late-release", "Settle as free after the lease frees the key when nobody took the claim over.",
 		func(e *env) {
 			c := e.lapsed()
-			e.settle("the holder, late", c, notStarted, nil)
+			e.settle("the holder, late", c, outcomeFree, nil)
 			e.mustClaim("afterwards", again(otherRequest(c)), 1)
 		}},
 	{"late-extend", "Extend after the lease renews it when nobody took the claim over.",
@@ -57,18 +57,18 @@ var leaseRules = []rule{
 			e.extend("a stranger", stranger, idem.ErrLost)
 			e.settle("a stranger", stranger, finished("stolen"), idem.ErrLost)
 			e.settle("a stranger", stranger, unknown, idem.ErrLost)
-			e.settle("a stranger", stranger, notStarted, idem.ErrLost)
+			e.settle("a stranger", stranger, outcomeFree, idem.ErrLost)
 			e.leases(0.6)
 			e.must("after the lease, which nobody renewed", again(c), idem.Unknown)
 			e.settle("the holder", c, finished("answer"), nil)
-			e.settle("a stranger", stranger, notStarted, idem.ErrLost)
+			e.settle("a stranger", stranger, outcomeFree, idem.ErrLost)
 			e.mustReplay("afterwards", again(c), "answer")
 		}},
 	{"nothing-there", "Extend and Settle of a key that is not there are lost, and leave it so.",
 		func(e *env) {
 			c := e.lasting()
 			e.extend("no key", c, idem.ErrLost)
-			for _, s := range []idem.Settlement{finished("answer"), unknown, notStarted} {
+			for _, s := range []idem.Settlement{finished("answer"), unknown, outcomeFree} {
 				e.settle("no key", c, s, idem.ErrLost)
 			}
 			e.mustClaim("afterwards", again(otherRequest(c)), 1)

@@ -209,7 +209,7 @@ func (m *model) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 	}
 	m.pause("reads, then settles")
 	switch {
-	case r == nil && m.has("settles what is not there") && s.Outcome != idem.NotStarted:
+	case r == nil && m.has("settles what is not there") && s.Outcome != idem.OutcomeFree:
 		r = &modelRecord{token: token, held: true}
 		m.records[m.key(key)] = r
 	case r == nil && m.has("takes nothing there for freed"):
@@ -217,12 +217,12 @@ func (m *model) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 	case r == nil:
 		return idem.ErrLost
 	case holder != token && m.has("settles for any token"):
-	case holder != token && s.Outcome == idem.NotStarted && m.has("frees for any token"):
+	case holder != token && s.Outcome == idem.OutcomeFree && m.has("frees for any token"):
 	case holder != token:
 		return idem.ErrLost
 	case r.held && m.now >= r.lease && s.Outcome == idem.OutcomeDone && m.has("does not settle what has lapsed"):
 		return idem.ErrLost
-	case r.held && m.now >= r.lease && s.Outcome == idem.NotStarted && m.has("does not free what has lapsed"):
+	case r.held && m.now >= r.lease && s.Outcome == idem.OutcomeFree && m.has("does not free what has lapsed"):
 		return idem.ErrLost
 	case !r.held && m.has("settles once only"):
 		return idem.ErrSettled
@@ -235,7 +235,7 @@ func (m *model) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 	case !r.held:
 		return idem.ErrSettled
 	}
-	if s.Outcome == idem.NotStarted {
+	if s.Outcome == idem.OutcomeFree {
 		if m.has("keeps what was freed") {
 			r.held, r.outcome = false, idem.OutcomeUnknown
 			return nil

@@ -18,11 +18,11 @@ var settleRules = []rule{
 			e.mustBeOf(c, e.must("another token", again(c), idem.Unknown))
 			e.must("the holder's token", c, idem.Unknown)
 		}},
-	{"not-started", "Settling as not started frees the key for whichever request comes next.",
+	{"free", "Settling as free frees the key for whichever request comes next.",
 		func(e *env) {
 			c := e.held()
-			e.settle("the holder", c, notStarted, nil)
-			e.settle("the holder, resent", c, notStarted, idem.ErrLost)
+			e.settle("the holder", c, outcomeFree, nil)
+			e.settle("the holder, resent", c, outcomeFree, idem.ErrLost)
 			next := again(otherRequest(c))
 			e.mustClaim("the next request", next, 1)
 			e.mustBeOf(next, e.must("another", again(c), idem.InProgress))
@@ -40,7 +40,7 @@ var settleRules = []rule{
 			for _, s := range outcomes {
 				c := e.settled(s)
 				e.settle("with another payload", c, finished("another"), idem.ErrSettled)
-				e.settle("as not started", c, notStarted, idem.ErrSettled)
+				e.settle("as free", c, outcomeFree, idem.ErrSettled)
 				if s.Outcome == idem.OutcomeDone {
 					e.settle("as unknown", c, unknown, idem.ErrSettled)
 				}

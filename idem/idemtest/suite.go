@@ -268,8 +268,8 @@ func finished(payload string) idem.Settlement {
 }
 
 var (
-	notStarted = idem.Settlement{Outcome: idem.NotStarted}
-	unknown    = idem.Settlement{Outcome: idem.OutcomeUnknown, Retention: time.Hour}
+	outcomeFree = idem.Settlement{Outcome: idem.OutcomeFree}
+	unknown     = idem.Settlement{Outcome: idem.OutcomeUnknown, Retention: time.Hour}
 )
 
 func (e *env) settle(what string, c idem.Claim, s idem.Settlement, want error) {

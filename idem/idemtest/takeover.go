@@ -77,13 +77,13 @@ var takeOverRules = []rule{
 			e.mustReplay("afterwards", again(taker), "fresh")
 		}},
 	{"stale-release",
-		"Settle as not started by the token of before a take-over is lost, and does not free the taker's claim.",
+		"Settle as free by the token of before a take-over is lost, and does not free the taker's claim.",
 		func(e *env) {
 			old, taker := e.lapse()
-			e.settle("the old token", old, notStarted, idem.ErrLost)
+			e.settle("the old token", old, outcomeFree, idem.ErrLost)
 			e.must("another", again(taker), idem.InProgress)
 			e.settle("the taker", taker, finished("fresh"), nil)
-			e.settle("the old token", old, notStarted, idem.ErrLost)
+			e.settle("the old token", old, outcomeFree, idem.ErrLost)
 			e.mustReplay("afterwards", again(taker), "fresh")
 		}},
 	{"stale-extend", "Extend by the token of before a take-over is lost, and does not renew the taker's lease.",

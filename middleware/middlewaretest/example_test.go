@@ -17,7 +17,7 @@ var scopes = scope.New(scope.Definition{Name: "parcels:write", Meaning: "Send pa
 func createParcel(w http.ResponseWriter, r *http.Request) {
 	caller := middleware.CallerFrom(r.Context())
 	if r.ContentLength == 0 {
-		middleware.ExecutionFrom(r.Context()).FreeKey() // the client may send the key again
+		middleware.ExecutionFrom(r.Context()).Free() // the client may send the key again
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 400, Code: "parcel_missing", Detail: "The body is empty."})
 		return
 	}

@@ -86,11 +86,11 @@ func TestKeyed(t *testing.T) {
 			t.Errorf("%s: got %d executions, and %d without", name,
 				middleware.ExecutionFrom(r.Context()).Attempt(), middleware.ExecutionFrom(given.Context()).Attempt())
 		}
-		if middleware.ExecutionFrom(given.Context()).FreeKey(); freed() {
-			t.Errorf("%s: FreeKey of another request counts", name)
+		if middleware.ExecutionFrom(given.Context()).Free(); freed() {
+			t.Errorf("%s: Free of another request counts", name)
 		}
-		if middleware.ExecutionFrom(r.Context()).FreeKey(); !freed() {
-			t.Errorf("%s: FreeKey does not count", name)
+		if middleware.ExecutionFrom(r.Context()).Free(); !freed() {
+			t.Errorf("%s: Free does not count", name)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestKeyedInsideAClaim(t *testing.T) {
 		if got := middleware.ExecutionFrom(r.Context()).Attempt(); got != 1 {
 			t.Errorf("got %d executions", got)
 		}
-		middleware.ExecutionFrom(r.Context()).FreeKey()
+		middleware.ExecutionFrom(r.Context()).Free()
 	}))
 	r, freed := middlewaretest.Keyed(middlewaretest.As(httptest.NewRequest("POST", "/", nil), nil, "org_1"), 7)
 	r.Header.Set("Idempotency-Key", "1")

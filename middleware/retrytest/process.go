@@ -306,7 +306,7 @@ func (s *store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken,
 }
 
 func (s *store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, o idem.Settlement) error {
-	if o.Outcome == idem.NotStarted {
+	if o.Outcome == idem.OutcomeFree {
 		s.p.run.mu.Lock()
 		s.p.run.freed = true
 		s.p.run.mu.Unlock()

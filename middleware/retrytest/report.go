@@ -87,7 +87,7 @@ func (r *run) blame() *culprit {
 	c := &culprit{verdict: r.verdict, site: r.at.site, text: r.at.text, run: r}
 	switch {
 	case r.verdict == missing && c.site == "":
-		c.instead = "Do not call FreeKey and do not answer 2xx, unless all is written before that."
+		c.instead = "Do not call Execution.Free and do not answer 2xx, unless all is written before that."
 		return c
 	case r.verdict == missing:
 		c.instead = "The client is told that it was done: answer 500 when this fails, and write nothing after the response."
@@ -129,7 +129,7 @@ func (r *run) instead(first, again *step) string {
 		return "Write with the transaction of the request, idemsql.Tx(r.Context()) or idempgx.Tx(r.Context()): " +
 			"this one stands when the reply does not."
 	case r.freed:
-		return "Do not call FreeKey, nor answer with a status of FreeOn, when anything was written."
+		return "Do not call Execution.Free, nor answer with a status of FreeOn, when anything was written."
 	}
 	return "Use joined mode (idem.Options.Join), or let a unique column of the row be made of the Idempotency-Key."
 }

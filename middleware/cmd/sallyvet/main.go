@@ -9,7 +9,7 @@
 //   - poolwrite: a handler that has the transaction of a joined request writes
 //     by the pool, itself or in a function of its package that it gives the
 //     context to. What is written so stands without the reply.
-//   - freekey: Execution.FreeKey is called after a write, which a repeat of the
+//   - freedwrite: Execution.Free is called after a write, which a repeat of the
 //     request then does again.
 //   - revealed: the text of a keystore.Secret goes to a log, an error or a panic.
 //   - afterproblem: a handler goes on to write after WriteProblem.
@@ -22,7 +22,7 @@
 //
 //	//sallyvet:ok the audit log is in another database
 //
-// A flag leaves out a check, such as -freekey=false. With -vettool go vet does
+// A flag leaves out a check, such as -freedwrite=false. With -vettool go vet does
 // not run its own checks: run it twice. Without go vet, sallyvet ./... is the
 // same, and faster at first, because go vet asks it about all that is imported.
 package main
@@ -40,7 +40,7 @@ import (
 	"golang.org/x/tools/go/analysis/multichecker"
 )
 
-var checks = []*analysis.Analyzer{poolwrite, freekey, revealed, afterproblem}
+var checks = []*analysis.Analyzer{poolwrite, freedwrite, revealed, afterproblem}
 
 func main() { multichecker.Main(checks...) }
 
@@ -88,7 +88,7 @@ var poolwrite = check("poolwrite", "report writes by the pool where the transact
 		})
 	})
 
-var freekey = check("freekey", "report calls of FreeKey after a write", func(p *pkg) {
+var freedwrite = check("freedwrite", "report calls of Execution.Free after a write", func(p *pkg) {
 	takes := p.takes()
 	wrote := func(f function, call *ast.CallExpr) bool {
 		on, method := p.writes(call)
@@ -96,8 +96,8 @@ var freekey = check("freekey", "report calls of FreeKey after a write", func(p *
 		return method == "Commit" || !begins && (pool.MatchString(on) || on != "" && has(f.body, takes))
 	}
 	p.after(wrote, bound, func(_, call *ast.CallExpr) {
-		if p.name(call) == ours+"middleware.Execution.FreeKey" {
-			p.report(call.Pos(), "FreeKey after a write lets a repeat write again: call it before the first write; "+
+		if p.name(call) == ours+"middleware.Execution.Free" {
+			p.report(call.Pos(), "Execution.Free after a write lets a repeat write again: call it before the first write; "+
 				"in joined mode answer with a status that rolls back, such as 500")
 		}
 	})

@@ -43,7 +43,7 @@ func TestPause(t *testing.T) {
 			}
 		}
 		c.end()
-		_ = execution.Settle(r.Context(), idem.Settlement{Outcome: idem.NotStarted})
+		_ = execution.Settle(r.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
 	})
 }
 
@@ -82,5 +82,5 @@ func TestStreamLeavesNothing(t *testing.T) {
 			t.Errorf("step %d: %d wait for the end of the request's context, want %d", i, parent.watchers, 1-i)
 		}
 	}
-	_ = execution.Settle(t.Context(), idem.Settlement{Outcome: idem.NotStarted})
+	_ = execution.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
 }

@@ -30,11 +30,11 @@ func SameRequest(outer, r *http.Request) bool {
 	return ok && body.of == outer
 }
 
-// FreeKey frees the key of the keyed request that w answers, for a stage inside
+// Free frees the key of the keyed request that w answers, for a stage inside
 // that refuses r. It does so only where nothing can have happened: r is the
 // request itself, not one that its handler made or sends elsewhere, and nobody
 // has read its body or begun its response.
-func FreeKey(w http.ResponseWriter, r *http.Request) {
+func Free(w http.ResponseWriter, r *http.Request) {
 	k, ok := response.Find[*writer](w)
 	if !ok || k.begun() != 0 || k.q.Body.reader.begun {
 		return

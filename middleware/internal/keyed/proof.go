@@ -48,7 +48,7 @@ func (x *Run) unproven(streams bool) error {
 			refused = http.ErrAbortHandler // the client has got what is undone
 		}
 	case x.ctx.Freed.Load():
-		outcome, refused = idem.NotStarted, ErrNotSaved
+		outcome, refused = idem.OutcomeFree, ErrNotSaved
 	}
 	x.Stage.Failed(x.W, x.R, "the context of a keyed handler ended before its response was whole", ended)
 	if err := x.save(idem.Settlement{Outcome: outcome}); errors.Is(err, idem.ErrLost) {

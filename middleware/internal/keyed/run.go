@@ -181,7 +181,7 @@ var refusals = []int{
 
 func (x *Run) settlement() idem.Settlement {
 	if x.nothingHappened() {
-		return idem.Settlement{Outcome: idem.NotStarted}
+		return idem.Settlement{Outcome: idem.OutcomeFree}
 	}
 	s := idem.Settlement{Outcome: idem.OutcomeDone, Summary: x.writer.reply().summary().encode(0)}
 	if why, kept := x.writer.kept(); kept {
@@ -208,7 +208,7 @@ func (x *Run) settle() error {
 		x.writer.moveDeadline(time.Time{}) // what is buffered waits for the store
 	}
 	err := x.save(s)
-	if errors.Is(err, idem.ErrLost) && s.Outcome != idem.NotStarted && !streamed {
+	if errors.Is(err, idem.ErrLost) && s.Outcome != idem.OutcomeFree && !streamed {
 		// A second attempt took over, and its response is the one that counts.
 		return err
 	}
@@ -257,7 +257,7 @@ func (x *Run) commit() error {
 }
 
 func (x *Run) rollBack() {
-	if err := x.save(idem.Settlement{Outcome: idem.NotStarted}); err != nil && !errors.Is(err, idem.ErrLost) {
+	if err := x.save(idem.Settlement{Outcome: idem.OutcomeFree}); err != nil && !errors.Is(err, idem.ErrLost) {
 		x.Stage.Failed(x.W, x.R,
 			"a transaction was not rolled back cleanly; the database drops it with its connection", err)
 	}

@@ -29,7 +29,7 @@ func (t *Warnings) stored(log func() *slog.Logger, r *http.Request, status int, 
 	case (status == http.StatusTooEarly || status == http.StatusTooManyRequests) && t.first("retry", r):
 		log().Warn("a handler answered a keyed request with a status that asks for a retry, and the response was "+
 			"stored: a retry with the same Idempotency-Key gets it again. If nothing happened before it, call "+
-			"middleware.Execution.FreeKey, or name the status in IdempotencyOptions.FreeOn",
+			"middleware.Execution.Free, or name the status in IdempotencyOptions.FreeOn",
 			"status", status, "pattern", r.Pattern)
 	case empty && t.first("empty", r):
 		log().Warn("the handler of a keyed request wrote nothing, and an empty 200 was stored. If it wrote its "+

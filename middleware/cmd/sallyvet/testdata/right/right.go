@@ -91,19 +91,19 @@ func (s *shop) deferredRollback(w http.ResponseWriter, r *http.Request) {
 	run := middleware.ExecutionFrom(r.Context())
 	tx, err := s.db.BeginTx(r.Context(), nil)
 	if err != nil {
-		run.FreeKey()
+		run.Free()
 		problem(w, r, 503)
 		return
 	}
 	defer tx.Rollback()
 	if _, err := tx.ExecContext(r.Context(), "UPDATE stock SET n = n - 1 WHERE n > 0"); err != nil {
-		run.FreeKey()
+		run.Free()
 		problem(w, r, 503)
 		return
 	}
 	var left int
 	if err := tx.QueryRow("SELECT n FROM stock").Scan(&left); err != nil || left == 0 {
-		run.FreeKey()
+		run.Free()
 		problem(w, r, 409)
 		return
 	}
@@ -153,7 +153,7 @@ func (s *shop) unique(w http.ResponseWriter, r *http.Request) {
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(err, &pg) && pg.Code == "23505":
-		middleware.ExecutionFrom(r.Context()).FreeKey()
+		middleware.ExecutionFrom(r.Context()).Free()
 		problem(w, r, 409)
 		return
 	case err != nil:
@@ -171,7 +171,7 @@ func (s *shop) nothing(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if tag.RowsAffected() == 0 {
-		middleware.ExecutionFrom(r.Context()).FreeKey()
+		middleware.ExecutionFrom(r.Context()).Free()
 		problem(w, r, 404)
 		return
 	}
@@ -183,7 +183,7 @@ func (s *shop) returning(w http.ResponseWriter, r *http.Request) {
 	var id int
 	err := s.db.QueryRowContext(r.Context(), "INSERT INTO a VALUES (1) ON CONFLICT DO NOTHING RETURNING id").Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
-		middleware.ExecutionFrom(r.Context()).FreeKey()
+		middleware.ExecutionFrom(r.Context()).Free()
 		problem(w, r, 409)
 		return
 	} else if err != nil {
@@ -319,7 +319,7 @@ func (s *shop) dry(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if dry {
-		middleware.ExecutionFrom(r.Context()).FreeKey()
+		middleware.ExecutionFrom(r.Context()).Free()
 	}
 	w.WriteHeader(200)
 }
