@@ -87,7 +87,7 @@ func Example_import() {
 	// Output:
 	// imported: 1, there already: 0
 	// imported: 0, there already: 1
-	// ORGANIZATION  ID  NAME   ENVIRONMENT  KEY        STATUS  EXPIRES  LAST USED  SCOPES
+	// ORGANIZATION  ID  NAME   ENVIRONMENT  TOKEN      STATUS  EXPIRES  LAST USED  SCOPES
 	// acme          17  Robot  production   old_…cdef  active  -        -          parcels:read
 }
 

@@ -86,7 +86,7 @@ func revoke(c *call) func() error {
 	dry := c.flags.Bool("dry-run", false, "with -made-before, list them only")
 	return func() error {
 		if (len(c.args) == 1) != before.IsZero() || *dry && before.IsZero() {
-			return wrong("say which KEY, or -made-before and -org; -dry-run goes with the latter")
+			return wrong("say which ID, or -made-before and -org; -dry-run goes with the latter")
 		}
 		if !before.IsZero() {
 			return c.revokeMany(*before, *dry)
@@ -109,7 +109,7 @@ func revoke(c *call) func() error {
 	}
 }
 
-// revokeMany revokes the keys that were made before a time and are live, or can
+// revokeMany revokes the keys that were made before a time and are active, or can
 // be again.
 func (c *call) revokeMany(before time.Time, dry bool) error {
 	if c.organization == "" {

@@ -56,13 +56,13 @@ func TestEdit(t *testing.T) {
 // other.
 func TestConfirm(t *testing.T) {
 	for _, c := range []struct{ line, answer string }{
-		{"revoke KEY -org acme", "yes"}, {"rotate KEY -org acme -overlap 0", "yes"},
-		{"edit KEY -org acme -without tasks:write", "yes"},
+		{"revoke ID -org acme", "yes"}, {"rotate ID -org acme -overlap 0", "yes"},
+		{"edit ID -org acme -without tasks:write", "yes"},
 		{"revoke -org acme -made-before 0d", "yes"}, {"erase acme", "acme"},
 	} {
 		s := newShell(t)
 		token, k := s.issue(nightly)
-		line := strings.Replace(c.line, "KEY", k.ID, 1)
+		line := strings.Replace(c.line, "ID", k.ID, 1)
 		for _, answer := range []string{"", "\n", "no\n", "y\n", "ACME\n"} {
 			r := s.run(tty{strings.NewReader(answer)}, line)
 			if r.code != 4 || !strings.Contains(r.stderror, "nothing was changed; -yes does it") ||
@@ -132,8 +132,8 @@ func TestRevokeMadeBefore(t *testing.T) {
 	if got := s.names("revoke -org acme -made-before " + day(now.AddDate(0, 0, -30)) + " -dry-run"); got != want {
 		t.Errorf("-dry-run: got %q, want %q", got, want)
 	}
-	if live := s.names("list -org acme -live"); live != "new rotated old" {
-		t.Errorf("after -dry-run: got %q live", live)
+	if active := s.names("list -org acme -active"); active != "new rotated old" {
+		t.Errorf("after -dry-run: got %q active", active)
 	}
 	store := s.store
 	s.store = &breaking{Manager: store, after: 2}
@@ -143,11 +143,11 @@ func TestRevokeMadeBefore(t *testing.T) {
 	}
 	s.store = store
 	s.does("", "revoke -org acme -made-before 30d -yes")
-	if live := s.names("list -org acme -live"); live != "new" {
-		t.Errorf("got %q live", live)
+	if active := s.names("list -org acme -active"); active != "new" {
+		t.Errorf("got %q active", active)
 	}
-	if live := s.names("list -org other -live"); live != "foreign" {
-		t.Errorf("of another organization: got %q live", live)
+	if active := s.names("list -org other -active"); active != "foreign" {
+		t.Errorf("of another organization: got %q active", active)
 	}
 }
 

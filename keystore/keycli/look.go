@@ -17,16 +17,16 @@ import (
 // This file looks at keys: list, who-can, verify, show and audit.
 
 func list(c *call) func() error {
-	live := c.flags.Bool("live", false, "only live keys; that goes without saying with the flags below")
+	active := c.flags.Bool("active", false, "only active keys; that goes without saying with the flags below")
 	expiring := c.time("expiring", "only keys that expire before this `TIME`", +1)
 	never := c.flags.Bool("never-used", false, "only keys that were never used")
 	unused := c.time("unused", "only keys that are older than this `TIME` and were not used since", -1)
 	return func() error {
 		p := issuing.Page{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never}
-		if *live || p != (issuing.Page{}) {
+		if *active || p != (issuing.Page{}) {
 			p.Status = keystore.Active
 		} else if c.organization == "" {
-			return wrong("say whose keys with -org, or which of all: -live, -expiring, -unused or -never-used")
+			return wrong("say whose keys with -org, or which of all: -active, -expiring, -unused or -never-used")
 		}
 		keys, err := c.find(p)
 		if err != nil {

@@ -51,7 +51,7 @@ func TestList(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"list -org acme":                    "gone used late soon",
-		"list -org acme -live":              "used late soon",
+		"list -org acme -active":            "used late soon",
 		"list -org acme -expiring 7d":       "soon",
 		"list -org acme -expiring 365d":     "late soon",
 		"list -org acme -never-used":        "late soon",
@@ -59,7 +59,7 @@ func TestList(t *testing.T) {
 		"list -org acme -unused 1d":         "",
 		"list -org acme -unused 2020-01-01": "",
 		"list -org none":                    "",
-		"list -live":                        "other used late soon", // of all organizations, the last first
+		"list -active":                      "other used late soon", // of all organizations, the last first
 		"list -expiring 7d":                 "soon",
 		"list -expiring 1d":                 "",
 		"who-can tasks:read":                "other used late soon",

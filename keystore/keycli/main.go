@@ -76,7 +76,7 @@ const (
 )
 
 const help = `
-COMMAND -h shows its flags. In place of the id of a KEY, - reads a token from
+COMMAND -h shows its flags. In place of the ID of a key, - reads its token from
 standard input, and -org is not needed. A TIME is a day such as 2026-11-30, in
 UTC, an RFC 3339 time, or as far from now as 90d or 12h.
 
@@ -100,15 +100,15 @@ func (config Config) commands() []command {
 	all := []command{
 		{"issue", "NAME", "make a key and print its secret", issue},
 		{"list", "", "list keys of an organization, or of all", list},
-		{"show", "KEY", "show a key, its use and its history", show},
-		{"rotate", "KEY", "replace a key and print the new secret", rotate},
-		{"revoke", "[KEY]", "end a key, or all that were made before a time, for good", revoke},
-		{"suspend", "KEY", "refuse a key until it is resumed", suspend},
-		{"resume", "KEY", "accept a suspended key again", resume},
-		{"rename", "KEY NAME", "give a key another name", rename},
-		{"edit", "KEY", "let a key do less, for good", edit},
+		{"show", "ID", "show a key, its use and its history", show},
+		{"rotate", "ID", "replace a key and print the new secret", rotate},
+		{"revoke", "[ID]", "end a key, or all that were made before a time, for good", revoke},
+		{"suspend", "ID", "refuse a key until it is resumed", suspend},
+		{"resume", "ID", "accept a suspended key again", resume},
+		{"rename", "ID NAME", "give a key another name", rename},
+		{"edit", "ID", "let a key do less, for good", edit},
 		{"import", "", "store keys of an older system, read as JSON", importKeys},
-		{"who-can", "SCOPE", "list the live keys that hold a scope", whoCan},
+		{"who-can", "SCOPE", "list the active keys that hold a scope", whoCan},
 		{"verify", "", "say whose a token is, or which rule refuses it", verify},
 		{"audit", "", "list what was done to the keys of an organization", audit},
 		{"erase", "ORGANIZATION", "remove an organization's keys, history and replies", erase},

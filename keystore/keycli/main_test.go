@@ -128,7 +128,7 @@ func TestFailures(t *testing.T) {
 		{"", "list -bogus", 2, "-bogus; list -h"},
 		{"", "list", 2, "-org"},
 		{"", "list acme", 2, "usage: keys list"},
-		{"", "rename " + k.ID, 2, "usage: keys rename KEY NAME"},
+		{"", "rename " + k.ID, 2, "usage: keys rename ID NAME"},
 		{"", "rename " + k.ID + " '' -org acme", 2, "empty"},
 		{"", "issue n -org acme -env sandbox -scopes tasks:read -networks ''", 2, "it is empty"},
 		{"", "issue n -org acme -env sandbox -scopes tasks:read -once ''", 2, "-once is empty"},
@@ -165,8 +165,8 @@ func TestFailures(t *testing.T) {
 		{"", "edit " + k.ID + " -org acme -yes", 2, "-without"},
 		{"", "edit " + k.ID + " -org acme -yes -without tasks:admin", 2, "it has: tasks:read tasks:write"},
 		{"", "edit " + k.ID + " -org acme -yes -without tasks:read,tasks:read", 2, "has no scope"},
-		{"", "revoke -yes", 2, "KEY"},
-		{"", "revoke " + k.ID + " -org acme -made-before 0d -yes", 2, "KEY"},
+		{"", "revoke -yes", 2, "which ID"},
+		{"", "revoke " + k.ID + " -org acme -made-before 0d -yes", 2, "which ID"},
 		{"", "revoke " + k.ID + " -org acme -dry-run -yes", 2, "-dry-run"},
 		{"", "revoke -made-before 0d -yes", 2, "-org"},
 		// Nobody can be asked.
@@ -209,7 +209,7 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	if text := s.does("", "revoke -h"); !strings.Contains(text, "-made-before TIME") ||
-		!strings.Contains(text, "revoke [KEY]") {
+		!strings.Contains(text, "revoke [ID]") {
 		t.Errorf("got %s", text)
 	}
 	s.does("", "migrate")

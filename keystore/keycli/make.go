@@ -52,7 +52,7 @@ func issue(c *call) func() error {
 		}
 		// Ctrl-C ends also the program behind the pipe that was to take the secret.
 		if _, revokeErr := c.issuer.Revoke(context.WithoutCancel(c.ctx), k.Organization, k.ID); revokeErr != nil {
-			return fmt.Errorf("%w; revoke %s, which is live: that failed too (%w)", err, k.ID, revokeErr)
+			return fmt.Errorf("%w; revoke %s, which is active: that failed too (%w)", err, k.ID, revokeErr)
 		}
 		return fmt.Errorf("%w; %s was made, and is revoked", err, k.ID)
 	}

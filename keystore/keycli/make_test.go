@@ -101,8 +101,8 @@ func TestSecretIsInterrupted(t *testing.T) {
 		t.Errorf("got %d %q, want 130", r.code, r.stderror)
 	}
 	s.config.Stdout = nil
-	if live := s.does("", "list -org acme -live"); live != "" {
-		t.Errorf("got %s, want no live key", live)
+	if active := s.does("", "list -org acme -active"); active != "" {
+		t.Errorf("got %s, want no active key", active)
 	}
 }
 
@@ -124,8 +124,8 @@ func TestSecretIsLost(t *testing.T) {
 		t.Errorf("list: got %d %q, want 1", r.code, r.stderror)
 	}
 	s.config.Stdout = nil
-	if live := s.does("", "list -org acme -live"); strings.Count(live, "\n") != 3 {
-		t.Errorf("got %s, want the key that was rotated and its successor", live)
+	if active := s.does("", "list -org acme -active"); strings.Count(active, "\n") != 3 {
+		t.Errorf("got %s, want the key that was rotated and its successor", active)
 	}
 }
 

@@ -39,7 +39,7 @@ func (c *call) keys(keys []*keystore.Key, column string, note func(*keystore.Key
 		}
 		return nil
 	}
-	rows := [][]string{{"ORGANIZATION", "ID", "NAME", "ENVIRONMENT", "KEY", "STATUS", "EXPIRES", "LAST USED", column}}
+	rows := [][]string{{"ORGANIZATION", "ID", "NAME", "ENVIRONMENT", "TOKEN", "STATUS", "EXPIRES", "LAST USED", column}}
 	var errs []error
 	for _, k := range keys {
 		r := c.record(k)
