@@ -179,7 +179,7 @@ func (l *LegacyFormat) token(text string) (Token, error) {
 		return Token{}, errIncomplete
 	}
 	if len(digests) > maxDigests {
-		return Token{}, fmt.Errorf("keystore: the legacy shape %q gave %d digests, want at most %d",
+		return Token{}, fmt.Errorf("keystore: the LegacyFormat %q gave %d digests, want at most %d",
 			l.Name, len(digests), maxDigests)
 	}
 	t.n = copy(t.digests[:], digests)
@@ -209,7 +209,7 @@ func (t *Token) owns(id string, environment Environment, legacy string, child bo
 		return fmt.Errorf("%w: key %q is of environment %q, and its token of %q",
 			ErrCorrupt, id, environment, t.Environment)
 	case (t.Legacy == "") != (legacy == ""):
-		return fmt.Errorf("%w: key %q is marked %q as legacy, and its token has the shape %q",
+		return fmt.Errorf("%w: key %q is marked %q as legacy, and its token is of the LegacyFormat %q",
 			ErrCorrupt, id, legacy, t.Legacy)
 	}
 	return nil

@@ -16,8 +16,8 @@ import (
 // expiry; or with that of expires, if it is given, where zero is none. It
 // revokes the old one, with [ReasonRotated], after overlap, during which both
 // work. With an overlap of zero the old key is revoked at once. An old key that
-// would end before that still does. The new token has the shape of the
-// [keystore.Service], whatever shape the old one has.
+// would end before that still does. The new token has the form of the
+// [keystore.Service], whatever the old one is like.
 //
 // A child cannot be rotated, and no key that is revoked, expired or suspended,
 // for which the error is that of [keystore.Key.Refused]. It is a
@@ -27,7 +27,7 @@ import (
 // when it has a successor, whoever made it; of several concurrent calls one
 // succeeds. The successor can be rotated in turn.
 //
-// When the actor and token made a key already, Rotate returns that key, no
+// When the actor and issueToken made a key already, Rotate returns that key, no
 // secret, and [ErrExists], after it has revoked the old key in case the first
 // call could not. If it cannot either, the error is the store's.
 //
@@ -39,12 +39,12 @@ import (
 // one too. If that fails, Rotate returns the new key and the error, and no
 // secret.
 func (i *Issuer) Rotate(
-	ctx context.Context, organization, id string, overlap time.Duration, token string, expires ...time.Time,
+	ctx context.Context, organization, id string, overlap time.Duration, issueToken string, expires ...time.Time,
 ) (keystore.Secret, *keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return keystore.Secret{}, nil, err
 	}
-	problems := append(i.actProblems(), ownerProblems(organization, token)...)
+	problems := append(i.actProblems(), ownerProblems(organization, issueToken)...)
 	if overlap < 0 {
 		problems = append(problems, problem("overlap", "The overlap is negative."))
 	}
@@ -57,7 +57,7 @@ func (i *Issuer) Rotate(
 	}
 	// A repeat has to be recognized before the old key is judged, which the
 	// first call may have revoked.
-	existing, err := i.issuedBefore(ctx, organization, i.actor, token)
+	existing, err := i.issuedBefore(ctx, organization, i.actor, issueToken)
 	if err != nil {
 		return keystore.Secret{}, nil, err
 	}
@@ -101,7 +101,7 @@ func (i *Issuer) Rotate(
 		CreatedAt:    now,
 		CreatedBy:    i.actor,
 		ExpiresAt:    ends,
-		IssueToken:   token,
+		IssueToken:   issueToken,
 		RotatedFrom:  id,
 		Version:      1,
 	}, 0)
@@ -150,7 +150,7 @@ func editedSince(k, before *keystore.Key) bool {
 	return slices.ContainsFunc(changesOf(before, k), func(c Change) bool { return c.Field != "revoked_at" })
 }
 
-// repeated answers a rotation whose token made the key next before.
+// repeated answers a rotation whose issueToken made the key next before.
 func (i *Issuer) repeated(
 	ctx context.Context, next *keystore.Key, id string, overlap time.Duration,
 ) (keystore.Secret, *keystore.Key, error) {

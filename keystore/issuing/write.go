@@ -19,7 +19,7 @@ func writable(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("issuing: an Issuer cannot write in the transaction of a joined request: "+
-		"serve this route with leases, by an idem.Runner without Join: %w", errors.ErrUnsupported)
+		"serve this route in lease mode, by an idem.Runner without Join: %w", errors.ErrUnsupported)
 }
 
 func (i *Issuer) actProblems() []keystore.FieldError {

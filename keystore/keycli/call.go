@@ -20,7 +20,7 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// tokenLike is what looks like a token of the present shape, of any service.
+// tokenLike is what looks like a token of the present format, of any service.
 var tokenLike = regexp.MustCompile(`[0-9a-z]{1,16}_[0-9a-z]{1,16}_[0-9A-Za-z]{38,}`)
 
 // A call is one run of one command.
