@@ -17,21 +17,21 @@
 //			return "", fmt.Errorf("the first request is %v", record.State)
 //		}
 //		defer execution.Settle(ctx, idem.Settlement{}) // after a panic; it does nothing once it is settled
-//		answer := "created: " + body
-//		return answer, execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(answer)})
+//		reply := "created: " + body
+//		return reply, execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(reply)})
 //	}
 //
 // Its main types are three.
 //
 //   - [Runner] decides which request runs, which waits and what each gets.
-//   - [Store] keeps claims and answers. [Memory] is one.
-//   - [Execution] is a request that runs. How it is settled is the answer to
+//   - [Store] keeps claims and replies. [Memory] is one.
+//   - [Execution] is a request that runs. How it is settled is the reply to
 //     every repeat.
 //
 // A tenant is usually an organization in one environment, such as production:
-// claims and answers belong to it.
+// claims and replies belong to it.
 //
-// A client sends a request with an idempotency key, loses the answer, and sends
+// A client sends a request with an idempotency key, loses the response, and sends
 // the request again with the same key. A [Key] names a request of one client;
 // two requests with one Key are the same if their Fingerprint is. A [Claim] asks
 // a Store for the right to run a request, and is held until it is settled.
@@ -43,7 +43,7 @@
 //     counts as long as its token still holds the claim, and one whose claim
 //     was taken over gets [ErrLost].
 //   - Only a proven "nothing happened" frees a key ([OutcomeFree]). Everything
-//     else ends as an answer or as an unknown outcome. Neither is run again,
+//     else ends as a reply or as an unknown outcome. Neither is run again,
 //     except an unknown one by a caller that asks for it ([Claim.Reexecute]).
 //   - An outcome that could not be saved is not forgotten: its claim is renewed
 //     while the save is retried. When the store fails to answer a Begin, it

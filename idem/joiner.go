@@ -7,7 +7,7 @@ import (
 )
 
 // Joiner is what a [Store] implements when it can put the claim, the rows that
-// the request writes and its answer into one transaction, so that all of it
+// the request writes and its reply into one transaction, so that all of it
 // takes effect or nothing does.
 type Joiner interface {
 	// Join decides as [Store.Begin] does. The Transaction is not nil exactly

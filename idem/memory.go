@@ -22,7 +22,7 @@ import (
 // retention does not as long as there is room for its record.
 //
 // When the budget is used up, expired records go first. Then the tenant that
-// holds most makes room: the bodies of its answers become summaries
+// holds most makes room: the bodies of its replies become summaries
 // ([Record.Retained]), then its records go, those first that were settled
 // first. Bodies younger than MinRetention go last, unless they take more than
 // half of what the tenant holds. So no tenant can push out what belongs to
@@ -57,9 +57,9 @@ type MemoryOptions struct {
 	// Budget is how many bytes of live heap the store may take: bodies,
 	// summaries, and 300 bytes a key. The default is 256 MiB. One tenant alone
 	// can use sixteen seventeenths of it: with summaries of 100 bytes, 350,000
-	// answers of 320 bytes, or 630,000 summaries.
+	// replies of 320 bytes, or 630,000 summaries.
 	//
-	// While longer answers take the place of short ones, the room of up to three
+	// While longer replies take the place of short ones, the room of up to three
 	// quarters of the records is not given back yet: with summaries of nearly
 	// 1 KiB after none it was 1.6 times the Budget, with bodies 1.2 times.
 	Budget int64
@@ -235,7 +235,7 @@ func (m *Memory) Settle(_ context.Context, key Key, token ClaimToken, s Settleme
 	return nil
 }
 
-// settle turns a held entry into a settled one, with as much of the answer as
+// settle turns a held entry into a settled one, with as much of the reply as
 // there is room for.
 func (m *Memory) settle(e *entry, s *Settlement, now int64) {
 	e.held = false

@@ -24,11 +24,11 @@ var (
 )
 
 // Runner decides who runs a request, who waits for it, and who gets which
-// answer. It is safe for concurrent use and starts no goroutine before it is
+// reply. It is safe for concurrent use and starts no goroutine before it is
 // used.
 //
 // All requests with one key should go through one Runner of the process:
-// repeats are then woken when the first is settled, and get its answer from
+// repeats are then woken when the first is settled, and get its reply from
 // memory. Repeats in other processes, or in another Runner on the same
 // store, ask the store again after 25 ms and then after twice as long each
 // time, up to 500 ms.

@@ -122,7 +122,7 @@ func (w *waiter) askOnce(e *Execution) (Record, error) {
 	return record, nil
 }
 
-// unseal opens the answer in a record. One that cannot be opened is not there.
+// unseal opens the reply in a record. One that cannot be opened is not there.
 func (e *Execution) unseal(record *Record) {
 	o := &e.runner.options
 	if o.Seal == nil || len(record.Payload) == 0 && !record.Retained {
@@ -131,7 +131,7 @@ func (e *Execution) unseal(record *Record) {
 	var err error
 	if record.Payload, err = o.Seal.open(e.claim.Key[:], record.Payload); err != nil {
 		record.Retained = false
-		o.Logger.ErrorContext(e.ctx, "a stored answer of an idempotent request cannot be opened; its repeats get none",
+		o.Logger.ErrorContext(e.ctx, "a stored reply of an idempotent request cannot be opened; its repeats get none",
 			"idempotency_key", e.name(), "error", err)
 	}
 }

@@ -17,8 +17,8 @@ const (
 	asking     phase = iota // the first caller waits for the store's answer
 	elsewhere               // another process holds the claim, and the first caller polls
 	running                 // this process holds the claim
-	answered                // there is an answer, which is not saved yet
-	ended                   // it is over, with the saved answer
+	answered                // there is a reply, which is not saved yet
+	ended                   // it is over, with the saved reply
 	endedEmpty              // it is over, and there is an error or nothing to share
 )
 
@@ -36,7 +36,7 @@ type Execution struct {
 	phase   phase
 	counted bool          // as running, on the tenant's account
 	changed chan struct{} // closed at the next change of the phase; nil while nobody waits
-	answer  Record        // what they get, once answered or ended; set by Settle before that
+	reply   Record        // what they get, once answered or ended; set by Settle before that
 	err     error         // why the store could not give one
 
 	leaseEnds atomic.Int64 // on the clock of Runner.now, as far as is known
@@ -115,7 +115,7 @@ func (e *Execution) wait() <-chan struct{} {
 	return e.changed
 }
 
-// finish takes an execution out of the table. Its waiters get the answer of a
+// finish takes an execution out of the table. Its waiters get the reply of a
 // record that is Done, or the error. With neither they start over.
 func (r *Runner) finish(e *Execution, record *Record) {
 	r.mu.Lock()
@@ -123,7 +123,7 @@ func (r *Runner) finish(e *Execution, record *Record) {
 	delete(r.executions, e.claim.Key)
 	r.uncount(e)
 	if e.err == nil && record.State == Done {
-		e.answer = *record
+		e.reply = *record
 		e.advance(ended)
 		return
 	}

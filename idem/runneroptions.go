@@ -35,7 +35,7 @@ type Options struct {
 	// ExecutionsPerTenant is how many requests of one tenant may run at once.
 	// Beyond that a request gets ErrTooMany, and the store is not asked whether
 	// it is a repeat. A request whose save is retried in the background still
-	// counts, so that the answers in memory are bounded. The default is 1,024.
+	// counts, so that the replies in memory are bounded. The default is 1,024.
 	ExecutionsPerTenant int
 	// Reexecute takes over a claim with an unknown outcome. The request may
 	// then run twice.
@@ -43,7 +43,7 @@ type Options struct {
 	// Join uses the store's ability to join transactions; the store must be a
 	// [Joiner].
 	Join bool
-	// Seal encrypts the answers that are stored. Nil leaves them as they are.
+	// Seal encrypts the replies that are stored. Nil leaves them as they are.
 	Seal *Seal
 	// Draining ends all waits when it is closed, and lets none begin. It does
 	// not touch what runs.

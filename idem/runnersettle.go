@@ -19,16 +19,16 @@ const (
 // as OutcomeUnknown. Do not write to Payload and Summary afterwards.
 //
 // It returns nil when the outcome is saved, [ErrLost] when another run of the
-// request has taken the claim over, whose outcome is the answer to repeats, and
+// request has taken the claim over, whose outcome is what repeats get, and
 // [ErrSettled] when Settle was called before.
 //
 // Any other error means that the store could not save it within
-// Options.Timeout. Send the answer to the client: the request is not run again.
+// Options.Timeout. Send the response to the client: the request is not run again.
 // The Runner tries again in the background, each time after twice as long, up
 // to 5 s, and keeps renewing the claim. It stops when the outcome is saved,
 // when the claim is lost, or when the retention is over, after which the store
 // would not know the key anyway. Meanwhile repeats in this process get the
-// answer from memory, and those in other processes wait.
+// reply from memory, and those in other processes wait.
 //
 // In joined mode nothing goes on in the background. OutcomeUnknown rolls the
 // transaction back as OutcomeFree does. [ErrCommitUnknown] means that a repeat
@@ -49,7 +49,7 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 		s.Retention = e.runner.options.Retention
 	}
 	if s.Outcome == OutcomeDone {
-		e.answer = Record{State: Done, Fingerprint: e.claim.Fingerprint, Payload: s.Payload, Retained: true}
+		e.reply = Record{State: Done, Fingerprint: e.claim.Fingerprint, Payload: s.Payload, Retained: true}
 		// Once: a store compares what is sent again.
 		seal, key := e.runner.options.Seal, e.claim.Key[:]
 		s.Payload = seal.seal(key, s.Payload)
@@ -130,7 +130,7 @@ func (e *Execution) save(s *saving, timeout time.Duration) (err error, final boo
 	return err, false
 }
 
-// saveLater goes on in the background. From here on repeats get the answer
+// saveLater goes on in the background. From here on repeats get the reply
 // from memory.
 func (e *Execution) saveLater(s saving, err error) {
 	r := e.runner
@@ -172,7 +172,7 @@ func (e *Execution) logNotSaved(ctx context.Context, err error) {
 		"idempotency_key", e.name(), "error", err)
 }
 
-// end stops the renewals, cancels the contexts, and gives the answer, if there
+// end stops the renewals, cancels the contexts, and gives the reply, if there
 // is one, to the waiters.
 func (e *Execution) end(err error) {
 	e.mu.Lock()
@@ -184,7 +184,7 @@ func (e *Execution) end(err error) {
 	e.mu.Unlock()
 	var record Record
 	if err == nil {
-		record = e.answer
+		record = e.reply
 	}
 	e.runner.finish(e, &record)
 }

@@ -86,7 +86,7 @@ func (w *waiter) look(e *Execution) (record Record, decided bool, changed <-chan
 	case confirmed && e.claim.Fingerprint != w.claim.Fingerprint:
 		return Record{}, true, nil, ErrMismatch
 	case e.phase == answered || e.phase == ended:
-		return e.answer, true, nil, nil
+		return e.reply, true, nil, nil
 	case w.mayWait(confirmed):
 		return Record{}, false, e.wait(), nil
 	case confirmed:

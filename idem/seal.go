@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Seal encrypts the answers of a [Runner], so that who reads the store or a
+// Seal encrypts the replies of a [Runner], so that who reads the store or a
 // backup of it does not read what clients were told. It is safe for concurrent
 // use.
 //
@@ -20,17 +20,17 @@ import (
 // not open. That takes 40 bytes more, among them the id of the key that sealed
 // it, which is made from the key.
 //
-// An answer that cannot be opened is not retained: the Record is [Done] with an
+// A reply that cannot be opened is not retained: the Record is [Done] with an
 // empty Payload, nothing runs again, and a line is logged. A Runner without a
 // Seal returns what is stored.
 //
-// A Seal does not hide how long an answer is, nor Claim.Fingerprint, by which a
+// A Seal does not hide how long a reply is, nor Claim.Fingerprint, by which a
 // request that was guessed can be confirmed. Who can write to the store can
-// delete answers, and put an older answer back under its Key.
+// delete replies, and put an older reply back under its Key.
 type Seal struct {
 	seals sealKey // its aead is nil while nothing is sealed
 	opens map[sealID]cipher.AEAD
-	none  bool // what has no seal is an answer too
+	none  bool // what has no seal is a reply too
 }
 
 type sealKey struct {
@@ -50,18 +50,18 @@ const (
 // ParseSeal returns a Seal with keys that are separated by commas, each of 32
 // random bytes in base64, as "openssl rand -base64 32" prints them. The first
 // key seals, and what any of them sealed is opened. The word none stands for no
-// key, and for answers as they are.
+// key, and for replies as they are.
 //
 // To begin, give the servers of a fleet these lists one after the other, and
 // the last one when the retention is over:
 //
 //	none,KEY  every server can open what the next step seals
-//	KEY,none  answers are sealed; those from before are still read
-//	KEY       an answer without a seal is not read
+//	KEY,none  replies are sealed; those from before are still read
+//	KEY       a reply without a seal is not read
 //
-// As long as none is in the list, who can write to the store can write answers.
+// As long as none is in the list, who can write to the store can write replies.
 // To replace a key: OLD,NEW then NEW,OLD and after the retention NEW. Do so
-// before it has sealed 2^31 answers, or two may have the same nonce: that is
+// before it has sealed 2^31 replies, or two may have the same nonce: that is
 // eight months at a hundred creates a second.
 //
 // The error tells all that is wrong with the list, and nothing of the keys.

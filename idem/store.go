@@ -135,7 +135,7 @@ type State uint8
 const (
 	Claimed    State = iota + 1 // the caller holds the claim and must run
 	InProgress                  // another holds the claim, and its lease is live
-	Done                        // there is an answer
+	Done                        // there is a reply
 	Unknown                     // it was begun, and its outcome is not known
 )
 
@@ -181,14 +181,14 @@ type Outcome uint8
 
 const (
 	OutcomeUnknown Outcome = iota // it was begun; how it ended is not known
-	OutcomeDone                   // there is an answer: Payload
+	OutcomeDone                   // there is a reply: Payload
 	OutcomeFree                   // proven that nothing happened: the key is free again
 )
 
 // Settlement ends a claim.
 type Settlement struct {
 	Outcome Outcome
-	// Payload is the answer of a request that is done. A store does not look into
+	// Payload is the reply of a request that is done. A store does not look into
 	// it, and keeps it whole for as long as it has room, whatever its length.
 	Payload []byte
 	// Summary is what a store keeps in place of Payload when it runs out of

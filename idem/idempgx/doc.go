@@ -31,7 +31,7 @@
 // Behind package middleware the runner is IdempotencyOptions.Runner, ctx is
 // that of the request, and the status of the response says what is kept. With
 // idem alone ctx is that of idem's Execution.Context, and its Settle says it:
-// OutcomeDone commits, with Undo the answer alone, and all else rolls back.
+// OutcomeDone commits, with Undo the reply alone, and all else rolls back.
 //
 // # What it costs
 //

@@ -1,4 +1,4 @@
-// Package idemredis keeps claims and answers in Redis, where all servers of a
+// Package idemredis keeps claims and replies in Redis, where all servers of a
 // fleet see them.
 //
 //	client := redis.NewUniversalClient(&redis.UniversalOptions{
@@ -10,7 +10,7 @@
 //		log.Fatal(err)
 //	}
 //
-// A new request costs two commands, its claim by a SET and its answer by a
+// A new request costs two commands, its claim by a SET and its reply by a
 // script. A repeat costs one, the SET, and a script more while the first one
 // runs. With a *redis.Client the commands of concurrent requests share trips: at
 // most two trips are under way, and the commands that come meanwhile follow in
@@ -25,23 +25,23 @@
 //
 //   - It evicts nothing: maxmemory-policy noeviction, which [Store.Check]
 //     checks. When its memory is used up, new claims are refused
-//     ([idem.ErrFull]), answers wait in the process that has them, and stored
-//     answers are still served.
+//     ([idem.ErrFull]), replies wait in the process that has them, and stored
+//     replies are still served.
 //   - It persists: appendonly yes. A crash loses up to two seconds of writes
 //     with appendfsync everysec, and no acknowledged write with appendfsync
 //     always.
 //   - A failover loses little. Redis cannot promise that it loses nothing:
 //     replication by Sentinel or Cluster is asynchronous, and a primary that
-//     dies may lose its last claims and answers. A repeat whose claim was lost
-//     then runs a second time, and one whose answer was lost has an unknown
+//     dies may lose its last claims and replies. A repeat whose claim was lost
+//     then runs a second time, and one whose reply was lost has an unknown
 //     outcome. A request that still runs when its claim is lost is treated as
 //     one whose claim was taken over ([idem.ErrLost]). min-replicas-to-write and
 //     min-replicas-max-lag limit how much is lost. Where even that is too much,
 //     idemsql and idempgx join the request's own transaction.
 //
-// Answers lie in Redis as plain text for as long as they are retained, unless
+// Replies lie in Redis as plain text for as long as they are retained, unless
 // there is an [idem.Seal]. A key is named by its [idem.Key] in hex, and takes
-// about 400 bytes beside the answer.
+// about 400 bytes beside the reply.
 package idemredis
 
 import (
@@ -135,7 +135,7 @@ func heedsDeadlines(client Client) bool {
 func (s *Store) HonorsContext() {}
 
 // Begin claims a key or says what is there. A plain SET does both for a new
-// request and for one that has an answer. What else there may be, a script
+// request and for one that has a reply. What else there may be, a script
 // decides.
 func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	if c.Lease <= 0 || c.Retention < c.Lease {

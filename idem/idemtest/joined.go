@@ -77,7 +77,7 @@ func (e *env) mustHaveRows(what string, want ...string) {
 }
 
 var joinedRules = []rule{
-	{"join-commit", "A joined claim that is finished commits its rows with its answer, for Begin and for Join.",
+	{"join-commit", "A joined claim that is finished commits its rows with its reply, for Begin and for Join.",
 		func(e *env) {
 			c, j := e.joined()
 			e.settleJoined("the holder", j, finished("answer"))
@@ -89,7 +89,7 @@ var joinedRules = []rule{
 					brief(string(r.Payload)), r.Retained, r.Fingerprint)
 			}
 		}},
-	{"join-undo", "Undo keeps the answer and takes back the rows.",
+	{"join-undo", "Undo keeps the reply and takes back the rows.",
 		func(e *env) {
 			c, j := e.joined()
 			s := finished("refused")
@@ -202,7 +202,7 @@ var joinedRules = []rule{
 			j = e.mustJoin("afterwards", again(c), 1)
 			e.settleJoined("the holder", j, outcomeFree)
 		}},
-	{"join-retention", "The answer of a joined claim is forgotten when its retention is over, and not before.",
+	{"join-retention", "The reply of a joined claim is forgotten when its retention is over, and not before.",
 		func(e *env) {
 			c := e.claim()
 			j := e.mustJoin("a new key", c, 1)

@@ -3,7 +3,7 @@ package idemtest
 import "github.com/sallyport-go/sallyport/idem"
 
 var retentionRules = []rule{
-	{"retention-of-answer", "An answer is replayed until its retention is over; then the key is new.",
+	{"retention-of-reply", "A reply is replayed until its retention is over; then the key is new.",
 		func(e *env) {
 			c := e.leased()
 			s := finished("answer")
@@ -24,16 +24,16 @@ var retentionRules = []rule{
 			s.Retention = 2 * e.lease
 			e.settle("the holder", c, s, nil)
 			e.leases(1.5)
-			e.mustReplay("after the claim's retention and before the answer's", again(c), "answer")
+			e.mustReplay("after the claim's retention and before the reply's", again(c), "answer")
 		}},
-	{"retention-may-shorten", "The answer's retention holds also when it is the shorter one.",
+	{"retention-may-shorten", "The reply's retention holds also when it is the shorter one.",
 		func(e *env) {
 			c := e.held()
 			s := finished("answer")
 			s.Retention = e.lease
 			e.settle("the holder", c, s, nil)
 			e.leases(1.3)
-			e.mustClaim("after the answer's retention", again(otherRequest(c)), 1)
+			e.mustClaim("after the reply's retention", again(otherRequest(c)), 1)
 		}},
 	{"retention-of-unknown", "An outcome settled as unknown is remembered for its retention.",
 		func(e *env) {

@@ -66,7 +66,7 @@ var takeOverRules = []rule{
 			}
 			e.mustHaveOneWinner(e.race(claims), 2)
 		}},
-	{"stale-settle", "Settle by the token of before a take-over is lost, and the taker's claim and answer stand.",
+	{"stale-settle", "Settle by the token of before a take-over is lost, and the taker's claim and reply stand.",
 		func(e *env) {
 			old, taker := e.lapse()
 			e.settle("the old token", old, finished("stale"), idem.ErrLost)
@@ -102,7 +102,7 @@ var takeOverRules = []rule{
 			e.mustReplay("the old token", old, "fresh")
 		}},
 	{"settle-races-take-over",
-		"When a late settle and a take-over race, one of them has the key: never is the answer saved and the claim " +
+		"When a late settle and a take-over race, one of them has the key: never is the reply saved and the claim " +
 			"granted again.",
 		func(e *env) {
 			const keys = 16
