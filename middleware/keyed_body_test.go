@@ -389,7 +389,7 @@ func (u *unfinished) Read(p []byte) (int, error) {
 	return u.letters.Read(p)
 }
 
-// TestMaxBodies: the bodies in memory are bounded, for one owner by what is left
+// TestMaxBodies: the bodies in memory are bounded, for one tenant by what is left
 // free. Beyond that a request gets 503.
 func TestMaxBodies(t *testing.T) {
 	const size = 1 << 20
@@ -468,21 +468,21 @@ func TestBodiesOfOneOwner(t *testing.T) {
 				token := tokenOf("quiet", environment)
 				if a := serve(h, request("POST", "/", token, strings.Repeat("x", size),
 					"Idempotency-Key: "+when)); a.StatusCode != 200 {
-					t.Errorf("%s: another owner got %d %s", when, a.StatusCode, a.body)
+					t.Errorf("%s: another tenant got %d %s", when, a.StatusCode, a.body)
 				}
 			}
 		}
 		flood(tokenOf("loud", keystore.Sandbox), "a")
 		if open != 8 || refused != 12 {
-			t.Errorf("one owner has %d bodies and was refused %d, want 8 and 12", open, refused)
+			t.Errorf("one tenant has %d bodies and was refused %d, want 8 and 12", open, refused)
 		}
-		wantFree("one loud owner")
+		wantFree("one loud tenant")
 		if a := serve(h, request("POST", "/", tokenOf("loud", keystore.Production), strings.Repeat("x", size),
 			"Idempotency-Key: a")); a.StatusCode != 200 {
 			t.Errorf("production of the same organization got %d %s", a.StatusCode, a.body)
 		}
 		flood(tokenOf("louder", keystore.Production), "b")
-		wantFree("two loud owners")
+		wantFree("two loud tenants")
 		close(more)
 		for range open {
 			if a := <-answers; a.StatusCode != 200 {

@@ -14,32 +14,32 @@ import (
 // them.
 var ErrBodies = errors.New("middleware: no room for another request body")
 
-// Bodies counts the bytes of bodies that are in memory. An owner may have as
-// many as are left free: k owners that take what they can leave one part in k+1
+// Bodies counts the bytes of bodies that are in memory. A tenant may have as
+// many as are left free: k tenants that take what they can leave one part in k+1
 // to others (A. Choudhury and E. Hahne, "Dynamic Queue Length
 // Thresholds for Shared-Memory Packet Switches", 1998).
 type Bodies struct {
 	Max int64
 
-	mu     sync.Mutex
-	used   int64
-	owners map[string]int64 // what each has; none has 0
+	mu      sync.Mutex
+	used    int64
+	tenants map[string]int64 // what each has; none has 0
 }
 
-// reserve counts n more bytes of an owner, up to one part in so many of what is
+// reserve counts n more bytes of a tenant, up to one part in so many of what is
 // left free.
-func (b *Bodies) reserve(owner string, n, parts int64) bool {
+func (b *Bodies) reserve(tenant string, n, parts int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	has := b.owners[owner] + n
+	has := b.tenants[tenant] + n
 	if n > 0 && has > (b.Max-b.used)/parts {
 		return false
 	}
-	if b.owners == nil {
-		b.owners = make(map[string]int64)
+	if b.tenants == nil {
+		b.tenants = make(map[string]int64)
 	}
-	if b.owners[owner] = has; has == 0 {
-		delete(b.owners, owner)
+	if b.tenants[tenant] = has; has == 0 {
+		delete(b.tenants, tenant)
 	}
 	b.used += n
 	return true
@@ -50,7 +50,7 @@ type Body struct {
 	Bytes []byte
 
 	from   *Bodies
-	owner  string
+	tenant string
 	held   int64
 	more   int64 // that Hold has taken
 	reader reader
@@ -59,7 +59,7 @@ type Body struct {
 // Release gives back the room that the body takes.
 func (b *Body) Release() {
 	if all := b.held + b.more; all > 0 {
-		b.from.reserve(b.owner, -all, 1)
+		b.from.reserve(b.tenant, -all, 1)
 	}
 	b.held, b.more, b.Bytes = 0, 0, nil
 }
@@ -68,18 +68,18 @@ func (b *Body) Release() {
 // place of those before, until Release. It reports whether there was room: half
 // of what there is for the bodies of requests, which need it more.
 func (b *Body) Hold(n int) bool {
-	ok := b.from.reserve(b.owner, int64(n)-b.more, 2)
+	ok := b.from.reserve(b.tenant, int64(n)-b.more, 2)
 	if ok {
 		b.more = int64(n)
 	}
 	return ok
 }
 
-// Read reads the whole body of r into body, on the account of an owner. The
+// Read reads the whole body of r into body, on the account of a tenant. The
 // caller calls Release. The error is an *http.MaxBytesError for a body over
 // limit, ErrBodies when there is no room, and else that of reading.
-func (b *Bodies) Read(body *Body, owner string, w http.ResponseWriter, r *http.Request, limit int64) error {
-	body.from, body.owner, body.reader.of = b, owner, r
+func (b *Bodies) Read(body *Body, tenant string, w http.ResponseWriter, r *http.Request, limit int64) error {
+	body.from, body.tenant, body.reader.of = b, tenant, r
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (b *Body) grow(room, limit int64) error {
 	counted := min(room, limit)
 	if room <= uncounted {
 		counted = 0
-	} else if !b.from.reserve(b.owner, counted-b.held, 1) {
+	} else if !b.from.reserve(b.tenant, counted-b.held, 1) {
 		return ErrBodies
 	}
 	b.held = counted

@@ -10,7 +10,7 @@ import (
 func TestBodies(t *testing.T) {
 	b := Bodies{Max: 100}
 	for i, step := range []struct {
-		owner    string
+		tenant   string
 		n, parts int64
 		want     bool
 	}{
@@ -24,11 +24,11 @@ func TestBodies(t *testing.T) {
 		{"b", -50, 1, true},
 		{"a", -50, 1, true},
 	} {
-		if got := b.reserve(step.owner, step.n, step.parts); got != step.want {
+		if got := b.reserve(step.tenant, step.n, step.parts); got != step.want {
 			t.Errorf("step %d, %+v: got %t", i, step, got)
 		}
 	}
-	body := Body{from: &b, owner: "a"}
+	body := Body{from: &b, tenant: "a"}
 	for range 2 {
 		for n, want := range map[int]bool{50: true, 51: false} {
 			if got := body.Hold(n); got != want {
@@ -38,8 +38,8 @@ func TestBodies(t *testing.T) {
 		if b.used != 50 {
 			t.Errorf("%d bytes are in use, want 50", b.used)
 		}
-		if body.Release(); b.used != 0 || len(b.owners) != 0 {
-			t.Errorf("%d bytes of %v are in use after the release", b.used, b.owners)
+		if body.Release(); b.used != 0 || len(b.tenants) != 0 {
+			t.Errorf("%d bytes of %v are in use after the release", b.used, b.tenants)
 		}
 	}
 }

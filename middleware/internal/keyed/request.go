@@ -74,9 +74,9 @@ type Request struct {
 	compared         bool     // both are known
 }
 
-// ReadBody reads the whole body, on the account of an owner; see [Bodies.Read].
-func (q *Request) ReadBody(owner string) error {
-	return q.Stage.Bodies.Read(&q.Body, owner, q.W, q.R, q.Stage.MaxBody)
+// ReadBody reads the whole body, on the account of a tenant; see [Bodies.Read].
+func (q *Request) ReadBody(tenant string) error {
+	return q.Stage.Bodies.Read(&q.Body, tenant, q.W, q.R, q.Stage.MaxBody)
 }
 
 // Fingerprint returns what the request is known by where it is the first with
