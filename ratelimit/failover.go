@@ -19,10 +19,6 @@ type FailoverOptions struct {
 	// without it.
 	Budget time.Duration
 	Logger *slog.Logger // nil means slog.Default()
-	// Draining, when it is closed, ends the probes: calls that ask, without a
-	// request, whether a store that failed answers again. Nil: they end when
-	// nothing refers to the Failover.
-	Draining <-chan struct{}
 }
 
 // Failover is a Store that decides within its budget, whatever happens to the
@@ -46,8 +42,8 @@ type FailoverOptions struct {
 // error.
 //
 // A store that is not called is asked about once a second also without
-// requests, by a charge of a policy named "probe", until it answers, Draining
-// is closed or nothing refers to the Failover.
+// requests, by a charge of a policy named "probe", until it answers or nothing
+// refers to the Failover.
 //
 // One line is logged when the store is no longer called and one when it is
 // back, none per call.
@@ -74,28 +70,23 @@ func NewFailover(s Store, o FailoverOptions) *Failover {
 		budget:  cmp.Or(o.Budget, 50*time.Millisecond),
 		breaker: breaker{log: cmp.Or(o.Logger, slog.Default())},
 	}
-	f.breaker.probe = func() { f.probeLater(o.Draining) }
+	f.breaker.probe = f.probeLater
 	return f
 }
 
 // probeLater asks the store after the cooldown, and again while it does not
 // answer. Between two questions there is a timer and no goroutine.
-func (f *Failover) probeLater(draining <-chan struct{}) {
+func (f *Failover) probeLater() {
 	unused := weak.Make(f)
 	time.AfterFunc(cooldown+rand.N(cooldown/4), func() {
 		f := unused.Value()
-		select {
-		case <-draining:
-			return
-		default:
-		}
 		if f == nil {
 			return
 		}
 		probe := &Policy{Name: "probe", Limit: Limit{Count: 1000, Period: time.Second}}
 		_, _ = f.call(context.Background(), []Charge{{Policy: probe, Cost: 1}})
 		if f.breaker.probesOn() {
-			f.probeLater(draining)
+			f.probeLater()
 		}
 	})
 }
