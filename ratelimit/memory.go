@@ -5,7 +5,6 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -26,24 +25,19 @@ import (
 //
 // Make one with NewMemory: the zero Memory panics.
 type Memory struct {
-	seed      maphash.Seed
-	start     time.Time
-	shards    []shard // a power of two of them
-	forgotten atomic.Int64
+	seed   maphash.Seed
+	start  time.Time
+	shards []shard // a power of two of them
 }
 
 // NewMemory returns a Memory for 100,000 buckets in debt at one time: 3.2 MB, of
-// which the operating system hands out what is touched.
+// which the operating system hands out what is touched. Where more are in debt,
+// count in Redis.
 func NewMemory() *Memory { return newMemory(100_000) }
 
 func newMemory(keys int) *Memory {
 	return &Memory{seed: maphash.MakeSeed(), start: time.Now(), shards: newShards(keys)}
 }
-
-// Forgotten counts the buckets that were dropped while in debt. Each of them
-// starts again with a full burst. If it keeps growing, more are in debt at one
-// time than a Memory holds: count in Redis.
-func (m *Memory) Forgotten() int64 { return m.forgotten.Load() }
 
 // pending is a charge that is not decided yet.
 type pending struct {
@@ -142,9 +136,6 @@ func (m *Memory) commit(ps []pending, now int64) {
 		// It then gets another place, with its debt.
 		if p.entry == nil || p.entry.key != p.key {
 			p.entry = p.shard.place(p.key, now)
-			if p.entry.tat > now {
-				m.forgotten.Add(1)
-			}
 		}
 		*p.entry = entry{p.key, p.next}
 	}
