@@ -9,7 +9,7 @@ func WithDefaults(o CacheOptions) CacheOptions { return o.withDefaults() }
 func NewSecret(text string) Secret { return newSecret(text) }
 
 // Word returns the part of a token that stands for e.
-func (e Environment) Word() string { return Service{}.word(e) }
+func (e Environment) Word() string { return e.word() }
 
 // Flush writes what has been recorded.
 func (l *LastUsed) Flush(ctx context.Context) error { return l.flush(ctx) }

@@ -22,7 +22,7 @@ func (s Service) Resolve(keys Store) (Service, error) {
 }
 
 func (s Service) isZero() bool {
-	return s.Scopes == nil && s.Prefix == "" && s.Live == "" && s.Test == "" && len(s.Legacy) == 0
+	return s.Scopes == nil && s.Prefix == "" && len(s.Legacy) == 0
 }
 
 // sameAs returns an error that names what differs in s and in other, that of

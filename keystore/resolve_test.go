@@ -14,7 +14,7 @@ import (
 func TestResolve(t *testing.T) {
 	own := scope.New(scope.Definition{Name: "parcels:read"})
 	acme := keystore.Service{Prefix: "acme", Scopes: own, Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "old_"}}}
-	contract := keystore.Service{Scopes: scope.Default(), Prefix: "svc", Live: "live", Test: "test"}
+	contract := keystore.Service{Scopes: scope.Default(), Prefix: "svc"}
 	with := func(change func(*keystore.Service)) keystore.Service {
 		s := acme
 		change(&s)
@@ -39,18 +39,16 @@ func TestResolve(t *testing.T) {
 			"has scopes parcels:read;|has scopes account:read workers:read"},
 		"another prefix": {with(func(s *keystore.Service) { s.Prefix = "" }), cached,
 			"tokens svc_live_… and svc_test_…|tokens acme_live_…"},
-		"another word": {with(func(s *keystore.Service) { s.Test = "sandbox" }), cached,
-			"acme_sandbox_…|acme_test_…"},
-		"another legacy shape": {with(func(s *keystore.Service) { s.Legacy = nil }), cached,
+		"another legacy format": {with(func(s *keystore.Service) { s.Legacy = nil }), cached,
 			"no legacy tokens|legacy tokens v1 (old_…)"},
 		"another registry": {with(func(s *keystore.Service) { s.Scopes = scope.New(own.Definitions()...) }),
 			cached, "two registries|scopes parcels:read|make one"},
-		"not valid": {keystore.Service{Prefix: "No!", Live: "pub", Test: "pub"}, memory,
-			`prefix "No!"|word "pub" marks|both environments`},
+		"not valid": {keystore.Service{Prefix: "No!", Legacy: []keystore.LegacyFormat{{}}}, memory,
+			`prefix "No!"|legacy`},
 	} {
 		got, err := c.given.Resolve(c.keys)
 		if err == nil {
-			if got.Prefix != c.want || got.Scopes == nil || got.Live == "" || got.Test == "" {
+			if got.Prefix != c.want || got.Scopes == nil {
 				t.Errorf("%s: got %+v, want the service %q with its defaults", name, got, c.want)
 			}
 			continue

@@ -11,7 +11,7 @@ import (
 // tells a key from them.
 func (s Service) Pattern() string {
 	return fmt.Sprintf("%s_(%s|%s)_[0-9A-Za-z]{%d}",
-		s.prefix(), s.word(Production), s.word(Sandbox), randomLength+checksumLength)
+		s.prefix(), live, test, randomLength+checksumLength)
 }
 
 // Gitleaks returns a rule for the configuration of gitleaks 8, in TOML, that

@@ -10,13 +10,16 @@ import (
 )
 
 const (
-	maxPrefix   = 16    // characters, of a prefix and of a word for an environment
-	publishable = "pub" // in place of the environment
+	maxPrefix = 16 // characters
+
+	// The words for an environment in a token, and what stands there in a key
+	// for browsers.
+	live, test, publishable = "live", "test", "pub"
 )
 
 // A Service says once what the keys of a service may do and what their tokens
-// look like. The zero Service has the prefix svc, the words live and test, and
-// the scopes of [scope.Default].
+// look like. The zero Service has the prefix svc and the scopes of
+// [scope.Default].
 //
 // A program gives it to the [Cached] in front of its store. An issuer and
 // middleware over that Cached need none of their own; those over another store
@@ -42,11 +45,6 @@ type Service struct {
 	// digits. Empty means "svc".
 	Prefix string
 
-	// Live and Test are the words for [Production] and [Sandbox] in a token: 1
-	// to 16 lower-case letters and digits, but not "pub", which marks a
-	// publishable key. Empty means "live" and "test".
-	Live, Test string
-
 	// Legacy are formats of an older system's tokens that are also accepted.
 	Legacy []LegacyFormat
 }
@@ -54,30 +52,19 @@ type Service struct {
 func (s Service) withDefaults() Service {
 	s.Scopes = cmp.Or(s.Scopes, scope.Default())
 	s.Prefix = cmp.Or(s.Prefix, "svc")
-	s.Live = cmp.Or(s.Live, "live")
-	s.Test = cmp.Or(s.Test, "test")
 	return s
 }
 
 func (s Service) validate() error {
-	var errs []error
-	for _, part := range []struct{ name, text string }{{"prefix", s.Prefix}, {"word", s.Live}, {"word", s.Test}} {
-		bad := func(r rune) bool { return !('a' <= r && r <= 'z' || '0' <= r && r <= '9') }
-		switch {
-		case len(part.text) > maxPrefix:
-			errs = append(errs, fmt.Errorf("keystore: %s %q is longer than %d characters", part.name, part.text,
-				maxPrefix))
-		case strings.ContainsFunc(part.text, bad):
-			errs = append(errs, fmt.Errorf("keystore: %s %q has other characters than a-z and 0-9", part.name,
-				part.text))
-		case part.name == "word" && part.text == publishable:
-			errs = append(errs, fmt.Errorf("keystore: word %q marks a publishable key and no environment", part.text))
-		}
+	err := s.validateLegacy()
+	bad := func(r rune) bool { return !('a' <= r && r <= 'z' || '0' <= r && r <= '9') }
+	switch {
+	case len(s.Prefix) > maxPrefix:
+		return errors.Join(fmt.Errorf("keystore: prefix %q is longer than %d characters", s.Prefix, maxPrefix), err)
+	case strings.ContainsFunc(s.Prefix, bad):
+		return errors.Join(fmt.Errorf("keystore: prefix %q has other characters than a-z and 0-9", s.Prefix), err)
 	}
-	if s.Live == s.Test {
-		errs = append(errs, fmt.Errorf("keystore: the word %q stands for both environments", s.Live))
-	}
-	return errors.Join(append(errs, s.validateLegacy())...)
+	return err
 }
 
 // Masked returns as much of k's token as may be shown, such as
@@ -110,20 +97,9 @@ func (s Service) validateLegacy() error {
 	return errors.Join(errs...)
 }
 
-// word returns the part of a token that stands for e, or "".
-func (s Service) word(e Environment) string {
-	switch e {
-	case Production:
-		return cmp.Or(s.Live, "live")
-	case Sandbox:
-		return cmp.Or(s.Test, "test")
-	}
-	return ""
-}
-
 // begin returns what the tokens of an environment begin with.
 func (s Service) begin(e Environment) string {
-	return s.prefix() + "_" + s.word(e) + "_"
+	return s.prefix() + "_" + e.word() + "_"
 }
 
 func (s Service) prefix() string { return cmp.Or(s.Prefix, "svc") }

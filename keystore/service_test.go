@@ -8,25 +8,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-// TestServiceWords: the words for the environments are the service's own.
-func TestServiceWords(t *testing.T) {
-	s := keystore.Service{Prefix: "acme", Live: "prod", Test: "sandbox"}
-	for e, begin := range map[keystore.Environment]string{keystore.Production: "acme_prod_",
-		keystore.Sandbox: "acme_sandbox_"} {
-		token := s.Generate(e).Reveal()
-		got, err := s.Parse(token)
-		if err != nil || got.Environment != e || !strings.HasPrefix(token, begin) {
-			t.Errorf("%s: Parse(%q) = %v, %v", e, token, got.Environment, err)
-		}
-		if reason := reasonOf(t, keystore.Service{Prefix: "acme"}, token); reason != unknownEnvironment {
-			t.Errorf("with other words %q was refused because %q", token, reason)
-		}
-	}
-	if got, want := s.Pattern(), `acme_(prod|sandbox)_[0-9A-Za-z]{38}`; got != want {
-		t.Errorf("Pattern() = %q, want %q", got, want)
-	}
-}
-
 func TestPrefix(t *testing.T) {
 	f := keystore.Service{Prefix: "acme2"}
 	token := f.Generate(keystore.Sandbox).Reveal()
@@ -41,18 +22,17 @@ func TestPrefix(t *testing.T) {
 		"abcdefghijklmnop":  true,
 		"abcdefghijklmnopq": false, "Svc": false, "my_svc": false, "s-c": false, "s c": false, "é": false, ".*": false,
 	} {
-		for _, f := range []keystore.Service{{Prefix: prefix}, {Live: prefix}, {Test: prefix}} {
-			if _, err := f.Resolve(nil); (err == nil) != ok {
-				t.Errorf("%+v.Resolve(nil): got %v, want it valid: %v", f, err, ok)
-			}
-			for method, call := range map[string]func(){
-				"Generate":  func() { f.Generate(keystore.Sandbox) },
-				"NewCached": func() { keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{Service: f}) },
-				"New":       func() { issuing.New(issuing.NewMemory(), issuing.Options{Service: f}) },
-			} {
-				if panicked := panics(call); panicked == ok {
-					t.Errorf("%s with %+v panicked: %v, want %v", method, f, panicked, !ok)
-				}
+		f := keystore.Service{Prefix: prefix}
+		if _, err := f.Resolve(nil); (err == nil) != ok {
+			t.Errorf("%+v.Resolve(nil): got %v, want it valid: %v", f, err, ok)
+		}
+		for method, call := range map[string]func(){
+			"Generate":  func() { f.Generate(keystore.Sandbox) },
+			"NewCached": func() { keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{Service: f}) },
+			"New":       func() { issuing.New(issuing.NewMemory(), issuing.Options{Service: f}) },
+		} {
+			if panicked := panics(call); panicked == ok {
+				t.Errorf("%s with %+v panicked: %v, want %v", method, f, panicked, !ok)
 			}
 		}
 	}

@@ -136,9 +136,9 @@ func (s Service) parse(token string) (environment Environment, child bool, err e
 		word, secret = word[:i], word[i+1:]
 	}
 	switch word {
-	case s.word(Production):
+	case live:
 		environment = Production
-	case s.word(Sandbox):
+	case test:
 		environment = Sandbox
 	case publishable:
 		return "", false, errPublishable
