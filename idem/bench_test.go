@@ -22,7 +22,7 @@ func BenchmarkCreate(b *testing.B)       { benchmarkCreate(b, nil) }
 func BenchmarkSealedCreate(b *testing.B) { benchmarkCreate(b, seal(keyA)) }
 
 func benchmarkCreate(b *testing.B, s *idem.Seal) {
-	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30}), idem.Options{Seal: s})
+	r := idem.NewRunner(&idem.Memory{Budget: 8 << 30}, idem.Options{Seal: s})
 	ctx := context.Background()
 	body := []byte(`{"title":"Call the bank"}`)
 	var name [36]byte
@@ -57,7 +57,7 @@ func execute(b *testing.B, r *idem.Runner, ctx context.Context, n uint64) {
 }
 
 func BenchmarkExecution(b *testing.B) {
-	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	r := idem.NewRunner(&idem.Memory{}, idem.Options{})
 	ctx := context.Background()
 	b.ReportAllocs()
 	var n uint64
@@ -71,7 +71,7 @@ func BenchmarkExecution(b *testing.B) {
 type remote struct{ idem.Store }
 
 func BenchmarkExecutionRemote(b *testing.B) {
-	r := idem.NewRunner(remote{idem.NewMemory(idem.MemoryOptions{})}, idem.Options{})
+	r := idem.NewRunner(remote{&idem.Memory{}}, idem.Options{})
 	ctx := context.Background()
 	b.ReportAllocs()
 	var n uint64
@@ -85,7 +85,7 @@ func BenchmarkReplay(b *testing.B)       { benchmarkReplay(b, nil) }
 func BenchmarkSealedReplay(b *testing.B) { benchmarkReplay(b, seal(keyA)) }
 
 func benchmarkReplay(b *testing.B, s *idem.Seal) {
-	r := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{Seal: s})
+	r := idem.NewRunner(&idem.Memory{}, idem.Options{Seal: s})
 	ctx := context.Background()
 	req := idem.Claim{Key: numbered(1), Tenant: "organization"}
 	_, e, err := r.Begin(ctx, req, nil)
@@ -106,7 +106,7 @@ func benchmarkReplay(b *testing.B, s *idem.Seal) {
 // BenchmarkMemoryFull begins and settles while each new key takes its room from
 // an older one's payload.
 func BenchmarkMemoryFull(b *testing.B) {
-	m := idem.NewMemory(idem.MemoryOptions{Budget: 64 << 20, MinRetention: 1})
+	m := &idem.Memory{Budget: 64 << 20, MinRetention: 1}
 	ctx := context.Background()
 	payload := make([]byte, 1024)
 	b.ReportAllocs()

@@ -1,6 +1,6 @@
 // Package idem makes a repeated request count once.
 //
-//	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+//	runner := idem.NewRunner(&idem.Memory{}, idem.Options{})
 //
 //	create := func(key, body string) (string, error) {
 //		record, execution, err := runner.Begin(ctx, idem.Claim{

@@ -16,7 +16,7 @@ import (
 // request with the same key gets none.
 func Example() {
 	ctx := context.Background()
-	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	runner := idem.NewRunner(&idem.Memory{}, idem.Options{})
 
 	create := func(key, body string) (string, error) {
 		record, execution, err := runner.Begin(ctx, idem.Claim{
@@ -67,7 +67,7 @@ func TestPackageComment(t *testing.T) {
 // A request that was refused before it did anything frees its key.
 func ExampleExecution_Settle() {
 	ctx := context.Background()
-	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	runner := idem.NewRunner(&idem.Memory{}, idem.Options{})
 	request := idem.Claim{Key: idem.NewKey("acme production", "7c0e"), Tenant: "acme production"}
 
 	_, execution, _ := runner.Begin(ctx, request, nil)
@@ -84,7 +84,7 @@ func ExampleExecution_Settle() {
 // yet saved gets a little more time.
 func ExampleRunner_WaitSettled() {
 	draining := make(chan struct{}) // close it when the shutdown begins: those who wait for others are then sent away
-	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{Draining: draining})
+	runner := idem.NewRunner(&idem.Memory{}, idem.Options{Draining: draining})
 
 	close(draining)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

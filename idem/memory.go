@@ -15,11 +15,12 @@ import (
 
 // Memory is a [Store] in the memory of one process. Its records are lost with
 // the process, and two processes, each with its own Memory, may both run the
-// same request. The zero Memory has the default options.
+// same request. The zero Memory is ready to use. Its fields must
+// not change afterwards; one that is zero or less stands for its default.
 //
-// It is a cache with a budget of bytes. A repeat within
-// [MemoryOptions.MinRetention] never runs a second time, and one within the
-// retention does not as long as there is room for its record.
+// It is a cache with a budget of bytes. A repeat within MinRetention never runs a
+// second time, and one within the retention does not as long as there is room
+// for its record.
 //
 // When the budget is used up, expired records go first. Then the tenant that
 // holds most makes room: the bodies of its replies become summaries
@@ -37,23 +38,6 @@ import (
 // Expired records are removed a few at a time by later calls of Begin, which
 // gives back the memory of a peak; there is no goroutine and nothing to close.
 type Memory struct {
-	epoch   time.Time
-	options MemoryOptions
-
-	mu       sync.Mutex
-	entries  entryTable
-	seed     maphash.Seed
-	accounts map[uint64]*account // by the hash of the tenant's name, which may be long
-	expiry   queue[uint32]       // the entry that expires first comes first
-	largest  queue[*account]     // the tenant that holds most comes first
-	stats    MemoryStats
-	lost     time.Duration // the retention of what was forgotten, if a warning is due
-	nextWarn int64
-}
-
-// MemoryOptions are the settings of a [Memory]. The zero value of each field
-// stands for its default.
-type MemoryOptions struct {
 	// Budget is how many bytes of live heap the store may take: bodies,
 	// summaries, and 300 bytes a key. The default is 256 MiB. One tenant alone
 	// can use sixteen seventeenths of it: with summaries of 100 bytes, 350,000
@@ -71,6 +55,20 @@ type MemoryOptions struct {
 	// Logger gets a warning when records are forgotten before their retention
 	// is over, at most once an hour. The default is slog.Default().
 	Logger *slog.Logger
+
+	epoch        time.Time
+	budget       int64
+	minRetention time.Duration
+
+	mu       sync.Mutex
+	entries  entryTable
+	seed     maphash.Seed
+	accounts map[uint64]*account // by the hash of the tenant's name, which may be long
+	expiry   queue[uint32]       // the entry that expires first comes first
+	largest  queue[*account]     // the tenant that holds most comes first
+	stats    MemoryStats
+	lost     time.Duration // the retention of what was forgotten, if a warning is due
+	nextWarn int64
 }
 
 // MemoryStats describes what a [Memory] holds, and what it has forgotten.
@@ -81,23 +79,13 @@ type MemoryStats struct {
 	Kept      time.Duration // the age of the last one that was; 0 if there was none
 }
 
-// NewMemory returns an empty Memory. It panics when an option is negative.
-func NewMemory(o MemoryOptions) *Memory {
-	if o.Budget < 0 || o.MinRetention < 0 {
-		panic("idem: NewMemory with a negative option")
-	}
-	return &Memory{options: o}
-}
-
 func (m *Memory) lock() {
 	m.mu.Lock()
 	if m.accounts != nil {
 		return
 	}
 	m.epoch = time.Now()
-	o := &m.options
-	o.Budget, o.MinRetention = cmp.Or(o.Budget, 256<<20), cmp.Or(o.MinRetention, time.Minute)
-	o.Logger = cmp.Or(o.Logger, slog.Default())
+	m.budget, m.minRetention = cmp.Or(max(m.Budget, 0), 256<<20), cmp.Or(max(m.MinRetention, 0), time.Minute)
 	m.entries.numbers, m.accounts = make(map[Key]uint32), make(map[uint64]*account)
 	m.seed = maphash.MakeSeed()
 	m.expiry.place = func(number uint32) *uint32 { return &m.entries.at(number).place }
@@ -241,7 +229,7 @@ func (m *Memory) settle(e *entry, s *Settlement, now int64) {
 	e.held = false
 	e.outcome, e.settled, e.summary = s.Outcome, now, s.Summary
 	// A longer body would push out all others of its tenant, and then itself.
-	if e.retained = int64(cap(s.Payload)) <= m.options.Budget/2; e.retained {
+	if e.retained = int64(cap(s.Payload)) <= m.budget/2; e.retained {
 		e.payload = s.Payload
 	}
 	m.list(e)
@@ -304,7 +292,7 @@ func (m *Memory) Stats() MemoryStats {
 // may call the store.
 func (m *Memory) unlock() {
 	m.compact()
-	retention, kept, budget := m.lost, m.stats.Kept, m.options.Budget
+	retention, kept, budget := m.lost, m.stats.Kept, m.budget
 	m.lost = 0
 	m.mu.Unlock()
 	if retention == 0 {
@@ -312,7 +300,7 @@ func (m *Memory) unlock() {
 	}
 	// A Logger that panics must not lose the claim that was just made.
 	defer func() { _ = recover() }()
-	m.options.Logger.Warn(
+	cmp.Or(m.Logger, slog.Default()).Warn(
 		"the reply store forgets records before their retention is over: a repeat after that runs again",
 		"kept", kept, "retention", retention, "budget", budget,
 		"budget_needed", int64(min(float64(budget)*float64(retention)/float64(kept), 1<<60)))

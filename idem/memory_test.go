@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -46,11 +47,9 @@ func newToken() (t idem.ClaimToken) {
 	return t
 }
 
-func newShop(t *testing.T, o idem.MemoryOptions) shop {
-	if o.Logger == nil {
-		o.Logger = quiet
-	}
-	return shop{idem.NewMemory(o), t}
+func newShop(t *testing.T, m *idem.Memory) shop {
+	m.Logger = cmp.Or(m.Logger, quiet)
+	return shop{m, t}
 }
 
 func claimOf(tenant, name string) idem.Claim {
@@ -163,7 +162,7 @@ func (s shop) settleAs(c idem.Claim, o idem.Outcome) {
 // Calls that no Runner makes are errors and no refusals; the shortest times are
 // accepted.
 func TestMemoryRefusesNonsense(t *testing.T) {
-	s := newShop(t, idem.MemoryOptions{})
+	s := newShop(t, &idem.Memory{})
 	held := s.claim("a", "key")
 	begin := func(lease, retention time.Duration) error {
 		c := claimOf("a", fmt.Sprint(lease, retention))
@@ -207,23 +206,12 @@ func TestZeroMemory(t *testing.T) {
 }
 
 func TestMemoryOptions(t *testing.T) {
-	for _, o := range []idem.MemoryOptions{{Budget: -1}, {MinRetention: -1}} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%+v: got no panic", o)
-				}
-			}()
-			idem.NewMemory(o)
-		}()
-	}
 	// What can be seen of a Memory that is full for two minutes.
-	seen := func(set func(*idem.MemoryOptions)) (s string) {
+	seen := func(set func(*idem.Memory)) (s string) {
 		synctest.Test(t, func(t *testing.T) {
 			var log bytes.Buffer
-			o := idem.MemoryOptions{Budget: 10_000, Logger: slog.New(slog.NewTextHandler(&log, nil))}
-			set(&o)
-			m := newShop(t, o)
+			m := newShop(t, &idem.Memory{Budget: 10_000, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			set(m.Memory)
 			first := m.flood("a")
 			time.Sleep(2 * time.Minute)
 			_, err := m.Begin(t.Context(), claimOf("a", "more"))
@@ -231,10 +219,10 @@ func TestMemoryOptions(t *testing.T) {
 		})
 		return s
 	}
-	optiontest.Every(t, seen, map[string]func(*idem.MemoryOptions){
-		"Budget":       func(o *idem.MemoryOptions) { o.Budget = 20_000 },
-		"MinRetention": func(o *idem.MemoryOptions) { o.MinRetention = time.Hour },
-		"Logger":       func(o *idem.MemoryOptions) { o.Logger = quiet },
+	optiontest.Every(t, seen, map[string]func(*idem.Memory){
+		"Budget":       func(m *idem.Memory) { m.Budget = 20_000 },
+		"MinRetention": func(m *idem.Memory) { m.MinRetention = time.Hour },
+		"Logger":       func(m *idem.Memory) { m.Logger = quiet },
 	})
 }
 
@@ -242,7 +230,7 @@ func TestMemoryOptions(t *testing.T) {
 func TestMemoryDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const budget = 256 << 20
-		s := newShop(t, idem.MemoryOptions{})
+		s := newShop(t, &idem.Memory{})
 		if n := s.flood("a"); n < 630_000 || n > 640_000 {
 			t.Errorf("got room for %d summaries, want 630,000", n)
 		}
@@ -261,7 +249,7 @@ func TestMemoryDefaults(t *testing.T) {
 
 // A settlement that is sent again after the body went is compared by summary.
 func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
-	s := newShop(t, idem.MemoryOptions{Budget: 20_000})
+	s := newShop(t, &idem.Memory{Budget: 20_000})
 	c := s.claim("a", "0")
 	settlement := idem.Settlement{
 		Outcome: idem.OutcomeDone, Payload: make([]byte, 8000), Summary: make([]byte, summary), Retention: time.Hour,
@@ -285,7 +273,7 @@ func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
 // Two tenants of one organization have an account each, and are erased
 // together.
 func TestMemoryTenantsOfOneOrganization(t *testing.T) {
-	s := newShop(t, idem.MemoryOptions{Budget: 100_000, MinRetention: 1})
+	s := newShop(t, &idem.Memory{Budget: 100_000, MinRetention: 1})
 	put := func(tenant string, n int) {
 		c := claimOf(tenant, fmt.Sprint(n))
 		c.Organization = "acme"
@@ -311,7 +299,7 @@ func TestMemoryTenantsOfOneOrganization(t *testing.T) {
 
 // Erase takes all of one tenant and nothing of another.
 func TestMemoryErase(t *testing.T) {
-	s := newShop(t, idem.MemoryOptions{})
+	s := newShop(t, &idem.Memory{})
 	s.fill("acme", 5, 100)
 	s.fill("other", 3, 100)
 	s.claim("acme", "running")
@@ -332,7 +320,7 @@ func TestMemoryErase(t *testing.T) {
 func TestMemoryWarns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		s := newShop(t, idem.MemoryOptions{Budget: 50_000, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s := newShop(t, &idem.Memory{Budget: 50_000, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		s.flood("a")
 		time.Sleep(6 * time.Minute)
 		for hour := range 3 {
@@ -361,7 +349,7 @@ func (panickingLog) Handle(context.Context, slog.Record) error { panic("the log 
 // When the Logger panics, the claim that led to the warning is not lost.
 func TestMemoryWarnsALogThatPanics(t *testing.T) {
 	logger := slog.New(panickingLog{slog.NewTextHandler(io.Discard, nil)})
-	s := newShop(t, idem.MemoryOptions{Budget: 10_000, MinRetention: 1, Logger: logger})
+	s := newShop(t, &idem.Memory{Budget: 10_000, MinRetention: 1, Logger: logger})
 	s.fill("a", 100, 0) // which settles each claim that it makes
 	if got := s.Stats(); got.Forgotten == 0 {
 		t.Errorf("got %+v, want records forgotten", got)
@@ -370,7 +358,7 @@ func TestMemoryWarnsALogThatPanics(t *testing.T) {
 
 func TestMemoryNeverForgetsWithEndlessRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t, idem.MemoryOptions{})
+		s := newShop(t, &idem.Memory{})
 		time.Sleep(time.Hour)
 		c := claimOf("a", "key")
 		c.Lease, c.Retention = math.MaxInt64, math.MaxInt64

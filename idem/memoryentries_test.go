@@ -14,7 +14,7 @@ import (
 // A peak does not stay in memory, although some of its keys do.
 func TestMemoryFreesAPeak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t, idem.MemoryOptions{Budget: 1 << 30})
+		s := newShop(t, &idem.Memory{Budget: 1 << 30})
 		before := heap()
 		const keys = 40_000
 		for i := range keys {
@@ -51,7 +51,7 @@ func TestMemoryFreesAPeak(t *testing.T) {
 // What is left of a peak is still in the order in which it was settled.
 func TestMemoryKeepsItsOrderAfterAPeak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t, idem.MemoryOptions{Budget: 1_000_000})
+		s := newShop(t, &idem.Memory{Budget: 1_000_000})
 		for i := range 2000 {
 			s.settle(s.claimFor("a", fmt.Sprint("short ", i), time.Minute), 0, 0)
 			if i%50 == 0 {
@@ -75,7 +75,7 @@ func TestMemoryKeepsItsOrderAfterAPeak(t *testing.T) {
 
 // A claim that comes and goes allocates nothing, also where a slab ends.
 func TestMemoryAllocatesNothingForAClaim(t *testing.T) {
-	s := newShop(t, idem.MemoryOptions{})
+	s := newShop(t, &idem.Memory{})
 	for i := range 200 {
 		s.claim("a", fmt.Sprint(i))
 		c := claimOf("a", "key")
@@ -103,7 +103,7 @@ func TestMemoryIsFewObjects(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapObjects
 	}
-	s := newShop(t, idem.MemoryOptions{})
+	s := newShop(t, &idem.Memory{})
 	const keys = 20_000
 	before := objects()
 	s.fill("a", keys, 300)
@@ -117,12 +117,12 @@ func TestMemoryIsFewObjects(t *testing.T) {
 // others, a few at a time.
 func TestMemoryReclaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t, idem.MemoryOptions{})
+		s := newShop(t, &idem.Memory{})
 		for i := range 100 {
 			s.fill(fmt.Sprint("tenant ", i), 10, 1000)
 			s.claim(fmt.Sprint("tenant ", i), "never settled")
 		}
-		empty := newShop(t, idem.MemoryOptions{}).Stats()
+		empty := newShop(t, &idem.Memory{}).Stats()
 		time.Sleep(time.Hour)
 		for range 550 {
 			s.settleAs(claimOf("other", "key"), idem.OutcomeFree)
@@ -137,13 +137,13 @@ func TestMemoryReclaims(t *testing.T) {
 // One that nearly fills its buffer is not copied, and the whole buffer is
 // charged.
 func TestMemoryKeepsNoLargeBuffers(t *testing.T) {
-	empty := newShop(t, idem.MemoryOptions{})
+	empty := newShop(t, &idem.Memory{})
 	empty.settle(empty.claim("a", "key"), 0, 0)
 	for _, test := range []struct {
 		length, room int
 		copied       bool
 	}{{100, 100, false}, {100, 1 << 20, true}, {1000, 1000, false}, {1000, 1100, false}, {1000, 2000, true}} {
-		s := newShop(t, idem.MemoryOptions{})
+		s := newShop(t, &idem.Memory{})
 		c := s.claim("a", "key")
 		given := make([]byte, test.length, test.room)
 		settlement := idem.Settlement{Outcome: idem.OutcomeDone, Payload: given, Retention: time.Hour}
@@ -170,7 +170,7 @@ func TestMemoryChargesWhatItTakes(t *testing.T) {
 		{20_000, 20_000, 0, 0}, {20_000, 20_000, 400, 0}, {20_000, 1, 400, 0}, {20_000, 7, 1000, 0},
 		{5_000, 1, 400, 4000},
 	} {
-		s := newShop(t, idem.MemoryOptions{Budget: 1 << 30})
+		s := newShop(t, &idem.Memory{Budget: 1 << 30})
 		tenants := make([]string, 0, test.keys)
 		for i := range test.keys {
 			tenants = append(tenants, fmt.Sprint(i/test.perTenant))

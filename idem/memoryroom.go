@@ -125,7 +125,7 @@ func (m *Memory) shorten(e *entry) {
 // makeRoom frees bytes until a tenant may hold what it is charged for. It
 // returns false if it may not.
 func (m *Memory) makeRoom(a *account, now int64) bool {
-	for m.stats.Bytes > m.options.Budget-a.bytes/16 {
+	for m.stats.Bytes > m.budget-a.bytes/16 {
 		if !m.dropExpired(now) && !m.shrink(m.victim(a, now), now) {
 			return false
 		}
@@ -161,7 +161,7 @@ func (m *Memory) victim(a *account, now int64) *account {
 
 // old reports whether there is such an entry and it may be forgotten.
 func (m *Memory) old(number uint32, now int64) bool {
-	return number != 0 && m.entries.at(number).settled <= now-int64(m.options.MinRetention)
+	return number != 0 && m.entries.at(number).settled <= now-int64(m.minRetention)
 }
 
 // shrink takes from a tenant the body or the record that goes first. It returns

@@ -21,7 +21,7 @@ func TestMemoryMakesRoomInOrder(t *testing.T) {
 	for claims, want := range []string{"WWWWWWWW", "ssWWWWWW", "..ssWWWW", "....sWWW", "....ssss", "....ssss"} {
 		synctest.Test(t, func(t *testing.T) {
 			const used = tenantCost + 7*(entryCost+summary+400) + claimCost
-			s := newShop(t, idem.MemoryOptions{Budget: used*17/16 + 1})
+			s := newShop(t, &idem.Memory{Budget: used*17/16 + 1})
 			for i := range 8 {
 				if i == 4 {
 					time.Sleep(time.Minute)
@@ -43,7 +43,7 @@ func TestMemoryMakesRoomInOrder(t *testing.T) {
 // everything and is not refused.
 func TestMemoryFloodTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t, idem.MemoryOptions{Budget: 1_000_000})
+		s := newShop(t, &idem.Memory{Budget: 1_000_000})
 		s.fill("modest", 50, 500)
 		for i := range 10_000 {
 			time.Sleep(300 * time.Millisecond)
@@ -69,7 +69,7 @@ func TestMemoryFloodTakesNothing(t *testing.T) {
 func TestMemoryTenantsShare(t *testing.T) {
 	for _, early := range []int{0, 5000} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newShop(t, idem.MemoryOptions{Budget: 1_000_000, MinRetention: time.Second})
+			s := newShop(t, &idem.Memory{Budget: 1_000_000, MinRetention: time.Second})
 			n := early
 			for i := range early {
 				time.Sleep(10 * time.Millisecond)
@@ -92,7 +92,7 @@ func TestMemoryTenantsShare(t *testing.T) {
 // large the answer is.
 func TestMemoryKeepsClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t, idem.MemoryOptions{Budget: 40_000})
+		s := newShop(t, &idem.Memory{Budget: 40_000})
 		var claims []idem.Claim
 		for i := range 10 {
 			claims = append(claims, s.claim("a", fmt.Sprint(i)))
@@ -119,7 +119,7 @@ func TestMemoryReservesForATakeOver(t *testing.T) {
 		budget int64
 		want   error
 	}{{taken*17/16 + tenantCost + claimCost, nil}, {taken*17/16 + tenantCost + claimCost - 1, idem.ErrFull}} {
-		s := newShop(t, idem.MemoryOptions{Budget: test.budget})
+		s := newShop(t, &idem.Memory{Budget: test.budget})
 		s.settleAs(claimOf("a", "key"), idem.OutcomeUnknown)
 		s.claim("b", "key")
 		before, taker := s.Stats(), claimOf("a", "key")
@@ -334,7 +334,7 @@ func TestMemoryIsItsModel(t *testing.T) {
 
 func modelWork(t *testing.T, random *rand.Rand, full *int) *model {
 	m := &model{budget: 20_000 + random.Int64N(60_000), young: time.Minute, start: time.Now()}
-	s := newShop(t, idem.MemoryOptions{Budget: m.budget})
+	s := newShop(t, &idem.Memory{Budget: m.budget})
 	bodies, pause := 1+random.IntN(3000), 1+random.Int64N(int64(4*time.Second))
 	for step := range 600 {
 		time.Sleep(time.Duration(random.Int64N(pause)))

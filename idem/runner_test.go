@@ -24,7 +24,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // noWait is an Options.Wait for repeats that do not wait.
 const noWait = -1
 
-func newMemory() *idem.Memory { return idem.NewMemory(idem.MemoryOptions{Logger: quiet}) }
+func newMemory() *idem.Memory { return &idem.Memory{Logger: quiet} }
 
 func newRunner(s idem.Store, o idem.Options) *idem.Runner {
 	o.Logger = quiet

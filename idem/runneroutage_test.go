@@ -20,7 +20,7 @@ import (
 // ends that.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+		store := idemtest.NewFaulty(&idem.Memory{})
 		store.Always(idemtest.Begin, idemtest.Hang)
 		var log strings.Builder
 		r := idem.NewRunner(store, idem.Options{Timeout: 2 * time.Second, Wait: -1,
@@ -160,7 +160,7 @@ func testOutageProbes(t *testing.T, joined bool) {
 
 // A full store is not an outage: it answers, and is asked each time.
 func TestOutageIsNoRefusal(t *testing.T) {
-	store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{Budget: 2000}))
+	store := idemtest.NewFaulty(&idem.Memory{Budget: 2000})
 	r := newRunner(store, idem.Options{Wait: -1})
 	_, e, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey("first"), Tenant: "org"}, nil)
 	if err != nil {

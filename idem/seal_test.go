@@ -59,7 +59,7 @@ func TestSeal(t *testing.T) {
 		mustReplay(t, newRunner(f, idem.Options{Seal: seal(keyA)}), request, "created")
 	})
 	// A budget that has room for one payload: the others are summaries.
-	s := newShop(t, idem.MemoryOptions{Budget: 8_000})
+	s := newShop(t, &idem.Memory{Budget: 8_000})
 	r := newRunner(s, idem.Options{Seal: seal(keyA)})
 	for n := range 3 {
 		settlement := answer(strings.Repeat("created", 500))
@@ -127,7 +127,7 @@ func TestSealOpens(t *testing.T) {
 // What was evicted without a summary is nothing that does not open.
 func TestSealOfNothing(t *testing.T) {
 	var log bytes.Buffer
-	s := newShop(t, idem.MemoryOptions{Budget: 2000})
+	s := newShop(t, &idem.Memory{Budget: 2000})
 	r := idem.NewRunner(s, idem.Options{Seal: seal(keyA), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	mustSettle(t, mustRun(t, r, request), answer(strings.Repeat("created", 500)))
 	if got := mustGet(t, r, request, idem.Done); len(got.Payload) > 0 || got.Retained || log.Len() > 0 {

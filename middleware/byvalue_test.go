@@ -96,7 +96,7 @@ type formFleet struct {
 
 func newFormFleet(t *testing.T, state string) *formFleet {
 	f := &formFleet{ring: newKeyring(), state: state, release: make(chan struct{}),
-		store: slowBegin{idem.NewMemory(idem.MemoryOptions{})}}
+		store: slowBegin{&idem.Memory{}}}
 	f.token = f.ring.issue(t)
 	f.options.Reexecute = state == "taken over"
 	return f

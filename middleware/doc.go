@@ -3,7 +3,7 @@
 // idempotent creates.
 //
 //	keys := issuing.NewMemory()
-//	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+//	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
 //	api := middleware.NewAPI(keys, middleware.Options{
 //		RateLimit:   middleware.PerOrganization("100-S"),
 //		Idempotency: middleware.IdempotencyOptions{Runner: replies},

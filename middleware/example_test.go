@@ -53,7 +53,7 @@ func send(h http.Handler, method, path, key, body string, header ...string) *htt
 // own.
 func Example() {
 	keys := issuing.NewMemory()
-	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
 	api := middleware.NewAPI(keys, middleware.Options{
 		RateLimit:   middleware.PerOrganization("100-S"),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies},
@@ -109,7 +109,7 @@ func ExampleGuard() {
 	keys := issuing.NewMemory()
 	guard := middleware.New(keys, middleware.Options{
 		RateLimit: middleware.PerOrganization("100-S"),
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}),
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(&idem.Memory{},
 			idem.Options{})},
 	})
 	create := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -132,7 +132,7 @@ func ExampleGuard() {
 func ExampleGuard_incorrect() {
 	keys := issuing.NewMemory()
 	guard := middleware.New(keys, middleware.Options{
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}),
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(&idem.Memory{},
 			idem.Options{})},
 		Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)},
 	})

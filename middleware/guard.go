@@ -66,7 +66,7 @@ func New(keys keystore.Store, o Options) *Guard {
 	}
 	ownReplies := o.Idempotency.Runner == nil && !o.Idempotency.Off
 	if ownReplies {
-		o.Idempotency.Runner = idem.NewRunner(idem.NewMemory(idem.MemoryOptions{Logger: o.Hooks.logger()}), idem.Options{})
+		o.Idempotency.Runner = idem.NewRunner(&idem.Memory{Logger: o.Hooks.logger()}, idem.Options{Logger: o.Hooks.logger()})
 	}
 	report := &reporter{own: o.Hooks, shapes: keyShapes(o.Service), keyHeader: o.Keys.Header, proxies: o.proxies(),
 		advises: !o.NoShouldRetry, metadata: o.ResourceMetadata}

@@ -161,7 +161,7 @@ func ExampleOptions_publishableKey() {
 func ExampleRouteOptions_uploadAndStream() {
 	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{
-		Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{}),
+		Runner: idem.NewRunner(&idem.Memory{}, idem.Options{}),
 	}})
 
 	const largest = 32 << 20

@@ -350,7 +350,7 @@ func do(t testing.TB, client *http.Client, r *http.Request) answer {
 
 // replies is a runner on a memory store.
 func replies(o ...idem.Options) *idem.Runner {
-	return runnerOf(idem.NewMemory(idem.MemoryOptions{}), o...)
+	return runnerOf(&idem.Memory{}, o...)
 }
 
 // runnerOf is a runner on a store.
@@ -763,7 +763,7 @@ func newWorld(t testing.TB, configure func(*middleware.Options)) *world {
 	w := &world{
 		keys:    &downKeys{Store: issuing.NewMemory()},
 		rates:   &downRates{Store: ratelimit.NewMemory()},
-		replies: &downReplies{Store: idem.NewMemory(idem.MemoryOptions{})},
+		replies: &downReplies{Store: &idem.Memory{}},
 		log:     newLogged(),
 	}
 	cached := keystore.NewCached(w.keys, keystore.CacheOptions{})

@@ -114,7 +114,7 @@ func TestRunnerOfARoute(t *testing.T) {
 	held := func(m *idem.Memory) int { return m.Stats().Keys }
 
 	var runs atomic.Int64
-	shared, own := idem.NewMemory(idem.MemoryOptions{}), idem.NewMemory(idem.MemoryOptions{})
+	shared, own := &idem.Memory{}, &idem.Memory{}
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Idempotency: keyedOptions{Runner: runnerOf(shared)},
 			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory()}})
@@ -339,7 +339,7 @@ func TestRequireInside(t *testing.T) {
 		"RequireAny": keyless().Enforce(middleware.RequireAny(scope.TasksWrite)),
 		"AnyCaller":  keyless().Enforce(middleware.AnyCaller()),
 	} {
-		store := idem.NewMemory(idem.MemoryOptions{})
+		store := &idem.Memory{}
 		g := middleware.New(ring.keys, with(keyedOptions{Runner: runnerOf(store)}))
 		stages := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, require)
 		h := stages(http.HandlerFunc(sayOK))

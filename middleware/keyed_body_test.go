@@ -141,7 +141,7 @@ func TestBadBodies(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+			faulty := idemtest.NewFaulty(&idem.Memory{})
 			var runs, arrived atomic.Int64
 			h := keyed(ring, with(keyedOptions{Runner: runnerOf(faulty), MaxBody: 1000}), numbered(&runs, nil))
 			srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -333,7 +333,7 @@ func TestUnkeyedStreams(t *testing.T) {
 	token := ring.issue(t)
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
-			faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+			faulty := idemtest.NewFaulty(&idem.Memory{})
 			srv, client := listen(t, protocol,
 				keyed(ring, with(keyedOptions{Runner: runnerOf(faulty), MaxBody: 1, MaxResponse: 1}),
 					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -556,7 +556,7 @@ func TestWaiterTakesOver(t *testing.T) {
 						}
 						w.WriteHeader(201)
 					})
-					store := idem.NewMemory(idem.MemoryOptions{})
+					store := &idem.Memory{}
 					first := keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), handler)
 					second := first
 					if elsewhere {

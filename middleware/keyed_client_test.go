@@ -54,7 +54,7 @@ func TestStreamWaitsForTheStore(t *testing.T) {
 		inBubble(t, protocol, func(t *testing.T) {
 			ring := newKeyring()
 			client := listenInBubble(t, protocol,
-				keyed(ring, with(keyedOptions{Runner: runnerOf(slowSettle{idem.NewMemory(idem.MemoryOptions{})}),
+				keyed(ring, with(keyedOptions{Runner: runnerOf(slowSettle{&idem.Memory{}}),
 					Timeout: 10 * time.Second}),
 					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						events(1, 0, func(*http.Request, error) {})(w, r)

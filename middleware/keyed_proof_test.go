@@ -151,7 +151,7 @@ func (p proof) impossible() string {
 func (p proof) run(t *testing.T, do func(w http.ResponseWriter, write func(string), end func())) string {
 	ring, log := newKeyring(), newLogged()
 	token := ring.issue(t)
-	store, faulty := idem.Store(idem.NewMemory(idem.MemoryOptions{})), (*idemtest.Faulty)(nil)
+	store, faulty := idem.Store(&idem.Memory{}), (*idemtest.Faulty)(nil)
 	switch p.store {
 	case "leases":
 		faulty = idemtest.NewFaulty(store)

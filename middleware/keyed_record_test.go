@@ -241,9 +241,9 @@ func TestReverseProxy(t *testing.T) {
 // short. It looks whole neither to its client nor to a repeat.
 func TestCutStreams(t *testing.T) {
 	for name, store := range map[string]func() idem.Store{
-		"nothing is written for a Timeout": func() idem.Store { return idem.NewMemory(idem.MemoryOptions{}) },
+		"nothing is written for a Timeout": func() idem.Store { return &idem.Memory{} },
 		"the claim is lost": func() idem.Store {
-			faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+			faulty := idemtest.NewFaulty(&idem.Memory{})
 			faulty.Always(idemtest.Extend, idemtest.Lose)
 			return faulty
 		},
@@ -288,7 +288,7 @@ func TestCutStreams(t *testing.T) {
 func TestDiscardedResponse(t *testing.T) {
 	refused := newJoiner()
 	refused.commit = func(_, undo func()) error { undo(); return errors.New("reset") }
-	lost := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+	lost := idemtest.NewFaulty(&idem.Memory{})
 	lost.Always(idemtest.Extend, idemtest.Lose)
 	for want, runner := range map[outcome]*idem.Runner{
 		{503, "idempotency_store_unavailable", ""}: joining(refused),
@@ -333,7 +333,7 @@ func TestDuplicatesOfAStream(t *testing.T) {
 			})(w, r)
 		}
 		// A store of another type than Memory has leases.
-		store := struct{ idem.Store }{idem.NewMemory(idem.MemoryOptions{})}
+		store := struct{ idem.Store }{&idem.Memory{}}
 		h := func() http.Handler { // a process
 			return keyed(ring, with(keyedOptions{Runner: idem.NewRunner(store,
 				idem.Options{Lease: 6 * time.Second})}), http.HandlerFunc(stream))

@@ -35,7 +35,7 @@ func TestReplayedFields(t *testing.T) {
 		http.TrailerPrefix + "X-Sum", "Svc-Request-Id", "svc-request-id", "Svc-Original-Request-Id",
 		"SVC-ORIGINAL-REQUEST-ID", "Idempotent-Replayed",
 	}
-	store := &payloads{Store: idem.NewMemory(idem.MemoryOptions{})}
+	store := &payloads{Store: &idem.Memory{}}
 	s := newSite(t, keyedOptions{Runner: runnerOf(store)}, func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range append(kept, dropped...) {
 			w.Header()[name] = []string{"of the handler"}
@@ -267,8 +267,8 @@ func (c compressor) Write(p []byte) (int, error) { return c.body.Write(p) }
 // a repeat is told what it was and does not run.
 func TestReplyGivenUp(t *testing.T) {
 	var runs atomic.Int64
-	s := newSite(t, keyedOptions{Runner: runnerOf(idem.NewMemory(idem.MemoryOptions{Budget: 40_000,
-		Logger: quiet().Logger}))}, func(w http.ResponseWriter, r *http.Request) {
+	s := newSite(t, keyedOptions{Runner: runnerOf(&idem.Memory{Budget: 40_000,
+		Logger: quiet().Logger})}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", fmt.Sprintf("/tasks/%d", runs.Add(1)))
 		w.WriteHeader(201)
 		_, _ = w.Write(make([]byte, 15_000))

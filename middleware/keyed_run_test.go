@@ -84,7 +84,7 @@ func TestDisconnect(t *testing.T) {
 			var runs atomic.Int64
 			entered, outer := make(chan struct{}), make(chan context.Context, 2)
 			// Not the store in memory itself, which never looks at a context.
-			store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+			store := idemtest.NewFaulty(&idem.Memory{})
 			h := keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), numbered(&runs, func(r *http.Request) {
 				close(entered)
 				<-(<-outer).Done() // the server knows that the client is gone
@@ -641,7 +641,7 @@ func TestHooksThatPanic(t *testing.T) {
 func TestOneLineForAnOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring, log := newKeyring(), newLogged()
-		store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+		store := idemtest.NewFaulty(&idem.Memory{})
 		store.Always(idemtest.Settle, idemtest.Fail)
 		runner := runnerOf(store, idem.Options{Logger: log.hooks().Logger})
 		h := keyed(ring, logging(log, keyedOptions{Runner: runner}), http.HandlerFunc(sayOK))
@@ -684,7 +684,7 @@ func TestNotRetained(t *testing.T) {
 // claim turns out to be another's.
 func TestStreamLostAtItsEnd(t *testing.T) {
 	ring := newKeyring()
-	faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+	faulty := idemtest.NewFaulty(&idem.Memory{})
 	faulty.Next(idemtest.Settle, idemtest.Lose)
 	h := keyed(ring, with(keyedOptions{Runner: runnerOf(faulty)}), events(2, 0, func(*http.Request, error) {}))
 	if a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a")); a.StatusCode != 201 ||
@@ -777,7 +777,7 @@ func TestJoinedStreams(t *testing.T) {
 // A claim is not left behind by a writer of somebody else's that panics.
 func TestHeaderThatPanics(t *testing.T) {
 	ring := newKeyring()
-	runner := runnerOf(idem.NewMemory(idem.MemoryOptions{}))
+	runner := runnerOf(&idem.Memory{})
 	g := middleware.New(ring.keys,
 		middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: runner}})
 	h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()),

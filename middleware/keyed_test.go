@@ -44,7 +44,7 @@ type joiner struct {
 	commit func(do, undo func()) error
 }
 
-func newJoiner() *joiner { return &joiner{Memory: idem.NewMemory(idem.MemoryOptions{})} }
+func newJoiner() *joiner { return &joiner{Memory: &idem.Memory{}} }
 
 func (j *joiner) committed() []string {
 	j.mu.Lock()

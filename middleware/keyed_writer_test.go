@@ -525,7 +525,7 @@ func (s settling) Settle(ctx context.Context, key idem.Key, token idem.ClaimToke
 func TestHeaderAfterTheReturn(t *testing.T) {
 	var header http.Header
 	stop, stopped := make(chan struct{}), make(chan struct{})
-	store := settling{idem.NewMemory(idem.MemoryOptions{}), func() {
+	store := settling{&idem.Memory{}, func() {
 		go func() {
 			defer close(stopped)
 			for {

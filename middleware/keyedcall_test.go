@@ -402,7 +402,7 @@ func TestStoreFaults(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+				faulty := idemtest.NewFaulty(&idem.Memory{})
 				var runs atomic.Int64
 				runner := idem.NewRunner(faulty, idem.Options{Timeout: timeout, Logger: quiet().Logger})
 				s := newSite(t, keyedOptions{Runner: runner}, numbered(&runs, nil))
@@ -455,7 +455,7 @@ func TestLostClaim(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+				faulty := idemtest.NewFaulty(&idem.Memory{})
 				faulty.Always(idemtest.Extend, idemtest.Lose)
 				faulty.Next(idemtest.Settle, idemtest.Lose)
 				s := newSite(t, keyedOptions{Runner: runnerOf(faulty)}, func(w http.ResponseWriter, r *http.Request) {
@@ -739,8 +739,8 @@ func TestSandboxTakesNothing(t *testing.T) {
 			Scopes: []scope.Name{scope.TasksWrite}})
 	}
 	const most = 2
-	memory := idem.NewMemory(idem.MemoryOptions{Budget: 100_000, MinRetention: time.Nanosecond,
-		Logger: slog.New(slog.DiscardHandler)})
+	memory := &idem.Memory{Budget: 100_000, MinRetention: time.Nanosecond,
+		Logger: slog.New(slog.DiscardHandler)}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
 		Runner: idem.NewRunner(memory, idem.Options{ExecutionsPerTenant: most})}})
 	begun, end := make(chan struct{}, most), make(chan struct{})

@@ -152,7 +152,7 @@ var provoked = []struct {
 	}, whileBusy("POST")},
 	{"idempotency_store_unavailable", nil, faulty(replyStoreDown)},
 	{"idempotency_store_full", func(o *middleware.Options) {
-		o.Idempotency.Runner = runnerOf(idem.NewMemory(idem.MemoryOptions{Budget: 2000}), idem.Options{Wait: -1})
+		o.Idempotency.Runner = runnerOf(&idem.Memory{Budget: 2000}, idem.Options{Wait: -1})
 	}, whileBusy("POST")},
 	{"idempotency_commit_unknown", func(o *middleware.Options) {
 		store := newJoiner()

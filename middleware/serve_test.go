@@ -110,7 +110,7 @@ func TestServeWaitsUntilRepliesAreSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
 		api := middleware.NewAPI(ring.memory, middleware.Options{Idempotency: middleware.IdempotencyOptions{
-			Runner: idem.NewRunner(unsaved{idem.NewMemory(idem.MemoryOptions{})}, idem.Options{}),
+			Runner: idem.NewRunner(unsaved{&idem.Memory{}}, idem.Options{}),
 		}})
 		api.HandleFunc("POST /api/v1/tasks", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
 		r := httptest.NewRequest("POST", "/api/v1/tasks", nil)

@@ -94,7 +94,7 @@ func TestFinalResponses(t *testing.T) {
 // A record of a version that gave no advice, and one of an option that was off,
 // are replayed with it: it is never stored.
 func TestAdviceIsNotStored(t *testing.T) {
-	store := &payloads{Store: idem.NewMemory(idem.MemoryOptions{})}
+	store := &payloads{Store: &idem.Memory{}}
 	ring := newKeyring()
 	token := ring.issue(t)
 	fail := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "failed", 500) })

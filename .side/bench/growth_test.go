@@ -60,7 +60,7 @@ func claim(i int) idem.Claim {
 }
 
 func filled(n int) (*idem.Memory, []idem.Claim) {
-	m := idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30})
+	m := &idem.Memory{Budget: 8 << 30}
 	claims := make([]idem.Claim, min(n, 100_000))
 	for i := range n {
 		remember(m, i)

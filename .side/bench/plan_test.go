@@ -47,7 +47,7 @@ func settle(b *testing.B, store idem.Store, i int) {
 // BenchmarkPlanMemory counts what lives in the heap for each reply.
 func BenchmarkPlanMemory(b *testing.B) {
 	before := heap()
-	m := idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30})
+	m := &idem.Memory{Budget: 8 << 30}
 	for i := range b.N {
 		settle(b, m, i)
 	}

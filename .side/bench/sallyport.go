@@ -16,7 +16,7 @@ import (
 // room for.
 func options(s *Setup) middleware.Options {
 	quiet := slog.New(slog.DiscardHandler)
-	replies := idem.NewMemory(idem.MemoryOptions{Budget: 8 << 30, Logger: quiet})
+	replies := &idem.Memory{Budget: 8 << 30, Logger: quiet}
 	return middleware.Options{
 		RateLimit:   perOrganization(ratelimit.NewMemory(), s),
 		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(replies, idem.Options{Logger: quiet})},

@@ -28,7 +28,7 @@ func TestSallyport(t *testing.T) {
 	options := middleware.Options{
 		RateLimit: middleware.PerOrganization("100-S"),
 		Idempotency: middleware.IdempotencyOptions{
-			Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{}),
+			Runner: idem.NewRunner(&idem.Memory{}, idem.Options{}),
 		},
 	}
 	api := middleware.NewAPI(keys, options)

@@ -82,7 +82,7 @@ func TestFigures(t *testing.T) {
 func testFigures(t *testing.T, away, name string) {
 	keyStore := &keyStore{Store: issuing.NewMemory()}
 	keys := keystore.NewCached(keyStore, keystore.CacheOptions{})
-	faulty := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+	faulty := idemtest.NewFaulty(&idem.Memory{})
 	replies := idem.NewRunner(replyStore{faulty}, idem.Options{Lease: 30 * time.Second})
 	counterStore := &counterStore{Store: ratelimit.NewMemory()}
 	counters := ratelimit.NewFailover(counterStore, ratelimit.FailoverOptions{})
@@ -229,7 +229,7 @@ func TestFiguresOfMemory(t *testing.T) {
 }
 
 func testFiguresOfMemory(t *testing.T, name string) {
-	memory := idem.NewMemory(idem.MemoryOptions{Budget: 4000, MinRetention: 1})
+	memory := &idem.Memory{Budget: 4000, MinRetention: 1}
 	replies := idem.NewRunner(memory, idem.Options{})
 	m := newMeasured(t, name, nil, replies, nil)
 	for i := range 20 {

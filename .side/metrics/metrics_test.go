@@ -32,7 +32,7 @@ func TestMetrics(t *testing.T) {
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 
 	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
 	counters := ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{})
 	metrics, err := middlewareotel.New(meter, middlewareotel.Options{Keys: keys, Replies: replies, Counters: counters})
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 )
 
 func newAPI(o middleware.Options) *middleware.API {
-	o.Idempotency.Runner = idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	o.Idempotency.Runner = idem.NewRunner(&idem.Memory{}, idem.Options{})
 	api := middleware.NewAPI(issuing.NewMemory(), o)
 	for _, route := range []struct {
 		pattern string

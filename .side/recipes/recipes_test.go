@@ -73,7 +73,7 @@ func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 			Organization: &ratelimit.Policy{Name: "plenty", Limit: ratelimit.MustParse("1000-S")},
 			Sandbox:      &ratelimit.Policy{Name: "once", Limit: ratelimit.MustParse("1-H")},
 		},
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}),
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(&idem.Memory{},
 			idem.Options{})},
 		Hooks: hooks,
 	}, &s.tasks)

@@ -129,7 +129,7 @@ func scenes() []scene {
 func newStage(t *testing.T, sc scene, configure func(*middleware.Options)) *stage {
 	s := &stage{t: t, handler: func(http.ResponseWriter, *http.Request) {},
 		release: make(chan struct{}), entered: make(chan struct{})}
-	s.store = &flaky{Memory: idem.NewMemory(idem.MemoryOptions{}), stage: s}
+	s.store = &flaky{Memory: &idem.Memory{}, stage: s}
 	s.options.Hooks = &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}
 	if sc.serve != nil {
 		sc.serve(s)

@@ -47,7 +47,7 @@ type stores struct {
 func memoryStores() stores {
 	return stores{
 		keys:    issuing.NewMemory(),
-		replies: idem.NewMemory(idem.MemoryOptions{}),
+		replies: &idem.Memory{},
 		limits:  ratelimit.NewMemory(),
 		tasks:   &memoryTasks{},
 	}

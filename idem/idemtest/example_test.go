@@ -14,7 +14,7 @@ import (
 func ExampleSuite() {
 	_ = func(t *testing.T) {
 		idemtest.Suite{
-			New:    func(t *testing.T) idem.Store { return idem.NewMemory(idem.MemoryOptions{}) },
+			New:    func(t *testing.T) idem.Store { return &idem.Memory{} },
 			Bubble: true,
 		}.Run(t)
 	}
@@ -24,7 +24,7 @@ func ExampleSuite() {
 // the key is soon free again.
 func ExampleFaulty() {
 	ctx := context.Background()
-	store := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+	store := idemtest.NewFaulty(&idem.Memory{})
 	runner := idem.NewRunner(store, idem.Options{})
 	request := idem.Claim{Key: idem.NewKey("acme production", "7c0e"), Tenant: "acme production"}
 

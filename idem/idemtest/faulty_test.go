@@ -33,7 +33,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := idem.NewMemory(idem.MemoryOptions{})
+				m := &idem.Memory{}
 				f := idemtest.NewFaulty(m)
 				f.Next(idemtest.Begin, test.fault)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -64,7 +64,7 @@ func TestFaults(t *testing.T) {
 }
 
 func TestFaultsOfEachMethod(t *testing.T) {
-	f := idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+	f := idemtest.NewFaulty(&idem.Memory{})
 	begin := func() error { _, err := f.Begin(t.Context(), faultyClaim); return err }
 	extend := func() error { return f.Extend(t.Context(), faultyClaim.Key, faultyClaim.Token, time.Minute) }
 	settle := func() error {

@@ -13,7 +13,7 @@ import (
 func TestFaultyWithoutFaults(t *testing.T) {
 	idemtest.Suite{
 		New: func(t *testing.T) idem.Store {
-			return idemtest.NewFaulty(idem.NewMemory(idem.MemoryOptions{}))
+			return idemtest.NewFaulty(&idem.Memory{})
 		},
 		Bubble: true,
 	}.Run(t)

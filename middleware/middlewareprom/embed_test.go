@@ -31,8 +31,8 @@ func (swept) Swept() time.Time { return time.Time{} }
 func TestSeriesExist(t *testing.T) {
 	known := make(map[string]bool)
 	for _, store := range []idem.Store{
-		idem.NewMemory(idem.MemoryOptions{}),
-		swept{idem.NewMemory(idem.MemoryOptions{})},
+		&idem.Memory{},
+		swept{&idem.Memory{}},
 	} {
 		registry := prometheus.NewRegistry()
 		metrics, err := middlewareprom.New(registry, middlewareprom.Options{

@@ -75,7 +75,7 @@ func newServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{registry: prometheus.NewRegistry()}
 	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	replies := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
 	counters := ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{})
 	metrics, err := middlewareprom.New(s.registry,
 		middlewareprom.Options{Keys: keys, Replies: replies, Counters: counters})

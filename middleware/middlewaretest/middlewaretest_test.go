@@ -119,7 +119,7 @@ func TestKeyedInsideAClaim(t *testing.T) {
 }
 
 func replies() middleware.IdempotencyOptions {
-	return middleware.IdempotencyOptions{Runner: idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})}
+	return middleware.IdempotencyOptions{Runner: idem.NewRunner(&idem.Memory{}, idem.Options{})}
 }
 
 // TestOpenRoutes: a route that asks for no scope is returned, however its

@@ -26,7 +26,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden file with what the test got")
 
 func replies() *idem.Runner {
-	return idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	return idem.NewRunner(&idem.Memory{}, idem.Options{})
 }
 
 // routes has one route of each kind.

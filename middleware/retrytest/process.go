@@ -94,7 +94,7 @@ type Process struct {
 // through it.
 func (p *Process) Idempotency(o middleware.IdempotencyOptions) middleware.IdempotencyOptions {
 	if o.Runner == nil {
-		o.Runner = idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+		o.Runner = idem.NewRunner(&idem.Memory{}, idem.Options{})
 	}
 	ro := o.Runner.Options()
 	if f := p.run.fault; p.number == 1 && f == expired {

@@ -49,7 +49,7 @@ type server struct {
 // one Memory.
 func suite(create func(s server, w http.ResponseWriter, r *http.Request)) retrytest.Suite {
 	quiet := slog.New(slog.DiscardHandler)
-	store, b := idem.NewMemory(idem.MemoryOptions{}), &bank{}
+	store, b := &idem.Memory{}, &bank{}
 	return retrytest.Suite{
 		Server: func(p *retrytest.Process) http.Handler {
 			call := p.Conn(nil)
@@ -212,7 +212,7 @@ func TestRoutesOfBothModes(t *testing.T) {
 	s.Server = func(p *retrytest.Process) http.Handler {
 		h := inner(p)
 		p.Idempotency(middleware.IdempotencyOptions{Runner: idem.NewRunner(
-			joiner{idem.NewMemory(idem.MemoryOptions{})}, idem.Options{Join: true})})
+			joiner{&idem.Memory{}}, idem.Options{Join: true})})
 		return h
 	}
 	const want = "POST /api/v1/charges  3 steps  21 faults  once 13  twice 0  lost 0  unknown 8"

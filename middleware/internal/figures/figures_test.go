@@ -141,7 +141,7 @@ func TestFigures(t *testing.T) {
 	}
 	for _, f := range (figures.Parts{
 		Keys:     keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{}),
-		Replies:  idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{}),
+		Replies:  idem.NewRunner(&idem.Memory{}, idem.Options{}),
 		Counters: broken{},
 	}).Figures() {
 		want := map[string]float64{"sallyport.rate_limit.down": 1, "sallyport.rate_limit.fallbacks": 3}[f.Name]

@@ -14,7 +14,7 @@ import (
 // and begins anew after that.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+		runner := idem.NewRunner(&idem.Memory{}, idem.Options{})
 		_, execution, err := runner.Begin(t.Context(), idem.Claim{Tenant: "org"}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -67,7 +67,7 @@ func (w *watched) AfterFunc(func()) (stop func() bool) {
 // TestStreamLeavesNothing: a stream whose request has a context that lives on,
 // as that of a program that calls the handler itself, leaves nothing with it.
 func TestStreamLeavesNothing(t *testing.T) {
-	runner := idem.NewRunner(idem.NewMemory(idem.MemoryOptions{}), idem.Options{})
+	runner := idem.NewRunner(&idem.Memory{}, idem.Options{})
 	_, execution, err := runner.Begin(t.Context(), idem.Claim{Tenant: "org"}, nil)
 	if err != nil {
 		t.Fatal(err)
