@@ -3,7 +3,6 @@ package middleware
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -15,51 +14,13 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 )
 
-// KeyOptions say which API keys are accepted.
-type KeyOptions struct {
-	// Header, when set, is a header that may carry the key in place of
-	// Authorization, such as "X-API-Key", and no header that a browser or proxy
-	// writes. A request with a Bearer token too is refused.
-	Header string
-
-	// Environment, when set, is the only one whose keys are accepted, for hosts
-	// that serve just one.
-	Environment keystore.Environment
-
-	// RejectBrowsers refuses requests that a browser sent from a page
-	// (Sec-Fetch-Site other than "none", or an Origin header): a secret key in
-	// a page is a leaked key. Revoke such a key.
-	RejectBrowsers bool
-
-	// LastUsed, when set, records each accepted key, the client's address, and
-	// the scopes that the request needs, as far as the key holds them: of a
-	// requirement that lets it pass, and those that a handler tells
-	// [keystore.Caller.Needed]. Its Run writes them down.
-	LastUsed *keystore.LastUsed
-}
-
-func (o KeyOptions) validate() error {
-	var errs []error
-	switch {
-	case o.Header != "" && !validToken(o.Header):
-		errs = append(errs, fmt.Errorf("%q is not a header field name", o.Header))
-	case o.Header != "" && (validHeader(o.Header) != nil || requestHeader.MatchString(o.Header)):
-		errs = append(errs, fmt.Errorf(
-			"the header %s has a meaning of its own; choose another one for the key, such as X-API-Key", o.Header))
-	}
-	if o.Environment != "" && !o.Environment.Known() {
-		errs = append(errs, fmt.Errorf("unknown environment %q", o.Environment))
-	}
-	return errors.Join(errs...)
-}
-
 // requestHeader matches headers that browsers, proxies and other stages write.
 var requestHeader = regexp.MustCompile(`^(Accept|If-|Proxy-|Sec-|X-Forwarded-|` +
 	`(Cookie2?|Dnt|Expect|Forwarded|From|Host|Idempotency-Key` +
 	`|Max-Forwards|Origin|Priority|Range|Referer|Traceparent|Tracestate|User-Agent|Via|X-Real-Ip|X-Requested-With)$)`)
 
 type keyAuthenticator struct {
-	KeyOptions
+	options  Options
 	service  keystore.Service
 	keys     keystore.Store
 	cache    *keystore.Cached // keys, or nil when it is another store, which may embed one
@@ -80,7 +41,7 @@ type rememberer interface {
 
 func newKeyAuthenticator(keys keystore.Store, o Options, p *proxies) *keyAuthenticator {
 	a := &keyAuthenticator{
-		KeyOptions: o.Keys, service: o.Service, keys: keys, proxies: p,
+		options: o, service: o.Service, keys: keys, proxies: p,
 		throttle: newThrottle(o.Failures), joined: o.Authenticate != nil,
 		reportOnly: o.ReportOnly,
 	}
@@ -115,7 +76,7 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	switch {
 	case isMalformed && a.joined && !ownHeader && !a.service.Claims(token):
 		return nil, errForeignToken
-	case a.RejectBrowsers && fromPage(r.Header):
+	case a.options.RejectBrowsers && fromPage(r.Header):
 		return nil, a.failed(r, invalidKey("A secret API key must not be used in a browser, "+
 			"where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))
 	case isMalformed:
@@ -137,8 +98,8 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	if caller.Restricted() && !caller.AllowsAddress(a.proxies.client(r)) {
 		return nil, refusal(codes.AddressNotAllowed).of(caller)
 	}
-	if a.LastUsed != nil {
-		a.LastUsed.Record(caller, func() netip.Addr { return a.proxies.client(r) })
+	if a.options.LastUsed != nil {
+		a.options.LastUsed.Record(caller, func() netip.Addr { return a.proxies.client(r) })
 	}
 	return caller, nil
 }
@@ -147,10 +108,10 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 // keys alone.
 func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Found, ownHeader bool) {
 	token, found = bearer.Parse(r.Header["Authorization"])
-	if a.Header == "" {
+	if a.options.KeyHeader == "" {
 		return token, found, false
 	}
-	values := r.Header[a.Header]
+	values := r.Header[a.options.KeyHeader]
 	switch {
 	case len(values) == 0:
 		return token, found, false
@@ -161,8 +122,8 @@ func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Fo
 }
 
 func (a *keyAuthenticator) badHeader() string {
-	if a.Header != "" {
-		return "The API key must be sent once, in one header: as " + a.Header + ": YOUR_API_KEY, " +
+	if a.options.KeyHeader != "" {
+		return "The API key must be sent once, in one header: as " + a.options.KeyHeader + ": YOUR_API_KEY, " +
 			"or as Authorization: Bearer YOUR_API_KEY, with a space in between."
 	}
 	return "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between."
@@ -200,11 +161,12 @@ func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore
 }
 
 func (a *keyAuthenticator) accepts(e keystore.Environment) bool {
-	return a.Environment == "" || e == a.Environment
+	return a.options.Environment == "" || e == a.options.Environment
 }
 
 func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
-	return invalidKey("This host takes " + string(a.Environment) + " keys, and the API key is a " + string(e) + " one.")
+	return invalidKey("This host takes " + string(a.options.Environment) +
+		" keys, and the API key is a " + string(e) + " one.")
 }
 
 func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (*keystore.Caller, error) {

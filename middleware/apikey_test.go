@@ -12,13 +12,13 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// TestAPIKeyHeader: KeyOptions.Header may carry the key in place of
+// TestAPIKeyHeader: Options.KeyHeader may carry the key in place of
 // Authorization, and two places in one request are refused.
 func TestAPIKeyHeader(t *testing.T) {
 	ring := newKeyring()
 	token, other := ring.issue(t), ring.issue(t)
 	store := &countedStore{Store: ring.memory}
-	api := testAPI(store, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{Header: "X-API-Key"}})
+	api := testAPI(store, middleware.Options{Hooks: quiet(), KeyHeader: "X-API-Key"})
 	const twice = "must be sent once, in one header: as X-Api-Key: YOUR_API_KEY, or as Authorization"
 	for _, tt := range []struct {
 		name   string
@@ -69,7 +69,7 @@ func TestAPIKeyHeaderMistakes(t *testing.T) {
 		"sec-fetch-site":  "meaning of its own",
 		"X-Forwarded-For": "meaning of its own", "If-Match": "meaning of its own", "Content-Type": "meaning of its own",
 	} {
-		err := middleware.Options{Keys: middleware.KeyOptions{Header: header}}.Validate()
+		err := middleware.Options{KeyHeader: header}.Validate()
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want an error about %q", header, err, want)
 		}
@@ -89,7 +89,7 @@ func TestKeyNetworks(t *testing.T) {
 	serveFrom := func(proxies []netip.Prefix, token, peer, forwarded string) answer {
 		api := middleware.NewAPI(ring.keys,
 			middleware.Options{Hooks: quiet(), TrustedProxies: proxies, Failures: ratelimit.MustParse("1-H"),
-				Keys: middleware.KeyOptions{LastUsed: last}})
+				LastUsed: last})
 		api.HandleFunc("GET /api/v1/any", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) { runs++ })
 		r := request("GET", "/api/v1/any", token, "")
 		if r.RemoteAddr = peer; forwarded != "" {
@@ -135,7 +135,7 @@ func TestKeyNetworks(t *testing.T) {
 	token, key := ring2.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
 	last2 = keystore.NewLastUsed(ring2.memory, keystore.LastUsedOptions{})
-	serve(testAPI(ring2.keys, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last2}}),
+	serve(testAPI(ring2.keys, middleware.Options{Hooks: quiet(), LastUsed: last2}),
 		request("GET", "/api/v1/any", token, ""))
 	if err := flush(last2); err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestLegacyKeys(t *testing.T) {
 	token := ring.issue(t)
 	store := &countedStore{Store: ring.memory}
 	api := testAPI(store, middleware.Options{Hooks: quiet(), Service: acme(),
-		Keys: middleware.KeyOptions{Environment: keystore.Production}})
+		Environment: keystore.Production})
 	for _, tt := range []struct {
 		name, token string
 		status      int

@@ -41,8 +41,8 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 // check returns the caller of a request that is answered by x.
 func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Request) (*keystore.Caller, denial) {
 	x.authorization = firstValue(r.Header["Authorization"])
-	if a.keys != nil && a.keys.Header != "" {
-		x.apiKey = firstValue(r.Header[a.keys.Header])
+	if a.keys != nil && a.keys.options.KeyHeader != "" {
+		x.apiKey = firstValue(r.Header[a.keys.options.KeyHeader])
 	}
 	caller, err := a.caller(r)
 	if err == nil && known(caller) && fits(caller, a.registry) {

@@ -60,7 +60,7 @@ func TestEnvironmentOfHost(t *testing.T) {
 	test, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
 	store := &countedStore{Store: ring.memory}
 	api := testAPI(store, middleware.Options{Hooks: quiet(),
-		Keys: middleware.KeyOptions{Environment: keystore.Production}})
+		Environment: keystore.Production})
 	res := serve(api, request("GET", "/api/v1/any", test, ""))
 	wantRefusal(t, "test key", res, 401, "api_key_invalid", invalid)
 	if got := res.problem(t).Detail; got != "This host takes production keys, and the API key is a sandbox one." ||
@@ -178,7 +178,7 @@ func TestRejectBrowsers(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	store := &countedStore{Store: ring.memory}
-	rejecting := testAPI(store, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{RejectBrowsers: true}})
+	rejecting := testAPI(store, middleware.Options{Hooks: quiet(), RejectBrowsers: true})
 	open := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
 	tests := []struct {
 		header string
@@ -217,7 +217,7 @@ func TestLastUsed(t *testing.T) {
 	token, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
 	past := ring.plant(t, keystore.Key{ID: "key_past", ExpiresAt: time.Unix(1e9, 0)})
 	last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
-	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last}})
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), LastUsed: last})
 	serve(api, request("GET", "/api/v1/any", token, ""))
 	serve(api, request("GET", "/api/v1/any", past, ""))
 	if err := flush(last); err != nil {
@@ -272,7 +272,7 @@ func TestUsage(t *testing.T) {
 				continue
 			}
 			last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
-			o := middleware.Options{Hooks: quiet(), Keys: middleware.KeyOptions{LastUsed: last},
+			o := middleware.Options{Hooks: quiet(), LastUsed: last,
 				TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				p := middleware.CallerFrom(r.Context())
@@ -502,7 +502,7 @@ func TestKeysBesideOthers(t *testing.T) {
 		{"a key and a nil problem", []string{bearer + live, cookie + "nil"}, 400, "several_credentials"},
 	} {
 		api := middleware.NewAPI(ring.keys, middleware.Options{
-			Hooks: quiet(), Keys: middleware.KeyOptions{Header: "X-API-Key"},
+			Hooks: quiet(), KeyHeader: "X-API-Key",
 			Authenticate: func(r *http.Request) (*keystore.Caller, error) {
 				if p, err := user(r); !errors.Is(err, middleware.ErrNoCredentials) {
 					return p, err
@@ -564,12 +564,12 @@ func TestNils(t *testing.T) {
 	wantPanic(t, "neither a key store nor", func() { middleware.NewAPI(nil, middleware.Options{}) })
 	for _, o := range []middleware.Options{
 		{Authenticate: nobody, Failures: ratelimit.MustParse("1-S")},
-		{Authenticate: nobody, Keys: middleware.KeyOptions{RejectBrowsers: true}},
+		{Authenticate: nobody, RejectBrowsers: true},
 	} {
-		wantPanic(t, "Options.Keys and Failures are for API keys", func() { middleware.NewAPI(nil, o) })
+		wantPanic(t, "are for API keys, and there is no key store", func() { middleware.NewAPI(nil, o) })
 	}
 	wantPanic(t, "the header Svc-Request-Id is that of the request id", func() {
-		middleware.New(nil, middleware.Options{Keys: middleware.KeyOptions{Header: "svc-request-id"}})
+		middleware.New(nil, middleware.Options{KeyHeader: "svc-request-id"})
 	})
 }
 

@@ -383,7 +383,7 @@ func TestEventOfARefusedKey(t *testing.T) {
 	sandbox, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
 	o := &observed{t: t}
 	api := testAPI(ring.keys, middleware.Options{Hooks: o.hooks(),
-		Keys: middleware.KeyOptions{Environment: keystore.Production}})
+		Environment: keystore.Production})
 	for name, tt := range map[string]struct{ token, key string }{
 		"revoked":                {revoked, key.ID},
 		"from another network":   {elsewhere, bound.ID},

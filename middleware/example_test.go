@@ -243,7 +243,7 @@ func ExampleNewAPI_ownKeyShape() {
 		Name: "acme", Prefix: "acme_", Match: func(token string) bool { return len(token) == 45 },
 	}}}
 	api := middleware.NewAPI(keystore.NewCached(rows, keystore.CacheOptions{Service: service}), middleware.Options{
-		Keys: middleware.KeyOptions{Header: "X-API-Key"},
+		KeyHeader: "X-API-Key",
 	})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
 		func(w http.ResponseWriter, r *http.Request) {

@@ -20,7 +20,7 @@ type exchange struct {
 	auth          *call                     // of the Guard's Authenticate outside, which wants a decision; nil without one
 	facts         *facts                    // of the innermost stage that knows the caller
 	authorization string                    // of the request that was authenticated: never logged
-	apiKey        string                    // the same of KeyOptions.Header
+	apiKey        string                    // the same of Options.KeyHeader
 	record        *record                   // nil when nobody observes
 	silent        atomic.Pointer[keyed.Run] // whose handler wrote nothing, as far as its stage saw
 	room          [1]ratelimit.Charge

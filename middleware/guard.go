@@ -11,7 +11,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
-	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 // A Guard is the stages of one set of options, for a router of your own. Each
@@ -47,7 +46,7 @@ type Guard struct {
 // New returns a Guard for the keys in a store. keys may be nil when
 // [Guard.Authenticate] is not used or Options.Authenticate finds all callers.
 // New panics on options that [Options.Validate] refuses, on a Service other than
-// that of a keystore.Cached in keys, and if keys is nil, on Keys or Failures
+// that of a keystore.Cached in keys, and if keys is nil, on options of keys
 // beside Options.Authenticate and on ReportOnly without it.
 func New(keys keystore.Store, o Options) *Guard {
 	if err := o.Validate(); err != nil {
@@ -56,8 +55,9 @@ func New(keys keystore.Store, o Options) *Guard {
 	if keys != nil && absent(keys) {
 		panic(fmt.Sprintf("middleware: the key store is a nil %T", keys))
 	}
-	if keys == nil && o.Authenticate != nil && (o.Keys != KeyOptions{} || o.Failures != ratelimit.Limit{}) {
-		panic("middleware: Options.Keys and Failures are for API keys, and there is no key store")
+	if keys == nil && o.Authenticate != nil && o.forKeys() {
+		panic("middleware: KeyHeader, Environment, RejectBrowsers, LastUsed and Failures of Options " +
+			"are for API keys, and there is no key store")
 	}
 	o = o.withDefaults()
 	var err error
@@ -68,7 +68,7 @@ func New(keys keystore.Store, o Options) *Guard {
 	if ownReplies {
 		o.Idempotency.Runner = idem.NewRunner(&idem.Memory{Logger: o.Hooks.logger()}, idem.Options{Logger: o.Hooks.logger()})
 	}
-	report := &reporter{own: o.Hooks, shapes: keyShapes(o.Service), keyHeader: o.Keys.Header, proxies: o.proxies(),
+	report := &reporter{own: o.Hooks, shapes: keyShapes(o.Service), keyHeader: o.KeyHeader, proxies: o.proxies(),
 		advises: !o.NoShouldRetry, metadata: o.ResourceMetadata}
 	g := &Guard{
 		options: o, report: report,

@@ -124,8 +124,8 @@ func ExampleOptions_publishableKey() {
 	}
 	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{
-		Keys:         middleware.KeyOptions{RejectBrowsers: true}, // a secret key in a page is a leaked key
-		Authenticate: publishable,
+		RejectBrowsers: true, // a secret key in a page is a leaked key
+		Authenticate:   publishable,
 		RateLimit: middleware.RateLimitOptions{
 			Store:  ratelimit.NewMemory(),
 			Client: &ratelimit.Policy{Name: "client", Limit: ratelimit.MustParse("10-S")},

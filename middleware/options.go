@@ -36,7 +36,25 @@ type Options struct {
 	// a TrustRequestID that panics.
 	TrustRequestID func(*http.Request) bool
 
-	Keys KeyOptions
+	// KeyHeader, when set, is a header that may carry the API key in place of
+	// Authorization, such as "X-API-Key", and no header that a browser or proxy
+	// writes. A request with a Bearer token too is refused.
+	KeyHeader string
+
+	// Environment, when set, is the only one whose API keys are accepted, for
+	// hosts that serve just one.
+	Environment keystore.Environment
+
+	// RejectBrowsers refuses API keys that a browser sent from a page
+	// (Sec-Fetch-Site other than "none", or an Origin header): a secret key in
+	// a page is a leaked key. Revoke such a key.
+	RejectBrowsers bool
+
+	// LastUsed, when set, records each accepted key, the client's address, and
+	// the scopes that the request needs, as far as the key holds them: of a
+	// requirement that lets it pass, and those that a handler tells
+	// [keystore.Caller.Needed]. Its Run writes them down.
+	LastUsed *keystore.LastUsed
 
 	// Authenticate, when set, finds callers without an API key, such as by a
 	// session or a JWT. Without a key store it finds all callers; beside one it
@@ -130,7 +148,19 @@ func (o Options) Validate() error {
 	_, err := o.Service.Resolve(nil)
 	add("Service", err)
 	add("RequestIDHeader", validHeader(o.RequestIDHeader))
-	add("Keys", o.Keys.validate())
+	switch {
+	case o.KeyHeader == "":
+	case !validToken(o.KeyHeader):
+		add("KeyHeader", fmt.Errorf("%q is not a header field name", o.KeyHeader))
+	case o.KeyHeader == o.RequestIDHeader:
+		add("KeyHeader", fmt.Errorf("the header %s is that of the request id", o.KeyHeader))
+	case validHeader(o.KeyHeader) != nil || requestHeader.MatchString(o.KeyHeader):
+		add("KeyHeader", fmt.Errorf(
+			"the header %s has a meaning of its own; choose another one for the key, such as X-API-Key", o.KeyHeader))
+	}
+	if o.Environment != "" && !o.Environment.Known() {
+		add("Environment", fmt.Errorf("unknown environment %q", o.Environment))
+	}
 	if u, err := url.Parse(o.ResourceMetadata); o.ResourceMetadata != "" &&
 		(err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.String() != o.ResourceMetadata ||
 			strings.ContainsAny(o.ResourceMetadata, `"\ `)) {
@@ -139,19 +169,22 @@ func (o Options) Validate() error {
 	if o.Failures != (ratelimit.Limit{}) {
 		add("Failures", (&ratelimit.Policy{Name: "failures", Limit: o.Failures}).Validate())
 	}
-	if o.Keys.Header == o.RequestIDHeader {
-		add("Keys", fmt.Errorf("the header %s is that of the request id", o.Keys.Header))
-	}
 	add("TrustedProxies", o.proxies().validate())
 	add("RateLimit", o.RateLimit.validate())
 	add("Idempotency", o.Idempotency.validate())
 	return errors.Join(errs...)
 }
 
+// forKeys reports whether an option is set that is for API keys alone.
+func (o Options) forKeys() bool {
+	return o.KeyHeader != "" || o.Environment != "" || o.RejectBrowsers || o.LastUsed != nil ||
+		o.Failures != ratelimit.Limit{}
+}
+
 func (o Options) withDefaults() Options {
 	o.Base = cmp.Or(o.Base, "/api/v1")
 	o.RequestIDHeader = textproto.CanonicalMIMEHeaderKey(cmp.Or(o.RequestIDHeader, DefaultRequestIDHeader))
-	o.Keys.Header = textproto.CanonicalMIMEHeaderKey(o.Keys.Header)
+	o.KeyHeader = textproto.CanonicalMIMEHeaderKey(o.KeyHeader)
 	o.Idempotency = o.Idempotency.withDefaults()
 	return o
 }

@@ -30,7 +30,7 @@ func TestValidate(t *testing.T) {
 		Base:            "api",
 		RequestIDHeader: "Content-Type",
 		Service:         keystore.Service{Prefix: "No!"},
-		Keys:            middleware.KeyOptions{Environment: "staging"},
+		Environment:     "staging",
 		TrustedProxies:  trust("10.0.0.0/8", "::/0", "0.0.0.0/0", "::ffff:10.0.0.0/104"),
 		Failures:        ratelimit.Limit{Count: -1},
 		RateLimit:       middleware.RateLimitOptions{Organization: bad, Key: bad, Concurrent: -1},
@@ -128,10 +128,10 @@ func TestEveryOption(t *testing.T) {
 		"Options.RequestIDHeader": func(p *probed) { p.o.RequestIDHeader = "Acme-Request-Id" },
 		"Options.TrustRequestID":  func(p *probed) { p.o.TrustRequestID = func(*http.Request) bool { return true } },
 
-		"KeyOptions.Header":         func(p *probed) { p.o.Keys.Header = "X-API-Key" },
-		"KeyOptions.Environment":    func(p *probed) { p.o.Keys.Environment = keystore.Sandbox },
-		"KeyOptions.RejectBrowsers": func(p *probed) { p.o.Keys.RejectBrowsers = true },
-		"KeyOptions.LastUsed":       func(p *probed) { p.o.Keys.LastUsed = p.lastUsed },
+		"Options.KeyHeader":      func(p *probed) { p.o.KeyHeader = "X-API-Key" },
+		"Options.Environment":    func(p *probed) { p.o.Environment = keystore.Sandbox },
+		"Options.RejectBrowsers": func(p *probed) { p.o.RejectBrowsers = true },
+		"Options.LastUsed":       func(p *probed) { p.o.LastUsed = p.lastUsed },
 
 		"RateLimitOptions.Store":        func(p *probed) { p.o.RateLimit.Store = failing{} },
 		"RateLimitOptions.Organization": func(p *probed) { p.o.RateLimit.Organization = one("x") },
@@ -205,7 +205,7 @@ func TestEveryOption(t *testing.T) {
 		}
 	})
 	own := []reflect.Type{
-		reflect.TypeFor[middleware.Options](), reflect.TypeFor[middleware.KeyOptions](),
+		reflect.TypeFor[middleware.Options](),
 		reflect.TypeFor[middleware.RateLimitOptions](), reflect.TypeFor[middleware.IdempotencyOptions](),
 		reflect.TypeFor[middleware.RouteOptions](), reflect.TypeFor[middleware.Hooks](),
 	}

@@ -33,7 +33,7 @@ func TestPanicsKeepTheKey(t *testing.T) {
 	service := acme()
 	service.Legacy = append(service.Legacy,
 		keystore.LegacyFormat{Name: "bare", Match: func(token string) bool { return len(token) == 40 }})
-	options := middleware.Options{Service: service, Keys: middleware.KeyOptions{Header: "X-Caller"}}
+	options := middleware.Options{Service: service, KeyHeader: "X-Caller"}
 	bare := &keystore.Key{ID: "key_bare", Legacy: "bare", Digest: keystore.DigestOf(bareKey), Organization: "org_1",
 		Environment: keystore.Production}
 	if err := ring.memory.Insert(t.Context(), bare); err != nil {

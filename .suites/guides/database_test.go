@@ -42,8 +42,8 @@ func Example_database() {
 	work.Go(func() { _ = replyTable.Run(ctx) }) // removes replies that have expired
 
 	api := middleware.NewAPI(keys, middleware.Options{
-		Base: "/v2",
-		Keys: middleware.KeyOptions{LastUsed: uses},
+		Base:     "/v2",
+		LastUsed: uses,
 		Idempotency: middleware.IdempotencyOptions{
 			Runner:   idem.NewRunner(replyTable, idem.Options{Join: true}),
 			Required: true, // so that each create has a transaction

@@ -45,7 +45,7 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 	api := middleware.NewAPI(s.keys, middleware.Options{
 		Base:            basePath,
 		RequestIDHeader: c.requestIDHeader,
-		Keys:            middleware.KeyOptions{LastUsed: lastUsed},
+		LastUsed:        lastUsed,
 		RateLimit:       limits,
 		Idempotency:     middleware.IdempotencyOptions{Runner: replies, Timeout: c.patience},
 		Hooks:           hooks,

@@ -101,7 +101,7 @@ func run(ctx context.Context, addr, issueTo string) error {
 	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
 	api := middleware.NewAPI(keys, middleware.Options{
 		Base:      "/v2",
-		Keys:      middleware.KeyOptions{LastUsed: uses},
+		LastUsed:  uses,
 		RateLimit: limits,
 		Idempotency: middleware.IdempotencyOptions{
 			Runner:   idem.NewRunner(replyTable, idem.Options{Join: true, Draining: ctx.Done()}),

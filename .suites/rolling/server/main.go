@@ -123,7 +123,7 @@ func serve(ctx context.Context) error {
 	leased := runner(false)
 	api := middleware.NewAPI(cached, middleware.Options{
 		Base:        "/api/v1",
-		Keys:        middleware.KeyOptions{LastUsed: uses},
+		LastUsed:    uses,
 		RateLimit:   middleware.RateLimitOptions{Store: limits},
 		Idempotency: leased,
 		Hooks:       &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))},
