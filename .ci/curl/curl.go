@@ -17,7 +17,7 @@ func Request(line, key string) (*http.Request, error) {
 	method, target, body, header := http.MethodGet, "", "", http.Header{}
 	for i := 1; i < len(args); i++ {
 		switch args[i] {
-		case "-i":
+		case "-i", "-N":
 		case "-H":
 			i++
 			name, value, _ := strings.Cut(args[i], ": ")

@@ -1,20 +1,19 @@
 // Api sends parcels: an API with a prefix and scopes of its own. Postgres keeps
 // the keys, the replies and the parcels, Redis counts the limits.
 //
-//	export DATABASE_URL=postgres://127.0.0.1/parcels
-//	export REDIS_URL=redis://127.0.0.1:6379
-//	export KEY=$(go run . -issue org_1)
+//	export DATABASE_URL=postgres://127.0.0.1/parcels REDIS_ADDR=127.0.0.1:6379
+//	export KEY=$(go run . issue first -org org_1 -env production -scopes parcels:write)
 //	go run . &
 //	curl -i -H "Authorization: Bearer $KEY" -H 'Idempotency-Key: 1' \
 //	  -d '{"to": "Lisbon"}' http://127.0.0.1:8080/v2/parcels
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
-	"flag"
-	"fmt"
 	"log"
 	"net"
 	"net/http"
@@ -30,6 +29,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/keystore/keycli"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
@@ -37,68 +37,35 @@ import (
 )
 
 func main() {
-	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
-	issue := flag.String("issue", "", "print a new key of this `organization`, and end")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := run(ctx, *addr, *issue); err != nil {
-		log.Fatal(err)
-	}
-}
-
-func run(ctx context.Context, addr, issueTo string) error {
 	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
+	check(err)
 	db.SetMaxOpenConns(16) // creates hold one each while they run, and together at most half of them
-	start, cancel := context.WithTimeout(ctx, 15*time.Second)
+
+	start, cancel := context.WithTimeout(ctx, 15*time.Second) // look-ups wait behind a change of the tables
 	defer cancel()
 	keyTable, replyTable := keysql.Postgres(db, keysql.Options{}), idemsql.Postgres(db, idemsql.Options{})
-	if _, err := db.ExecContext(start, parcelTable); err != nil {
-		return err
-	}
-	for _, step := range []func(context.Context) error{
-		keyTable.Migrate, replyTable.Migrate, keyTable.Check, replyTable.Check,
-	} {
-		if err := step(start); err != nil {
-			return err
-		}
-	}
+	_, err = db.ExecContext(start, `CREATE TABLE IF NOT EXISTS parcels (
+		id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant text NOT NULL, target text NOT NULL)`)
+	check(errors.Join(err, keyTable.Migrate(start), replyTable.Migrate(start)))
+	check(errors.Join(keyTable.Check(start), replyTable.Check(start)))
+
 	keys := keystore.NewCached(keyTable, keystore.CacheOptions{Service: keystore.Service{
 		Prefix: "acme",
-		Scopes: scope.New(
-			scope.Definition{Name: "parcels:read", Meaning: "See parcels."},
-			scope.Definition{Name: "parcels:write", Meaning: "Send parcels."},
-		),
+		Scopes: scope.New(scope.Definition{Name: "parcels:write", Meaning: "Send parcels."}),
 	}})
-	if issueTo != "" {
-		secret, _, err := issuing.New(keys, issuing.Options{}).Issue(start, keystore.Key{
-			Organization: issueTo, Name: "first", Environment: keystore.Production,
-			Scopes: []scope.Name{"parcels:read", "parcels:write"},
-		})
-		if err == nil {
-			fmt.Println(secret.Reveal()) // the only copy: the table has no secret
-		}
-		return err
+	if len(os.Args) > 1 { // issue, list, revoke and the others: see -h
+		os.Exit(keycli.Main(keycli.Config{Open: func(context.Context, func(string) string) (*issuing.Issuer, error) {
+			return issuing.New(keys, issuing.Options{}), nil
+		}}))
 	}
-
-	o, err := redis.ParseURL(os.Getenv("REDIS_URL"))
-	if err != nil {
-		return errors.New("REDIS_URL is not like redis://127.0.0.1:6379") // err may show a password
-	}
-	o.ContextTimeoutEnabled = true
-	client := redis.NewClient(o)
-	defer client.Close()
-	counters := ratelimitredis.New(client, ratelimitredis.Options{})
-	if err := counters.Ready(start); err != nil {
-		return err
-	}
-	limits := middleware.PerOrganization("100-S") // a hundred a second
-	limits.Store, limits.Fields = counters, middleware.FieldsDraft11
 	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
+	counters := ratelimitredis.New(
+		redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS_ADDR"), ContextTimeoutEnabled: true}), ratelimitredis.Options{})
+	check(counters.Ready(start))
+	limits := middleware.PerOrganization("100-S") // a hundred a second
+	limits.Store = counters
 	api := middleware.NewAPI(keys, middleware.Options{
 		Base:      "/v2",
 		LastUsed:  uses,
@@ -109,15 +76,41 @@ func run(ctx context.Context, addr, issueTo string) error {
 		},
 	})
 	api.HandleFunc("POST /v2/parcels", middleware.Require("parcels:write"), create)
-	api.HandleFunc("GET /v2/parcels", middleware.Require("parcels:read"), count(db))
 
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return err
-	}
+	ln, err := net.Listen("tcp", cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8080"))
+	check(err)
 	log.Print("listening on http://", ln.Addr())
-	return api.Serve(ctx, new(http.Server), ln,
-		keys.Run,       // hears of keys that others revoke
-		uses.Run,       // writes when keys were used
-		replyTable.Run) // removes replies that have expired
+	check(api.Serve(ctx, new(http.Server), ln,
+		keys.Run,        // hears of keys that others revoke
+		uses.Run,        // writes when keys were used
+		replyTable.Run)) // removes replies that have expired
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// create writes a parcel in the transaction that also has the reply.
+func create(w http.ResponseWriter, r *http.Request) {
+	var parcel struct{ To string }
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 64<<10)).Decode(&parcel)
+	if err != nil || parcel.To == "" {
+		middleware.WriteProblem(w, r, middleware.Problem{Status: http.StatusBadRequest, Code: "bad_request",
+			Detail: `Send JSON such as {"to": "Lisbon"}.`})
+		return
+	}
+	tx, _ := idemsql.Tx(r.Context()) // there is one: the API requires an Idempotency-Key
+	var id int64
+	err = tx.QueryRowContext(r.Context(), "INSERT INTO parcels (tenant, target) VALUES ($1, $2) RETURNING id",
+		middleware.CallerFrom(r.Context()).Tenant(), parcel.To).Scan(&id)
+	if err != nil {
+		log.Printf("request %s: %v", middleware.RequestIDFrom(r.Context()), err)
+		middleware.WriteProblem(w, r, middleware.Problem{Status: http.StatusInternalServerError, Code: "internal"})
+		return // a 500 rolls back and frees the key
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(map[string]any{"id": id, "to": parcel.To}) // an error: the client has left
 }

@@ -9,10 +9,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
-	"flag"
+	"errors"
 	"fmt"
 	"log"
 	"net"
@@ -20,7 +21,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 
@@ -33,86 +33,57 @@ import (
 )
 
 func main() {
-	addr := flag.String("addr", "127.0.0.1:8080", "`address` to listen on")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := run(ctx, *addr); err != nil {
+	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
+	check(err)
+	db.SetMaxOpenConns(16)
+	replies := idemsql.Postgres(db, idemsql.Options{})
+	_, err = db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS parcels (
+		id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant text NOT NULL, target text NOT NULL)`)
+	check(errors.Join(err, replies.Migrate(ctx), replies.Check(ctx)))
+
+	keys, issuer := issuing.InMemory(keystore.Service{Scopes: scope.New(scope.Definition{Name: "parcels:write"})})
+	secret, _, err := issuer.Issue(ctx, keystore.Key{
+		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{"parcels:write"}})
+	check(err)
+	fmt.Println("export KEY=" + secret.Reveal())
+	api := middleware.NewAPI(keys, middleware.Options{Base: "/v2", Idempotency: middleware.IdempotencyOptions{
+		// With leases: a joined transaction ends with the first line.
+		Runner:   idem.NewRunner(replies, idem.Options{Draining: ctx.Done()}),
+		Required: true,
+	}})
+	api.HandleFunc("POST /v2/imports", middleware.Require("parcels:write"), importParcels(db))
+
+	ln, err := net.Listen("tcp", cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8080"))
+	check(err)
+	log.Print("listening on http://", ln.Addr())
+	check(api.Serve(ctx, new(http.Server), ln, replies.Run))
+}
+
+func check(err error) {
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, addr string) error {
-	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	db.SetMaxOpenConns(16)
-	replies := idemsql.Postgres(db, idemsql.Options{})
-	start, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	_, err = db.ExecContext(start, `CREATE TABLE IF NOT EXISTS parcels (
-		id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant text NOT NULL, target text NOT NULL)`)
-	if err != nil {
-		return err
-	}
-	if err := replies.Migrate(start); err != nil {
-		return err
-	}
-	if err := replies.Check(start); err != nil {
-		return err
-	}
-
-	keys, issuer := issuing.InMemory(keystore.Service{
-		Prefix: "acme", Scopes: scope.New(scope.Definition{Name: "parcels:write", Meaning: "Send parcels."}),
-	})
-	api := middleware.NewAPI(keys, middleware.Options{
-		Base: "/v2",
-		Idempotency: middleware.IdempotencyOptions{
-			// With leases: a joined transaction ends with the first line.
-			Runner:   idem.NewRunner(replies, idem.Options{Draining: ctx.Done()}),
-			Required: true,
-		},
-	})
-	api.HandleFunc("POST /v2/imports", middleware.Require("parcels:write"), importParcels(db))
-	secret, _, err := issuer.Issue(start, keystore.Key{
-		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{"parcels:write"},
-	})
-	if err != nil {
-		return err
-	}
-
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return err
-	}
-	fmt.Println("export KEY=" + secret.Reveal())
-	log.Print("listening on http://", ln.Addr())
-	return api.Serve(ctx, new(http.Server), ln, replies.Run)
-}
-
-// most is how many parcels a request may have: the lines of so many fit
-// MaxResponse. A longer response is not kept for repeats.
-const most = 1000
-
 // importParcels sends parcels one by one. If the process dies in between, the
-// first ones are sent and a repeat gets 409.
+// first ones are sent and a repeat gets 409. A thousand lines fit MaxResponse: a
+// longer response is not kept for repeats.
 func importParcels(db *sql.DB) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var targets []string
-		if err := json.NewDecoder(r.Body).Decode(&targets); err != nil || len(targets) == 0 || len(targets) > most {
+		if err := json.NewDecoder(r.Body).Decode(&targets); err != nil || len(targets) == 0 || len(targets) > 1000 {
 			middleware.WriteProblem(w, r, middleware.Problem{Status: http.StatusBadRequest, Code: "bad_request",
 				Detail: `Send a JSON list of at most 1000 targets, such as ["Lisbon", "Oslo"].`})
 			return
 		}
-		caller := middleware.CallerFrom(r.Context())
 		w.Header().Set("Content-Type", "application/x-ndjson") // streams from its first flush on
 		lines, client := json.NewEncoder(w), http.NewResponseController(w)
 		for _, to := range targets {
 			var id int64
 			err := db.QueryRowContext(r.Context(), "INSERT INTO parcels (tenant, target) VALUES ($1, $2) RETURNING id",
-				caller.Tenant(), to).Scan(&id)
+				middleware.CallerFrom(r.Context()).Tenant(), to).Scan(&id)
 			if err != nil {
 				log.Printf("request %s: %v", middleware.RequestIDFrom(r.Context()), err)
 				panic(http.ErrAbortHandler) // a stream that just ends would pass for a whole one
