@@ -3,6 +3,7 @@ package bench_test
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -12,12 +13,11 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-var sizes = []int{1e3, 1e5, 1e6}
+var sizes = []int{1e3, 1e4, 1e5, 1e6}
 
 // a grown store is asked for one of the n things it holds.
 type grown struct {
@@ -73,25 +73,40 @@ func filled(n int) (*idem.Memory, []idem.Claim) {
 
 func ownClaims(n int) int { return min(n, 100_000) * int(unsafe.Sizeof(idem.Claim{})) }
 
+// made is a store that makes the key of any token, as a database does.
+type made struct{}
+
+func (made) Lookup(_ context.Context, d keystore.Digest) (*keystore.Key, error) {
+	id := hex.EncodeToString(d[:12])
+	return &keystore.Key{
+		ID: "key_" + id[:20], Digest: d, Organization: "org_" + id[:7], Environment: keystore.Production,
+		Name: "bench", Hint: "abcd", CreatedAt: time.Unix(1, 0), CreatedBy: "bench",
+		Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
+	}, nil
+}
+
 var growing = []grown{
 	{"keystore.Cached", func(n int) (func(int), any) {
-		ctx, memory := context.Background(), issuing.NewMemory()
-		c := keystore.NewCached(memory, keystore.CacheOptions{Size: 2 * n, TTL: time.Hour})
-		digests := make([]keystore.Digest, n)
+		ctx := context.Background()
+		c := keystore.NewCached(made{}, keystore.CacheOptions{Size: 2 * n, TTL: time.Hour})
+		tokens := make([]keystore.Token, n)
 		for i := range n {
-			digests[i] = digest(i)
-			k := &keystore.Key{
-				ID: fmt.Sprintf("key_%020d", i), Digest: digests[i], Organization: fmt.Sprintf("org_%07d", i),
-				Environment: keystore.Production, Name: "bench", Hint: "abcd", CreatedAt: time.Unix(1, 0), CreatedBy: "bench",
-				Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
-			}
-			if err := memory.Insert(ctx, k); err != nil {
+			t, err := keystore.Service{}.Parse(keystore.Service{}.Generate(keystore.Production).Reveal())
+			if err != nil {
 				panic(err)
 			}
-			c.Lookup(ctx, digests[i])
+			tokens[i] = t
 		}
-		return func(i int) { c.Lookup(ctx, digests[i]) }, c
-	}, func(n int) int { return n * len(keystore.Digest{}) }},
+		caller := func(i int) {
+			if _, err := tokens[i].Caller(ctx, c, nil); err != nil {
+				panic(err)
+			}
+		}
+		for i := range n {
+			caller(i)
+		}
+		return caller, c
+	}, func(n int) int { return n * int(unsafe.Sizeof(keystore.Token{})) }},
 	{"ratelimit.Memory", func(n int) (func(int), any) {
 		m := ratelimit.NewMemory()
 		p := &ratelimit.Policy{Name: "organization", Limit: ratelimit.Limit{Count: 1e9, Period: time.Hour}}
