@@ -3,8 +3,8 @@
 //
 // It is a module of its own in a hidden folder, so that no importer of
 // Sallyport sees its requirements. ./run prints the table of ratios, ./loopback
-// compares whole servers, and "go test -run Correct -v" says what each peer
-// answers.
+// compares whole servers, ./page writes the page of the benchmarks, and
+// "go test -run Correct -v" says what each peer answers.
 package bench
 
 import (

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// What the page shows, and what of it was to be reached (0: nothing was set).
+var (
+	requestTitle = "Processor time of a request, of the best composition on net/http"
+	requestRows  = []struct {
+		row, name string
+		aim       float64
+	}{
+		{"get-hot", "GET, one key", 0.40},
+		{"get-10k-keys", "GET, 10,000 keys", 1},
+		{"get-100k-keys", "GET, 100,000 keys", 1},
+		{"401-missing", "401, no key", 0.50},
+		{"401-unknown", "401, unknown key", 0.50},
+		{"403", "403", 0.50},
+		{"429", "429", 0.50},
+		{"post-fresh", "create with a fresh key", 0.60},
+		{"post-replay", "its repeat", 0.50},
+	}
+
+	serverTitle = "Requests a second, of the bare server"
+	serverRows  = []struct {
+		name, method, base, connections string
+		peers                           []serverPeer
+	}{
+		{"GET, stores in memory", "GET", "bare", "32", []serverPeer{
+			{ours, "", 0.88}, {"echo", "", 0}, {byHand, "by hand", 0}}},
+		{"create, in memory", "POST", "bare", "32", []serverPeer{
+			{ours, "", 0.65}, {"sethvargo+hand", "", 0}, {byHand, "by hand", 0}}},
+		{"GET, Redis", "GET", "bare", "32", []serverPeer{
+			{"redis-ahead", "sallyport, Ahead 100 ms", 0.80}, {"redis", ours, 0}}},
+		{"create, Redis", "POST", "bare", "32", []serverPeer{
+			{"redis-ahead", "sallyport, Ahead 100 ms", 0.36}}},
+		{"the same, 128 connections", "POST", "bare", "128", []serverPeer{
+			{"redis-ahead", "sallyport, Ahead 100 ms", 0.45}}},
+		{"create, Postgres by pgx", "POST", "postgres-pgx-bare", "16", []serverPeer{
+			{"postgres-pgx-joined", "joined, idempgx", 0.68}}},
+		{"the same, 64 connections", "POST", "postgres-pgx-bare", "64", []serverPeer{
+			{"postgres-pgx-joined", "joined, idempgx", 0.68}}},
+		{"create, Postgres by database/sql", "POST", "postgres-bare", "16", []serverPeer{
+			{"postgres-joined", "joined, idemsql", 0.60}, {"postgres-leased", "leased, idemsql", 0}}},
+		{"the same, 64 connections", "POST", "postgres-bare", "64", []serverPeer{
+			{"postgres-joined", "joined, idemsql", 0.60}, {"postgres-leased", "leased, idemsql", 0}}},
+	}
+
+	growthTitle = "Processor time of a call, by how much the store holds"
+	growthRows  = [][2]string{
+		{"keystore.Cached", "`keystore.Cached`, known key"},
+		{"ratelimit.Memory", "`ratelimit.Memory`, one decision"},
+		{"idem.Memory-replay", "`idem.Memory`, repeat"},
+		{"idem.Memory-fresh", "`idem.Memory`, claim and settle"},
+	}
+)
+
+type serverPeer struct {
+	peer, name string
+	aim        float64
+}
+
+// writePage writes the parts of BENCHMARKS.md between <!-- NAME --> and
+// <!-- end -->, and the pictures. A run that lacks a figure writes nothing.
+func writePage(folder string, r run) error {
+	file := filepath.Join(folder, "BENCHMARKS.md")
+	before, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	const metric = "cpu-ns/op"
+	page, missing := string(before), lacks(r, metric)
+	for name, text := range map[string]string{
+		"run":      "Measured " + r.about + ".\n",
+		"requests": requestTable(r.paths, metric),
+		"servers":  serverTable(r.servers),
+		"growth":   growthTable(r.growth, metric),
+		"day":      dayTable(r.plan),
+	} {
+		head, rest, begun := strings.Cut(page, "<!-- "+name+" -->\n")
+		_, tail, ended := strings.Cut(rest, "<!-- end -->")
+		if !begun || !ended {
+			missing = append(missing, fmt.Errorf("%s has no part %s", file, name))
+			continue
+		}
+		page = head + "<!-- " + name + " -->\n" + text + "<!-- end -->" + tail
+	}
+	if missing != nil {
+		return errors.Join(missing...)
+	}
+	for name, text := range map[string]string{
+		"requests.svg":  barChart(requestTitle, requestGroups(r.paths, metric)),
+		"servers.svg":   barChart(serverTitle, serverGroups(r.servers)),
+		"growth.svg":    lineChart(growthTitle, growthLines(r.growth, metric)),
+		"BENCHMARKS.md": page,
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lacks says which figures of the page a run does not have.
+func lacks(r run, metric string) (missing []error) {
+	need := func(there bool, what ...any) {
+		if !there {
+			missing = append(missing, fmt.Errorf("the run has not %s", fmt.Sprint(what...)))
+		}
+	}
+	need(r.about != "", "what it ran on")
+	for _, row := range requestRows {
+		need(len(r.paths.at[row.row][ours][metric]) > 0, row.row)
+	}
+	for _, row := range serverRows {
+		for _, p := range row.peers {
+			need(found(r.servers, row.method, row.base, row.connections, p.peer) != nil,
+				row.method, " ", p.peer, " / ", row.base, ", ", row.connections, " connections")
+		}
+	}
+	for _, row := range growthRows {
+		need(r.growth.at["1000000"][row[0]] != nil, row[0], " with 1000000 entries")
+	}
+	for _, name := range []string{"PlanMemory", "PlanRedis", "PlanPostgres"} {
+		need(r.plan.at[name] != nil, name)
+	}
+	return missing
+}
+
+// requestGroups has ours, the best peer and the one by hand for each row, of the
+// best peer.
+func requestGroups(t table, metric string) (groups []group) {
+	for _, row := range requestRows {
+		best, peers := t.best(row.row, metric, false), t.at[row.row]
+		if best == "" {
+			continue
+		}
+		g := group{name: row.name}
+		for _, p := range [][3]string{{ours, ours, "ours"}, {best, best, "peer"}, {byHand, "by hand", "hand"}} {
+			if each := ratios(peers[p[0]][metric], peers[best][metric]); each != nil {
+				g.bars = append(g.bars, barOf(p[1], p[2], each))
+			}
+		}
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+func requestTable(t table, metric string) string {
+	s := "| request | best composition | ours, of it | ours, of by hand | aim |\n|---|---|--:|--:|--:|\n"
+	for _, row := range requestRows {
+		best, peers := t.best(row.row, metric, false), t.at[row.row]
+		of := ratios(peers[ours][metric], peers[best][metric])
+		s += fmt.Sprintf("| %s | %s | %s | %s | %s |\n", row.name, best, spread(of),
+			spread(ratios(peers[ours][metric], peers[byHand][metric])), aim(row.aim, hundredths(median(of)) <= row.aim))
+	}
+	between := func(peer, of string, rows ...int) string {
+		var each []float64
+		for _, i := range rows {
+			row := requestRows[i].row
+			base := cmp.Or(of, t.best(row, metric, false))
+			if v := ratios(t.at[row][peer][metric], t.at[row][base][metric]); v != nil {
+				each = append(each, median(v))
+			}
+		}
+		return fmt.Sprintf("%.2f to %.2f", quantile(each, 0), quantile(each, 1))
+	}
+	return s + fmt.Sprintf("\n**So**: of the processor time of the best composition a GET takes %s, a refusal %s,\n"+
+		"a create or its repeat %s; of that of code by hand all take %s. As pieces a GET takes\n"+
+		"%s of what it takes in an API.\n",
+		between(ours, "", 0, 1, 2), between(ours, "", 3, 4, 5, 6), between(ours, "", 7, 8),
+		between(ours, byHand, 0, 1, 2, 3, 4, 5, 6, 7, 8), between(ours+"-pieces", ours, 0, 1))
+}
+
+func found(all []server, method, base, connections, peer string) []float64 {
+	for _, s := range all {
+		if s.method == method && s.base == base && s.connections == connections && s.peer == peer {
+			return s.ratios
+		}
+	}
+	return nil
+}
+
+func serverGroups(all []server) (groups []group) {
+	for _, row := range serverRows {
+		g := group{name: row.name}
+		for _, p := range row.peers {
+			class := "ours"
+			switch {
+			case p.peer == byHand:
+				class = "hand"
+			case row.base == "bare" && p.peer != ours && !strings.HasPrefix(p.peer, "redis"):
+				class = "peer"
+			}
+			each := found(all, row.method, row.base, row.connections, p.peer)
+			g.bars = append(g.bars, barOf(cmp.Or(p.name, p.peer), class, each))
+		}
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+func serverTable(all []server) string {
+	s := "| request | connections | with | of bare | aim |\n|---|--:|---|--:|--:|\n"
+	name := ""
+	for _, row := range serverRows {
+		if row.name != "the same, "+row.connections+" connections" {
+			name = row.name
+		}
+		for _, p := range row.peers {
+			each := found(all, row.method, row.base, row.connections, p.peer)
+			s += fmt.Sprintf("| %s | %s | %s | %s | %s |\n", name, row.connections, cmp.Or(p.name, p.peer), spread(each),
+				aim(p.aim, hundredths(median(each)) >= p.aim))
+		}
+	}
+	lost := func(method, base, connections, peer string) string {
+		return fmt.Sprintf("%.0f %%", 100-100*median(found(all, method, base, connections, peer)))
+	}
+	return s + fmt.Sprintf("\n**So**: with all in memory a server answers %s fewer GETs a second than a bare one,\n"+
+		"and %s fewer creates; with Redis and `Ahead` %s and %s; of creates in Postgres, joined by `idempgx`, %s.\n",
+		lost("GET", "bare", "32", ours), lost("POST", "bare", "32", ours), lost("GET", "bare", "32", "redis-ahead"),
+		lost("POST", "bare", "32", "redis-ahead"), lost("POST", "postgres-pgx-bare", "16", "postgres-pgx-joined"))
+}
+
+func growthLines(t table, metric string) (lines []line) {
+	for _, row := range growthRows {
+		l := line{name: strings.ReplaceAll(row[1], "`", "")}
+		for _, entries := range t.rows {
+			if v := t.at[entries][row[0]][metric]; v != nil {
+				var x float64
+				fmt.Sscan(entries, &x)
+				l.points = append(l.points, point{x, median(v), quantile(v, 0.25), quantile(v, 0.75)})
+			}
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+func growthTable(t table, metric string) string {
+	s := "| nanoseconds a call |"
+	for _, entries := range t.rows {
+		var x float64
+		fmt.Sscan(entries, &x)
+		s += " " + power(x) + " |"
+	}
+	s += " bytes each |\n|---|" + strings.Repeat("--:|", len(t.rows)+1) + "\n"
+	for _, row := range growthRows {
+		s += "| " + row[1] + " |"
+		var bytes []float64
+		for _, entries := range t.rows {
+			f := t.at[entries][row[0]]
+			s += fmt.Sprintf(" %s |", thousands(median(f[metric])))
+			bytes = append(bytes, median(f["bytes/entry"]))
+		}
+		if low, high := quantile(bytes, 0), quantile(bytes, 1); high-low < 1 {
+			s += fmt.Sprintf(" %.0f |\n", high)
+		} else {
+			s += fmt.Sprintf(" %.0f to %.0f |\n", low, high)
+		}
+	}
+	return s
+}
+
+// dayTable is a day of 200 creates a second.
+func dayTable(t table) string {
+	const creates, budget = 200 * 24 * 60 * 60, 256 << 20
+	of := func(store, what string) float64 { return median(t.at[store][""][what+"-B/create"]) }
+	row := func(store string, bytes string, each float64, so string) string {
+		return fmt.Sprintf("| %s | %s | %.1f GB | %s |\n", store, bytes, each*creates/1e9, so)
+	}
+	memory, cache := of("PlanMemory", "charged"), of("PlanRedis", "used")
+	packed, dead := of("PlanPostgres", "packed"), of("PlanPostgres", "dead-rows")
+	return "| store | bytes a create | in all | so |\n|---|--:|--:|---|\n" +
+		row("`idem.Memory`", fmt.Sprintf("%.0f", memory), memory, fmt.Sprintf(
+			"the default budget of 256 MiB keeps the last %.0f minutes: choose another store", budget/memory/200/60)) +
+		row("Redis", fmt.Sprintf("%.0f", cache), cache, "more `maxmemory` than that, and `noeviction`") +
+		row("Postgres", fmt.Sprintf("%.0f packed, %.0f with dead rows", packed, dead), dead,
+			"`Run` removes 12,000 rows each minute")
+}
+
+// spread is the median and the middle half.
+func spread(each []float64) string {
+	return fmt.Sprintf("%.2f (%.2f–%.2f)", median(each), quantile(each, 0.25), quantile(each, 0.75))
+}
+
+// hundredths rounds as the table does.
+func hundredths(v float64) float64 { return math.Round(v*100) / 100 }
+
+func aim(aim float64, reached bool) string {
+	switch {
+	case aim == 0:
+		return ""
+	case reached:
+		return fmt.Sprintf("%.2f", aim)
+	}
+	return fmt.Sprintf("%.2f ✗", aim)
+}
+
+func power(v float64) string {
+	return "10" + string([]rune("⁰¹²³⁴⁵⁶⁷⁸⁹")[int(math.Round(math.Log10(v)))%10])
+}
+
+func thousands(v float64) string {
+	if v >= 1000 {
+		return fmt.Sprintf("%d,%03d", int(v)/1000, int(v)%1000)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+// sortedByEnd puts the line that ends lowest first.
+func sortedByEnd(lines []line) []line {
+	return slices.SortedFunc(slices.Values(lines), func(a, b line) int {
+		if len(a.points) == 0 || len(b.points) == 0 {
+			return len(a.points) - len(b.points)
+		}
+		return cmp.Compare(a.points[len(a.points)-1].mid, b.points[len(b.points)-1].mid)
+	})
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// printed is what a run of page prints: in three rounds we take 0.9, 1 and 1.2
+// of what the best peer takes, and answer 80, 90 and 95 requests where the bare
+// server answers 100.
+func printed() string {
+	var s strings.Builder
+	fmt.Fprintln(&s, "2026-11-26, commit 891c677, go1.26.8 linux/amd64, 2 processors of AMD EPYC, 3 rounds of 150ms")
+	for _, row := range requestRows {
+		for _, round := range []float64{900, 1000, 1200} {
+			for peer, ns := range map[string]float64{
+				ours: round, ours + "-pieces": 1.1 * round, "echo": 1000, "gin+ulule": 1100, byHand: 800,
+			} {
+				fmt.Fprintf(&s, "BenchmarkPath/peer=%s/path=%s-2 \t 10000\t 1 ns/op\t %.0f cpu-ns/op\n", peer, row.row, ns)
+			}
+		}
+	}
+	for _, row := range growthRows {
+		for entries, ns := 1000, 90.0; entries <= 1_000_000; entries, ns = entries*10, ns*2.5 {
+			fmt.Fprintf(&s, "BenchmarkGrowth/store=%s/entries=%d-2 \t 10\t 1 ns/op\t 303.4 bytes/entry\t %.1f cpu-ns/op\n",
+				row[0], entries, ns)
+		}
+	}
+	fmt.Fprintln(&s, "BenchmarkPlanMemory-2 \t 5000\t 1 ns/op\t 702.4 charged-B/create\t 12.14 charged-GB/day")
+	fmt.Fprintln(&s, "BenchmarkPlanPostgres-2 \t 5000\t 1 ns/op\t 801.0 dead-rows-B/create\t 639.0 packed-B/create")
+	fmt.Fprintln(&s, "BenchmarkPlanRedis-2 \t 5000\t 1 ns/op\t 520.0 used-B/create\t 8.986 used-GB/day")
+	for _, row := range serverRows {
+		for _, p := range row.peers {
+			for _, rate := range []string{"8000", "9000", "9500", "1, 7 refused"} {
+				rate, refused, _ := strings.Cut(rate, ",")
+				if refused != "" {
+					refused = "," + refused
+				} else {
+					fmt.Fprintf(&s, "%s: 10000 requests/s, 33.7 µs each in the server, 0.0 in Redis\n", row.base)
+				}
+				fmt.Fprintf(&s, "%s: %s requests/s, 38.8 µs each in the server, 0.0 in Redis%s\n", p.peer, rate, refused)
+			}
+			fmt.Fprintf(&s, "%s %s / %s, %s connections: 0.90 of the medians; turn by turn 0.80 to 0.95\n",
+				row.method, p.peer, row.base, row.connections)
+		}
+	}
+	return s.String()
+}
+
+// A folder with the page as it is.
+func folder(t *testing.T) (dir, page string) {
+	t.Helper()
+	now, err := os.ReadFile("../../../.github/BENCHMARKS.md")
+	dir = t.TempDir()
+	page = filepath.Join(dir, "BENCHMARKS.md")
+	if err := errors.Join(err, os.WriteFile(page, now, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return dir, page
+}
+
+func TestWritePage(t *testing.T) {
+	dir, page := folder(t)
+	for range 2 { // the second time over what the first has written
+		if err := writePage(dir, read(strings.NewReader(printed()))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\nMeasured 2026-11-26, commit 891c677, go1.26.8 linux/amd64, 2 processors of AMD EPYC, 3 rounds of 150ms.\n",
+		"\n| GET, one key | echo | 1.00 (0.95–1.10) | 1.25 (1.19–1.38) | 0.40 ✗ |\n",
+		"\n| GET, 10,000 keys | echo | 1.00 (0.95–1.10) | 1.25 (1.19–1.38) | 1.00 |\n",
+		"\n| GET, stores in memory | 32 | sallyport | 0.90 (0.85–0.93) | 0.88 |\n",
+		"\n| create, Postgres by pgx | 64 | joined, idempgx | 0.90 (0.85–0.93) | 0.68 |\n",
+		"\n**So**: with all in memory a server answers 10 % fewer GETs a second than a bare one,\nand 10 % fewer c",
+		"\na create or its repeat 1.00 to 1.00; of that of code by hand all take 1.25 to 1.25. As pieces a GET takes\n1.10",
+		"\n| nanoseconds a call | 10³ | 10⁴ | 10⁵ | 10⁶ | bytes each |\n",
+		"\n| `keystore.Cached`, known key | 90 | 225 | 562 | 1,406 | 303 |\n",
+		"\n| `idem.Memory` | 702 | 12.1 GB | the default budget of 256 MiB keeps the last 32 minutes: ",
+		"\n| Postgres | 639 packed, 801 with dead rows | 13.8 GB | `Run` removes 12,000 rows each minute |\n",
+	} {
+		if strings.Count(string(text), want) != 1 {
+			t.Errorf("the page has not once %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("the page:\n%s", text)
+	}
+	for _, name := range []string{"requests", "servers", "growth"} {
+		svg, err := os.ReadFile(filepath.Join(dir, name+".svg"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoder := xml.NewDecoder(strings.NewReader(string(svg)))
+		for err == nil {
+			_, err = decoder.Token()
+		}
+		if err != io.EOF || strings.Contains(string(svg), "NaN") || strings.Contains(string(svg), "Inf") {
+			t.Errorf("%s.svg is no picture: %v", name, err)
+		}
+		if !strings.Contains(string(text), "("+name+".svg)") {
+			t.Errorf("the page does not show %s.svg", name)
+		}
+	}
+}
+
+// A run that was cut short changes nothing, and says what it lacks.
+func TestWritePageOfHalfARun(t *testing.T) {
+	dir, page := folder(t)
+	before, _ := os.ReadFile(page)
+	half, _, _ := strings.Cut(printed(), "POST postgres-leased / postgres-bare, 64")
+	err := writePage(dir, read(strings.NewReader(half)))
+	const want = "the run has not POST postgres-leased / postgres-bare, 64 connections"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	after, _ := os.ReadFile(page)
+	if files, _ := os.ReadDir(dir); string(after) != string(before) || len(files) != 1 {
+		t.Errorf("the page has changed, or a picture is there: %v", files)
+	}
+}
