@@ -63,27 +63,27 @@ text { fill: #e6edf3 } .page { fill: #0d1117 } .box { fill: #1c2430; stroke: #91
 // its right.
 func picture(t *testing.T) (svg []byte, seen map[string]bool) {
 	var b bytes.Buffer
-	y, seen := 50, make(map[string]bool)
+	y, seen := 32, make(map[string]bool)
 	arrow := func() {
-		fmt.Fprintf(&b, "<path class=\"line\" d=\"M150 %d v22 m-4 -6 l4 6 l4 -6\"/>\n", y)
-		y += 24
+		fmt.Fprintf(&b, "<path class=\"line\" d=\"M150 %d v14 m-4 -6 l4 6 l4 -6\"/>\n", y)
+		y += 16
 	}
 	text := func(class string, x, y int, s string) string {
 		return fmt.Sprintf(`<text class="%s" x="%d" y="%d">%s</text>`, class, x, y, s)
 	}
-	fmt.Fprintln(&b, text("name end", 150, 40, "request"))
+	fmt.Fprintln(&b, text("name end", 150, 24, "request"))
 	arrow()
 	for _, stage := range pictured {
 		refusals := refusalsOf(t, strings.Fields(stage.files))
 		rows := (len(refusals) + 1) / 2
-		height := max(54, rows*20+14)
+		height := max(46, rows*18+10)
 		fmt.Fprintf(&b, "<rect class=\"box\" x=\"20\" y=\"%d\" width=\"260\" height=\"%d\" rx=\"6\"/>\n", y, height)
-		fmt.Fprintln(&b, text("name", 36, y+height/2-5, stage.name))
+		fmt.Fprintln(&b, text("name", 36, y+height/2-4, stage.name))
 		fmt.Fprintln(&b, text("file", 36, y+height/2+14, strings.ReplaceAll(stage.files, " ", ", ")))
 		fmt.Fprintf(&b, "<path class=\"line\" d=\"M280 %d h28 m-6 -4 l6 4 l-6 4\"/>\n", y+height/2)
 		for i, code := range refusals {
 			seen[code] = true
-			x, line, status := 320+i/rows*320, y+height/2-rows*10+i%rows*20+15, codes.Table[code].Status
+			x, line, status := 320+i/rows*320, y+height/2-rows*9+i%rows*18+14, codes.Table[code].Status
 			fmt.Fprintln(&b, text(fmt.Sprintf("code s%d", status/100), x, line, strconv.Itoa(status)),
 				text("code", x+34, line, code))
 		}
@@ -93,7 +93,7 @@ func picture(t *testing.T) (svg []byte, seen map[string]bool) {
 	fmt.Fprintln(&b, text("name end", 150, y+16, "handler"))
 	head := fmt.Sprintf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 960 %d\" width=\"960\" role=\"img\">\n"+
 		"<title>The path of a request, and the refusals of each stage</title>\n<style>%s</style>\n"+
-		"<rect class=\"page\" width=\"960\" height=\"%[1]d\"/>\n", y+34, pictureStyle)
+		"<rect class=\"page\" width=\"960\" height=\"%[1]d\"/>\n", y+28, pictureStyle)
 	return []byte(head + b.String() + "</svg>\n"), seen
 }
 
