@@ -239,7 +239,7 @@ func TestThePagesAreShort(t *testing.T) {
 }
 
 var (
-	link = regexp.MustCompile(`\]\(([^):#]*)(?:#([^)]*))?\)`)
+	link = regexp.MustCompile(`(?:\]\(|src(?:set)?=")([^"):#]*)(?:#([^)]*))?["\)]`)
 	head = regexp.MustCompile(`(?m)^#+ (.*)$`)
 )
 
