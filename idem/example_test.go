@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"log"
 	"os"
 	"strings"
 	"testing"
@@ -44,6 +45,17 @@ func Example() {
 	// created: {"title":"Call back"} <nil>
 	// created: {"title":"Call back"} <nil>
 	//  idem: the key was used for another request
+}
+
+func ExampleParseSeal() {
+	store := idem.NewMemory(idem.MemoryOptions{}) // or one of a database
+
+	seal, err := idem.ParseSeal(os.Getenv("SEAL_KEYS")) // keys of `openssl rand -base64 32`, separated by commas
+	if err != nil {
+		log.Fatal(err)
+	}
+	runner := idem.NewRunner(store, idem.Options{Seal: seal})
+	_ = runner // the Runner of middleware.IdempotencyOptions
 }
 
 // The program of the package comment is that of Example.

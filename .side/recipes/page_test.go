@@ -27,6 +27,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	shownOf(t, "GUIDES.md")
+	shownOf(t, "OPERATING.md")
 }
 
 // TestTheStepsOfTheGuides: the steps of a workflow that the guides show are

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -89,6 +90,25 @@ func Example_import() {
 	// imported: 0, there already: 1
 	// ORGANIZATION  ID  NAME   ENVIRONMENT  TOKEN      STATUS  EXPIRES  LAST USED  SCOPES
 	// acme          17  Robot  production   old_…cdef  active  -        -          parcels:read
+}
+
+// The line of JSON that the guide shows is one.
+func TestImportedLine(t *testing.T) {
+	guide, err := os.ReadFile("../../.github/GUIDES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(guide), "\n```json\n")
+	line, _, _ = strings.Cut(line, "\n```\n")
+	line = strings.Replace(line, "9f86…", fmt.Sprintf("%x", sha256.Sum256([]byte("old_0123456789abcdef"))), 1)
+	config, remove := command()
+	defer remove()
+	var out strings.Builder
+	config.Args, config.Stdin, config.Stdout = []string{"ship", "import"}, strings.NewReader(line), &out
+	config.Stderr = &out
+	if code := keycli.Main(config); code != 0 || !strings.Contains(out.String(), "imported: 1") {
+		t.Errorf("%s: got %d, %s", line, code, &out)
+	}
 }
 
 // command returns the command before a database of its own.

@@ -2,12 +2,36 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
 )
+
+// The command of the guides has flags that the program has.
+func TestTheGuide(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("../../../../.github/GUIDES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, command, found := strings.Cut(string(guide), "\ncontractcheck ")
+	command, _, _ = strings.Cut(command, "\n```")
+	words, err := exec.Command("bash", "-c", `printf '%s\0' `+command).Output()
+	if !found || err != nil {
+		t.Fatalf("the guide does not call contractcheck: %v", err)
+	}
+	args := strings.Split(strings.TrimSuffix(string(words), "\x00"), "\x00")
+	keys := strings.NewReader(`{"keys": {"full": "svc_live_1"}}`)
+	args[slices.Index(args, "keys.json")] = "-"
+	c, err := parseFlags(args, func(string) string { return "" }, keys, t.Output())
+	if err != nil || len(c.target.Creates) != 1 || c.target.Creates[0].List != "/api/v1/tasks" {
+		t.Errorf("contractcheck %q: got %+v, %v", args, c, err)
+	}
+}
 
 // The keys file of testdata describes a server whole, and the workflow calls
 // the program with flags that it has.
