@@ -31,27 +31,23 @@ var (
 
 	serverTitle = "Requests a second, of the bare server"
 	serverRows  = []struct {
-		name, method, base, connections string
-		peers                           []serverPeer
+		name, method, connections string
+		peers                     []serverPeer
 	}{
-		{"GET, stores in memory", "GET", "bare", "32", []serverPeer{
+		{"GET, stores in memory", "GET", "32", []serverPeer{
 			{ours, "", 0.88}, {"echo", "", 0}, {byHand, "by hand", 0}}},
-		{"create, in memory", "POST", "bare", "32", []serverPeer{
+		{"create, in memory", "POST", "32", []serverPeer{
 			{ours, "", 0.65}, {"sethvargo+hand", "", 0}, {byHand, "by hand", 0}}},
-		{"GET, Redis", "GET", "bare", "32", []serverPeer{
-			{"redis-ahead", "sallyport, Ahead 100 ms", 0.80}, {"redis", ours, 0}}},
-		{"create, Redis", "POST", "bare", "32", []serverPeer{
-			{"redis-ahead", "sallyport, Ahead 100 ms", 0.36}}},
-		{"the same, 128 connections", "POST", "bare", "128", []serverPeer{
-			{"redis-ahead", "sallyport, Ahead 100 ms", 0.45}}},
-		{"create, Postgres by pgx", "POST", "postgres-pgx-bare", "16", []serverPeer{
-			{"postgres-pgx-joined", "joined, idempgx", 0.68}}},
-		{"the same, 64 connections", "POST", "postgres-pgx-bare", "64", []serverPeer{
-			{"postgres-pgx-joined", "joined, idempgx", 0.68}}},
-		{"create, Postgres by database/sql", "POST", "postgres-bare", "16", []serverPeer{
-			{"postgres-joined", "joined, idemsql", 0.60}, {"postgres-leased", "leased, idemsql", 0}}},
-		{"the same, 64 connections", "POST", "postgres-bare", "64", []serverPeer{
-			{"postgres-joined", "joined, idemsql", 0.60}, {"postgres-leased", "leased, idemsql", 0}}},
+		{"GET, Redis", "GET", "32", []serverPeer{{"redis-ahead", "Ahead of 100 ms", 0.80}, {"redis", "without Ahead", 0}}},
+		{"create, Redis", "POST", "32", []serverPeer{{"redis-ahead", "Ahead of 100 ms", 0.36}}},
+		{"create, Redis, 128 connections", "POST", "128", []serverPeer{{"redis-ahead", "Ahead of 100 ms", 0.45}}},
+		{"create, Postgres, 16 connections", "POST", "16", onPostgres},
+		{"create, Postgres, 64 connections", "POST", "64", onPostgres},
+	}
+	onPostgres = []serverPeer{
+		{"postgres-pgx-joined", "joined, idempgx", 0.68},
+		{"postgres-joined", "joined, idemsql", 0.60},
+		{"postgres-leased", "leased, idemsql", 0},
 	}
 
 	growthTitle = "Processor time of a call, by how much the store holds"
@@ -66,6 +62,16 @@ var (
 type serverPeer struct {
 	peer, name string
 	aim        float64
+}
+
+// base names the server that a peer is measured beside.
+func (p serverPeer) base() string {
+	for _, of := range []string{"postgres-pgx", "postgres"} {
+		if strings.HasPrefix(p.peer, of) {
+			return of + "-bare"
+		}
+	}
+	return "bare"
 }
 
 // writePage writes the parts of BENCHMARKS.md between <!-- NAME --> and
@@ -83,7 +89,6 @@ func writePage(folder string, r run) error {
 		"requests": requestTable(r.paths, metric),
 		"servers":  serverTable(r.servers),
 		"growth":   growthTable(r.growth, metric),
-		"day":      dayTable(r.plan),
 	} {
 		head, rest, begun := strings.Cut(page, "<!-- "+name+" -->\n")
 		_, tail, ended := strings.Cut(rest, "<!-- end -->")
@@ -122,15 +127,12 @@ func lacks(r run, metric string) (missing []error) {
 	}
 	for _, row := range serverRows {
 		for _, p := range row.peers {
-			need(found(r.servers, row.method, row.base, row.connections, p.peer) != nil,
-				row.method, " ", p.peer, " / ", row.base, ", ", row.connections, " connections")
+			need(found(r.servers, row.method, row.connections, p) != nil,
+				row.method, " ", p.peer, " / ", p.base(), ", ", row.connections, " connections")
 		}
 	}
 	for _, row := range growthRows {
 		need(r.growth.at["1000000"][row[0]] != nil, row[0], " with 1000000 entries")
-	}
-	for _, name := range []string{"PlanMemory", "PlanRedis", "PlanPostgres"} {
-		need(r.plan.at[name] != nil, name)
 	}
 	return missing
 }
@@ -159,7 +161,7 @@ func requestTable(t table, metric string) string {
 	for _, row := range requestRows {
 		best, peers := t.best(row.row, metric, false), t.at[row.row]
 		of := ratios(peers[ours][metric], peers[best][metric])
-		s += fmt.Sprintf("| %s | %s | %s | %s | %s |\n", row.name, best, spread(of),
+		s += fmt.Sprintf("| %s | %s | %s | %s |%s |\n", row.name, best, spread(of),
 			spread(ratios(peers[ours][metric], peers[byHand][metric])), aim(row.aim, hundredths(median(of)) <= row.aim))
 	}
 	between := func(peer, of string, rows ...int) string {
@@ -180,9 +182,9 @@ func requestTable(t table, metric string) string {
 		between(ours, byHand, 0, 1, 2, 3, 4, 5, 6, 7, 8), between(ours+"-pieces", ours, 0, 1))
 }
 
-func found(all []server, method, base, connections, peer string) []float64 {
+func found(all []server, method, connections string, p serverPeer) []float64 {
 	for _, s := range all {
-		if s.method == method && s.base == base && s.connections == connections && s.peer == peer {
+		if s.method == method && s.connections == connections && s.peer == p.peer && s.base == p.base() {
 			return s.ratios
 		}
 	}
@@ -193,15 +195,9 @@ func serverGroups(all []server) (groups []group) {
 	for _, row := range serverRows {
 		g := group{name: row.name}
 		for _, p := range row.peers {
-			class := "ours"
-			switch {
-			case p.peer == byHand:
-				class = "hand"
-			case row.base == "bare" && p.peer != ours && !strings.HasPrefix(p.peer, "redis"):
-				class = "peer"
-			}
-			each := found(all, row.method, row.base, row.connections, p.peer)
-			g.bars = append(g.bars, barOf(cmp.Or(p.name, p.peer), class, each))
+			class := map[string]string{byHand: "hand", "echo": "peer", "sethvargo+hand": "peer"}[p.peer]
+			each := found(all, row.method, row.connections, p)
+			g.bars = append(g.bars, barOf(cmp.Or(p.name, p.peer), cmp.Or(class, "ours"), each))
 		}
 		groups = append(groups, g)
 	}
@@ -209,25 +205,21 @@ func serverGroups(all []server) (groups []group) {
 }
 
 func serverTable(all []server) string {
-	s := "| request | connections | with | of bare | aim |\n|---|--:|---|--:|--:|\n"
-	name := ""
+	s := "| request | with | of bare | aim |\n|---|---|--:|--:|\n"
 	for _, row := range serverRows {
-		if row.name != "the same, "+row.connections+" connections" {
-			name = row.name
-		}
 		for _, p := range row.peers {
-			each := found(all, row.method, row.base, row.connections, p.peer)
-			s += fmt.Sprintf("| %s | %s | %s | %s | %s |\n", name, row.connections, cmp.Or(p.name, p.peer), spread(each),
+			each := found(all, row.method, row.connections, p)
+			s += fmt.Sprintf("| %s | %s | %s |%s |\n", row.name, cmp.Or(p.name, p.peer), spread(each),
 				aim(p.aim, hundredths(median(each)) >= p.aim))
 		}
 	}
-	lost := func(method, base, connections, peer string) string {
-		return fmt.Sprintf("%.0f %%", 100-100*median(found(all, method, base, connections, peer)))
+	lost := func(method, connections, peer string) string {
+		return fmt.Sprintf("%.0f %%", 100-100*median(found(all, method, connections, serverPeer{peer: peer})))
 	}
 	return s + fmt.Sprintf("\n**So**: with all in memory a server answers %s fewer GETs a second than a bare one,\n"+
 		"and %s fewer creates; with Redis and `Ahead` %s and %s; of creates in Postgres, joined by `idempgx`, %s.\n",
-		lost("GET", "bare", "32", ours), lost("POST", "bare", "32", ours), lost("GET", "bare", "32", "redis-ahead"),
-		lost("POST", "bare", "32", "redis-ahead"), lost("POST", "postgres-pgx-bare", "16", "postgres-pgx-joined"))
+		lost("GET", "32", ours), lost("POST", "32", ours), lost("GET", "32", "redis-ahead"),
+		lost("POST", "32", "redis-ahead"), lost("POST", "16", "postgres-pgx-joined"))
 }
 
 func growthLines(t table, metric string) (lines []line) {
@@ -270,23 +262,6 @@ func growthTable(t table, metric string) string {
 	return s
 }
 
-// dayTable is a day of 200 creates a second.
-func dayTable(t table) string {
-	const creates, budget = 200 * 24 * 60 * 60, 256 << 20
-	of := func(store, what string) float64 { return median(t.at[store][""][what+"-B/create"]) }
-	row := func(store string, bytes string, each float64, so string) string {
-		return fmt.Sprintf("| %s | %s | %.1f GB | %s |\n", store, bytes, each*creates/1e9, so)
-	}
-	memory, cache := of("PlanMemory", "charged"), of("PlanRedis", "used")
-	packed, dead := of("PlanPostgres", "packed"), of("PlanPostgres", "dead-rows")
-	return "| store | bytes a create | in all | so |\n|---|--:|--:|---|\n" +
-		row("`idem.Memory`", fmt.Sprintf("%.0f", memory), memory, fmt.Sprintf(
-			"the default budget of 256 MiB keeps the last %.0f minutes: choose another store", budget/memory/200/60)) +
-		row("Redis", fmt.Sprintf("%.0f", cache), cache, "more `maxmemory` than that, and `noeviction`") +
-		row("Postgres", fmt.Sprintf("%.0f packed, %.0f with dead rows", packed, dead), dead,
-			"`Run` removes 12,000 rows each minute")
-}
-
 // spread is the median and the middle half.
 func spread(each []float64) string {
 	return fmt.Sprintf("%.2f (%.2f–%.2f)", median(each), quantile(each, 0.25), quantile(each, 0.75))
@@ -300,9 +275,9 @@ func aim(aim float64, reached bool) string {
 	case aim == 0:
 		return ""
 	case reached:
-		return fmt.Sprintf("%.2f", aim)
+		return fmt.Sprintf(" %.2f", aim)
 	}
-	return fmt.Sprintf("%.2f ✗", aim)
+	return fmt.Sprintf(" %.2f ✗", aim)
 }
 
 func power(v float64) string {

@@ -25,7 +25,6 @@ type run struct {
 	about   string // when, where and how
 	paths   table
 	growth  table // rows are numbers of entries, peers are stores
-	plan    table // a row for each store, with one peer
 	servers []server
 }
 
@@ -77,8 +76,6 @@ func read(from io.Reader) (r run) {
 			switch {
 			case name == "Growth":
 				r.growth.add(row, peer, measured)
-			case strings.HasPrefix(name, "Plan"):
-				r.plan.add(name, "", measured)
 			case row != "":
 				if strings.HasPrefix(row, "take-") || strings.HasSuffix(row, "-parallel") {
 					row += " " + cmp.Or(strings.TrimPrefix(m[4], "-"), "1") + " cpu"
