@@ -165,6 +165,7 @@ func ExampleRouteOptions_uploadAndStream() {
 	}})
 
 	const largest = 32 << 20
+	large := middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{MaxBody: largest}}
 	api.HandleFunc("POST /api/v1/deliverables", middleware.Require(scope.DeliverablesWrite),
 		func(w http.ResponseWriter, r *http.Request) {
 			n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, largest)) // also without an Idempotency-Key
@@ -174,8 +175,7 @@ func ExampleRouteOptions_uploadAndStream() {
 			}
 			w.WriteHeader(http.StatusCreated)
 			fmt.Fprintf(w, "%d bytes", n)
-		},
-		middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{MaxBody: largest}})
+		}, large)
 
 	api.HandleFunc("POST /api/v1/chat", middleware.Require(scope.ChatWrite),
 		func(w http.ResponseWriter, r *http.Request) {
