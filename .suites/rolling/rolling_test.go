@@ -275,6 +275,8 @@ func build(t *testing.T) (previous, present string) {
 		module, server = old, "./.ci/rolling/server"
 	}
 	output(module, "go", "build", "-buildvcs=false", "-o", previous, server)
+	output(filepath.Join(old, "keystore", "cmd", "sallyport"), "go", "build", "-buildvcs=false", "-o",
+		previous+"-command", ".")
 	output("..", "go", "build", "-buildvcs=false", "-o", present, "./rolling/server")
 	return previous, present
 }
@@ -613,6 +615,7 @@ func (f *fleet) delegate(here, old *process) {
 			f.t.Error("the previous version accepts a child")
 		}
 		f.same(child, here, old)
+		f.rotate(old, child)
 		ended := map[string]string{"parent": id, "child": child}[end]
 		if got, err := f.do(old, "", "POST", "/revoke/"+ended, "", ""); err != nil || got.status != http.StatusOK {
 			f.t.Fatalf("revoke: %v %v", got, err)
@@ -624,6 +627,23 @@ func (f *fleet) delegate(here, old *process) {
 		}
 		if f.accepts(old, token) {
 			f.t.Error("the previous version accepts a child")
+		}
+	}
+}
+
+// rotate lets the command of the previous version rotate a key, which it does,
+// and a child. It knows no parent: the new key would have none, and no limit.
+func (f *fleet) rotate(old *process, child string) {
+	f.t.Helper()
+	_, id := f.issue(old)
+	for _, key := range []string{id, child} {
+		cmd := exec.CommandContext(f.t.Context(), old.cmd.Path+"-command", "rotate", key, "-org", "org", "-yes")
+		cmd.Env = append(os.Environ(), "SALLYPORT_DSN="+f.args[len(f.args)-1])
+		var said bytes.Buffer // without the secret, which it prints
+		cmd.Stderr = &said
+		err := cmd.Run()
+		if refused := strings.Contains(said.String(), "has a successor"); refused == (key == id) || refused == (err == nil) {
+			f.t.Errorf("the previous version rotates %s, a child: %v: %v\n%s", key, key == child, err, &said)
 		}
 	}
 }

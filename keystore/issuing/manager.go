@@ -30,9 +30,9 @@ type Manager interface {
 	keystore.Store
 
 	// Insert stores a new key, every field of it but Ancestors, and Version,
-	// which becomes 1.
-	// k is neither kept nor changed, and the key that RotatedFrom names need
-	// not exist. It stores nothing and returns
+	// which becomes 1. k is neither kept nor changed, and the key that
+	// RotatedFrom names need not exist. A key with a Parent has no RotatedFrom.
+	// It stores nothing and returns
 	//
 	//   - [ErrExists] when the ID or the Digest is taken, or when IssueToken
 	//     is not empty and (Organization, CreatedBy, IssueToken) is taken;

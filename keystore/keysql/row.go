@@ -30,6 +30,9 @@ func scanKey(row interface{ Scan(...any) error }) (*keystore.Key, error) {
 	if err != nil {
 		return nil, err
 	}
+	if k.Parent != "" {
+		k.RotatedFrom = "" // see inserting
+	}
 	return k, nil
 }
 

@@ -157,6 +157,10 @@ func (s *Store) inserting(k *keystore.Key) (statement, error) {
 	if err := checkFields(k); err != nil {
 		return statement{}, err
 	}
+	successorOf := k.RotatedFrom
+	if k.Parent != "" { // takes the place of a successor, which an earlier version would make without a parent
+		successorOf = k.ID
+	}
 	return statement{
 		"INSERT INTO sallyport_keys (" + columns +
 			") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, " +
@@ -165,7 +169,7 @@ func (s *Store) inserting(k *keystore.Key) (statement, error) {
 			k.ID, digestBytes(k), k.Organization, string(k.Environment), k.Name, k.Hint, scopesText(k),
 			s.time(k.CreatedAt), k.CreatedBy, s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
 			s.optional(k.LastUsedAt),
-			k.IssueToken, k.RotatedFrom, k.Legacy, attributesText(k), networksText(k), k.Parent,
+			k.IssueToken, successorOf, k.Legacy, attributesText(k), networksText(k), k.Parent,
 		}}, s.checkLengths(k)
 }
 

@@ -20,7 +20,7 @@ func family(t testing.TB, m issuing.Manager, n int) (keys []*keystore.Key) {
 	for i := range n {
 		k := newKey(organization)
 		if i > 0 {
-			k.Parent = keys[i-1].ID
+			k.Parent, k.RotatedFrom = keys[i-1].ID, ""
 		}
 		insert(t, m, k)
 		keys = append(keys, k)
@@ -89,7 +89,7 @@ var childCases = []testCase{
 			"a child of a key that is not there": unique("key"), "a child of another organization's key": theirs.ID,
 		} {
 			k := newKey(unique("org"))
-			k.Parent = parent
+			k.Parent, k.RotatedFrom = parent, ""
 			insert(t, m, k)
 			wantAncestors(t, m, k, rule)
 		}
@@ -99,7 +99,7 @@ var childCases = []testCase{
 		keys := inOrder(unique("org"), 6)
 		for i, k := range keys {
 			if i%2 == 0 {
-				k.Parent = keys[5].ID
+				k.Parent, k.RotatedFrom = keys[5].ID, ""
 			}
 		}
 		insert(t, m, keys...)
