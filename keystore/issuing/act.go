@@ -31,9 +31,9 @@ func (i *Issuer) Audit(ctx context.Context, organization, key, after string) ([]
 }
 
 // SweepAudit removes the entries of all organizations that are older than keep,
-// and returns how many. It also removes the children that expired more than a
-// day ago. A program calls it once a day or so, or as often as its children ask
-// for.
+// and returns how many. It also removes the children that expired or were revoked
+// more than a day ago. A program calls it once a day or so, or as often as its
+// children ask for. What it has removed stays removed if ctx ends.
 func (i *Issuer) SweepAudit(ctx context.Context, keep time.Duration) (removed int, err error) {
 	if err := writable(ctx); err != nil {
 		return 0, err

@@ -70,8 +70,8 @@ type Auditor interface {
 	Audit(ctx context.Context, organization, key, after string) ([]AuditEntry, error)
 
 	// SweepAudit removes the entries from before a time, and returns how many.
-	// It also removes the children that expired more than a day ago: until then
-	// FindIssued finds them.
+	// It also removes the children that expired or were revoked more than a day
+	// ago: until then FindIssued finds them. What is below them is refused.
 	SweepAudit(ctx context.Context, before time.Time) (removed int, err error)
 
 	// Erase removes the keys of the organization and its entries, and returns

@@ -90,16 +90,17 @@ func (m *memory) SweepAudit(ctx context.Context, before time.Time) (removed int,
 	return removed, nil
 }
 
-// childKept is how long a child stays after its end. A request is repeated for a
-// day, and then its issue token still finds the child.
+// childKept is how long a child stays after its end or revocation. A request is
+// repeated for a day, and then its issue token still finds the child.
 const childKept = 24 * time.Hour
 
-// sweepChildren removes the children that have expired before a time. The lock
-// is held.
+// sweepChildren removes the children that have expired or were revoked before a
+// time. The lock is held.
 func (m *memory) sweepChildren(before time.Time) {
 	for organization, list := range m.lists {
 		m.lists[organization] = slices.DeleteFunc(list, func(r *record) bool {
-			gone := r.key.Parent != "" && !r.key.ExpiresAt.IsZero() && r.key.ExpiresAt.Before(before)
+			ended := func(at time.Time) bool { return !at.IsZero() && at.Before(before) }
+			gone := r.key.Parent != "" && (ended(r.key.ExpiresAt) || ended(r.key.RevokedAt))
 			if gone {
 				m.remove(r.key)
 				delete(m.changes.last, r.key.Digest)

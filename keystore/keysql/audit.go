@@ -23,8 +23,8 @@ const (
 	// which asks the feed now and then has learnt of it.
 	erasedFor = time.Hour
 
-	// childKept is how long a child stays after its end. A request is repeated
-	// for a day, and then its issue token still finds the child.
+	// childKept is how long a child stays after its end or revocation. A request
+	// is repeated for a day, and then its issue token still finds the child.
 	childKept = 24 * time.Hour
 )
 
@@ -163,8 +163,10 @@ func (s *Store) SweepAudit(ctx context.Context, before time.Time) (removed int, 
 		time.Now().Add(-erasedFor)); err != nil {
 		return 0, err
 	}
-	if _, err := s.sweep(ctx, "sallyport_keys", s.ends, time.Now().Add(-childKept)); err != nil {
-		return 0, err
+	for _, end := range s.ends {
+		if _, err := s.sweep(ctx, "sallyport_keys", end, time.Now().Add(-childKept)); err != nil {
+			return 0, err
+		}
 	}
 	return s.sweep(ctx, "sallyport_keys_audit", "at", before)
 }

@@ -42,10 +42,10 @@ type dialect struct {
 	touch    touch
 	counter  string // query for ?4 of horizon; empty if horizon has none
 	horizon  string
-	lock     string // waits for other transactions that insert keys of the organization ?1
-	lockKeys string // locks the keys of the organization ?1 as touch does; empty where touch tries again
-	erasedID string // the id of an erased key, from its digest
-	ends     string // the time, after a condition, at which a child expires
+	lock     string   // waits for other transactions that insert keys of the organization ?1
+	lockKeys string   // locks the keys of the organization ?1 as touch does; empty where touch tries again
+	erasedID string   // the id of an erased key, from its digest
+	ends     []string // the times, after a condition, at which a child expires or is revoked
 
 	// isolation is that of a transaction, where another one that a program may
 	// have made the default would not see what was written during a wait.
@@ -72,7 +72,7 @@ var postgres = dialect{
 	lock:     "SELECT pg_advisory_xact_lock(hashtextextended('sallyport_keys ' || ?1, 0))",
 	lockKeys: "SELECT 1 FROM sallyport_keys WHERE organization = ?1 ORDER BY id FOR UPDATE",
 	erasedID: "encode(digest, 'hex')",
-	ends:     "parent <> '' AND expires_at",
+	ends:     []string{"parent <> '' AND expires_at", "parent <> '' AND revoked_at"},
 
 	isolation: sql.LevelReadCommitted,
 
@@ -94,7 +94,7 @@ var sqlite = dialect{
 	horizon:  sqliteHorizon,
 	lock:     lockCounter,
 	erasedID: "lower(hex(digest))",
-	ends:     "parent <> '' AND expires_at",
+	ends:     []string{"parent <> '' AND expires_at", "parent <> '' AND revoked_at"},
 
 	folded:  "lower(%s)",
 	within:  "instr(%s, ?)",
@@ -116,7 +116,7 @@ var mysql = dialect{
 	horizon:  mysqlHorizon,
 	lock:     lockCounter,
 	erasedID: "LOWER(HEX(digest))",
-	ends:     "child_ends",
+	ends:     []string{"child_ends"},
 
 	folded:  "CAST(LOWER(CONVERT(%s USING utf8mb4)) AS BINARY)", // the columns are bytes, which have no case
 	within:  "INSTR(%s, ?)",

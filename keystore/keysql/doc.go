@@ -11,7 +11,7 @@
 //	keys := keystore.NewCached(store, keystore.CacheOptions{})
 //	go keys.Run(ctx)
 //
-// The keys are in one table, sallyport_keys, with the eight indexes of the
+// The keys are in one table, sallyport_keys, with the indexes of the
 // schema: the id, the digest that each request looks up, the list of an
 // organization, the issue token, the key that a key replaces, the new and
 // changed keys that caches ask for, and the children of a key and their ends. A

@@ -287,10 +287,12 @@ var auditCases = []testCase{
 
 	{"Audit/SweepChildren", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
-		keys := family(t, m, 5)
+		keys := append(family(t, m, 5), family(t, m, 4)...)
 		for i, ended := range []time.Duration{48 * time.Hour, 25 * time.Hour, 23 * time.Hour, -time.Hour} {
 			keys[i].ExpiresAt = at(-ended)
+			keys[5+i].ExpiresAt, keys[5+i].RevokedAt = at(time.Hour), at(-ended)
 			update(t, m, keys[i])
+			update(t, m, keys[5+i])
 		}
 		if _, err := a.SweepAudit(t.Context(), at(-time.Hour)); err != nil {
 			t.Fatal(err)
@@ -298,14 +300,14 @@ var auditCases = []testCase{
 		for i, k := range keys {
 			_, err := m.Find(t.Context(), k.Organization, k.ID)
 			_, tokenErr := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
-			gone := i == 1
+			gone := i == 1 || i == 6
 			if errors.Is(err, keystore.ErrNotFound) != gone || errors.Is(tokenErr, keystore.ErrNotFound) != gone {
-				t.Errorf("after SweepAudit key %d of 5 is found with %v, by its issue token with %v: a child goes, with its "+
-					"token, a day after its end, and no other key", i, err, tokenErr)
+				t.Errorf("after SweepAudit key %d of 9 is found with %v, by its issue token with %v: a child goes, with its "+
+					"token, a day after it has expired or was revoked, and no other key", i, err, tokenErr)
 			}
 		}
 		again := newKey(keys[1].Organization)
-		again.CreatedBy, again.IssueToken, again.RotatedFrom = keys[1].CreatedBy, keys[1].IssueToken, keys[1].RotatedFrom
+		again.CreatedBy, again.IssueToken = keys[1].CreatedBy, keys[1].IssueToken
 		insert(t, m, again)
 	}},
 }

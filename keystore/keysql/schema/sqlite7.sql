@@ -1,7 +1,8 @@
 -- Version 7 of what keysql keeps in SQLite: keys that are children of others.
 --
--- A server of an earlier version can go on: it refuses their tokens. Nothing
--- changes the parent of a key.
+-- A server of an earlier version can go on: it refuses their tokens, and
+-- cannot rotate them, because a child stands in rotated_from as its own
+-- successor. Nothing changes the parent of a key.
 
 ALTER TABLE sallyport_keys ADD COLUMN parent TEXT NOT NULL DEFAULT ''; -- id of a key; '' for none
 
@@ -13,3 +14,5 @@ CREATE INDEX sallyport_keys_list ON sallyport_keys (organization, parent, create
 CREATE INDEX sallyport_keys_children ON sallyport_keys (parent, expires_at) WHERE parent <> '';
 
 CREATE INDEX sallyport_keys_ends ON sallyport_keys (expires_at) WHERE parent <> '';
+
+CREATE INDEX sallyport_keys_ended ON sallyport_keys (revoked_at) WHERE parent <> '' AND revoked_at IS NOT NULL;
