@@ -35,8 +35,8 @@ const maxHint = 8
 //
 // Import returns [ErrExists] when there is such a key already, under whichever
 // digest, and the key too when it belongs to the organization: a program that
-// imports many can be run again. For an ID that another key has, the error is a
-// [*keystore.FieldsError].
+// imports many can be run again. For an ID that another key has, or had
+// whose children are left, the error is a [*keystore.FieldsError].
 func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return nil, err
@@ -110,13 +110,23 @@ func (i *Issuer) importProblems(
 // belongs to the organization. If only the ID is taken, the error is another
 // one: the caller of an import takes ErrExists for success.
 func (i *Issuer) insertImported(ctx context.Context, k *keystore.Key) (*keystore.Key, error) {
-	stored, err := i.insert(ctx, "import", k, 0)
+	// Where the key with this ID was swept, its children would no longer be
+	// refused. A store that knows no parents may list any key.
+	below, err := i.manager.List(ctx, k.Organization, Page{Parent: k.ID, Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	var stored *keystore.Key
+	ofIt := func(child *keystore.Key) bool { return child != nil && child.Parent == k.ID }
+	if err = ErrExists; !slices.ContainsFunc(below, ofIt) {
+		stored, err = i.insert(ctx, "import", k, 0)
+	}
 	if !errors.Is(err, ErrExists) || stored != nil {
 		return stored, err
 	}
 	existing, lookupErr := i.manager.Lookup(ctx, k.Digest)
 	if errors.Is(lookupErr, keystore.ErrNotFound) {
-		return nil, invalid(problem("id", "Another key has this ID."))
+		return nil, invalid(problem("id", "Another key has this ID, or had it."))
 	}
 	if lookupErr == nil {
 		stored = ownCopy(existing, k.Organization)

@@ -3,6 +3,7 @@ package issuing_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -177,7 +178,7 @@ func TestImportOfADigest(t *testing.T) {
 	for _, g := range []keystore.Key{g, other} {
 		taken := keystore.Key{Digest: hmacOf(pepper, acme("3")), Legacy: "v1", ID: "ak_17"}
 		if k, err := issuer.Import(t.Context(), record(g, taken), ""); k != nil || errors.Is(err, issuing.ErrExists) ||
-			err == nil || !strings.Contains(err.Error(), "id: Another key has this ID.") {
+			err == nil || !strings.Contains(err.Error(), "id: Another key has this ID, or had it.") {
 			t.Errorf("Import of a digest with the ID of another key returned %v, %v", k, err)
 		}
 	}
@@ -278,4 +279,22 @@ func TestImportOfAChild(t *testing.T) {
 	token := keystore.Service{}.GenerateChild(keystore.Sandbox).Reveal()
 	_, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token)
 	wantField(t, err, "parent", "the token of a child")
+}
+
+// unaware is a store that knows no parents.
+type unaware struct{ issuing.Manager }
+
+func (s unaware) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+	p.Parent = ""
+	return s.Manager.List(ctx, organization, p)
+}
+
+func TestImportIntoAnOlderStore(t *testing.T) {
+	issuer := issuing.New(unaware{issuing.NewMemory()}, issuing.Options{
+		Audit: issuing.LogAudit(slog.New(slog.DiscardHandler))})
+	issue(t, issuer, grant())
+	token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
+	if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token); err != nil {
+		t.Errorf("Import beside other keys returned %v", err)
+	}
 }

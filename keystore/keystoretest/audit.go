@@ -309,6 +309,17 @@ var auditCases = []testCase{
 		again := newKey(keys[1].Organization)
 		again.CreatedBy, again.IssueToken = keys[1].CreatedBy, keys[1].IssueToken
 		insert(t, m, again)
+		if k, err := m.Lookup(t.Context(), keys[7].Digest); err != nil || k.Refused() == nil {
+			t.Errorf("Lookup of a key whose parent was swept returned %+v, %v: want it refused", k, err)
+		}
+		wantPages(t, m, keys[6].Organization, issuing.Page{Parent: keys[6].ID}, "of a parent that was swept", keys[7])
+		issuer := issuing.New(m, issuing.Options{})
+		old := keystore.Key{ID: keys[6].ID, Organization: keys[6].Organization, Environment: keystore.Production}
+		revived, err := issuer.Import(t.Context(), &old, issuer.Service().Generate(keystore.Production).Reveal())
+		if _, ok := errors.AsType[*keystore.FieldsError](err); !ok {
+			t.Errorf("Import with the ID of a parent that was swept returned %+v, %v: its children would work again",
+				revived, err)
+		}
 	}},
 }
 
