@@ -53,11 +53,12 @@ type Auditor interface {
 	Manager
 
 	// InsertAudited does what Insert does and stores the entry, both or
-	// neither. If maxKeys is not zero and the organization has that many keys
-	// already, or the Parent of k that many children, which all have an
-	// ExpiresAt, not counting those that have expired or have a RevokedAt, it
+	// neither. If maxKeys is not zero and there are that many keys already, it
 	// stores nothing and returns [ErrTooManyKeys]; of any number of concurrent
-	// calls no more succeed than there is room for.
+	// calls no more succeed than there is room for. The keys are those of the
+	// organization without a parent, or, if k has one, all that are below the
+	// last of its Ancestors. Those that have expired or have a RevokedAt do not
+	// count, nor do those below them. A child has an ExpiresAt.
 	InsertAudited(ctx context.Context, k *keystore.Key, e AuditEntry, maxKeys int) error
 
 	// UpdateAudited does what Update does and stores the entry, both or

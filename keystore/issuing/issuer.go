@@ -57,12 +57,11 @@ type Options struct {
 	// Issue only if the store is no [Auditor]. Zero: any number.
 	MaxKeys int
 
-	// Of children, see [Issuer.Delegate]: the longest time until one expires,
-	// how many of one parent may live at once, which do not count in MaxKeys,
-	// and the names of the attributes that one may have beside its parent's.
-	// Zero: any time, any number and no name. With MaxChildren n one key has up
-	// to n+n²+n³ descendants. Revoked children do not count, and stay until they
-	// expire: set MaxChildLife where callers may revoke.
+	// Of children, see [Issuer.Delegate]: the longest time until one expires;
+	// how many may live at once below one key without a parent, theirs included,
+	// which do not count in MaxKeys; and the names of the attributes that one may
+	// have beside its parent's. Zero: any time, any number and no name. Revoked
+	// children do not count.
 	MaxChildLife    time.Duration
 	MaxChildren     int
 	ChildAttributes []string

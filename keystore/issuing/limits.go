@@ -46,7 +46,8 @@ func (o Options) latest(expires, now time.Time) time.Time {
 func (o Options) tooManyKeys(parent string) error {
 	if parent != "" {
 		return invalid(problem("parent", fmt.Sprintf(
-			"The limit of children of a key, %d, is reached. Revoke one, or wait until one expires.", o.MaxChildren)))
+			"The limit of children of a key and theirs, %d, is reached. Revoke one, or wait until one expires.",
+			o.MaxChildren)))
 	}
 	return invalid(problem("organization", fmt.Sprintf(
 		"The limit of an organization, %d, is reached. Revoke a key first.", o.MaxKeys)))

@@ -45,7 +45,7 @@ func (i *Issuer) store(ctx context.Context, isNew bool, k *keystore.Key, e Audit
 	case i.auditor != nil:
 		return i.auditor.UpdateAudited(ctx, k, e)
 	case isNew:
-		if err := i.room(ctx, k.Organization, k.Parent, maxKeys, counts); err != nil {
+		if err := i.room(ctx, k.Organization, top(k), maxKeys, counts); err != nil {
 			return err
 		}
 		return i.manager.Insert(ctx, k)
@@ -76,20 +76,37 @@ func (i *Issuer) entry(act string, before, after *keystore.Key) AuditEntry {
 	}
 }
 
-// room returns [ErrTooManyKeys] if the organization has maxKeys keys of the
-// parent, or without one, that count, unless maxKeys is zero. It reads the list.
+// top returns the id of the last of the ancestors, "" if there are none.
+func top(k *keystore.Key) string {
+	if n := len(k.Ancestors); n > 0 {
+		return k.Ancestors[n-1].ID
+	}
+	return k.Parent
+}
+
+// room returns [ErrTooManyKeys] if the organization has maxKeys keys below the
+// one with the id top, or without a parent, that count, unless maxKeys is zero.
+// It reads the lists.
 func (i *Issuer) room(
-	ctx context.Context, organization, parent string, maxKeys int, counts func(*keystore.Key, time.Time) bool,
+	ctx context.Context, organization, top string, maxKeys int, counts func(*keystore.Key, time.Time) bool,
 ) error {
-	now, count, page := time.Now(), 0, Page{Limit: 200, Parent: parent}
-	for maxKeys > 0 {
+	now, count, page, parents := time.Now(), 0, Page{Limit: 200}, []string{top}
+	for maxKeys > 0 && len(parents) > 0 {
+		page.Parent = parents[0]
 		keys, err := i.Keys(ctx, organization, page)
-		if err != nil || len(keys) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(keys) == 0 {
+			parents, page.After = parents[1:], nil
+			continue
 		}
 		for _, k := range keys {
 			if counts(k, now) {
 				count++
+				if top != "" {
+					parents = append(parents, k.ID)
+				}
 			}
 		}
 		if count >= maxKeys {

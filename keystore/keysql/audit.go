@@ -49,18 +49,37 @@ func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.Au
 	return s.conflict(ctx, k)
 }
 
-// room returns [issuing.ErrTooManyKeys] if there may be no other key with the
-// organization and parent of k. Until the transaction ends no other call counts its keys.
+const (
+	liveKeys = "SELECT count(*) FROM sallyport_keys WHERE organization = ?1 AND parent = ?3 AND " +
+		"revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)"
+
+	// As the index of children has it: thousands may have expired. UNION ends
+	// also where somebody has made a key its own ancestor.
+	liveTree = `WITH RECURSIVE tree (key_id) AS (
+		SELECT id FROM sallyport_keys
+		WHERE organization = ?1 AND parent = ?3 AND parent <> '' AND revoked_at IS NULL AND expires_at > ?2
+		UNION
+		SELECT k.id FROM tree JOIN sallyport_keys AS k ON k.parent = tree.key_id
+		WHERE k.organization = ?1 AND k.parent <> '' AND k.revoked_at IS NULL AND k.expires_at > ?2
+	)
+	SELECT count(*) FROM tree`
+)
+
+// room returns [issuing.ErrTooManyKeys] if there may be no other key without a
+// parent, or below the same one as k. Until the transaction ends no other call
+// counts the keys of the organization.
 func (s *Store) room(ctx context.Context, tx *sql.Tx, k *keystore.Key, maxKeys int) error {
 	if _, err := s.execTx(ctx, tx, statement{s.lock, []any{k.Organization}}); err != nil {
 		return err
 	}
-	live := "(expires_at IS NULL OR expires_at > ?2)"
-	if k.Parent != "" { // as the index of children has it: thousands may have expired
-		live = "parent <> '' AND expires_at > ?2"
+	count, top := liveKeys, k.Parent
+	if top != "" {
+		count = liveTree
 	}
-	query, args := s.sql("SELECT count(*) FROM sallyport_keys WHERE organization = ?1 AND parent = ?3 AND "+
-		"revoked_at IS NULL AND "+live, []any{k.Organization, s.time(time.Now()), k.Parent})
+	if n := len(k.Ancestors); n > 0 {
+		top = k.Ancestors[n-1].ID
+	}
+	query, args := s.sql(count, []any{k.Organization, s.time(time.Now()), top})
 	var keys int
 	if err := tx.QueryRowContext(ctx, query, args...).Scan(&keys); err != nil {
 		return err

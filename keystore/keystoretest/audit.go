@@ -323,7 +323,7 @@ var auditCases = []testCase{
 	}},
 }
 
-// maxKeys counts the children of a parent, or keys without one.
+// maxKeys counts what is below a key, or keys without a parent.
 func maxKeys(t testing.TB, m issuing.Manager, parent string) {
 	a := auditor(t, m)
 	k := newKey(unique("org"))
@@ -341,8 +341,18 @@ func maxKeys(t testing.TB, m issuing.Manager, parent string) {
 	} {
 		there := newKey(k.Organization)
 		there.Parent = parent
+		before := counted
 		change(there)
 		insert(t, m, there)
+		if parent != "" {
+			below := newKey(there.Organization)
+			below.Parent, below.RotatedFrom = there.ID, ""
+			insert(t, m, below)
+			counted += counted - before
+			if k.Ancestors == nil {
+				k.Parent, k.Ancestors = below.ID, []*keystore.Key{below, there, {ID: parent}}
+			}
+		}
 	}
 	if parent == "" { // a child has an end
 		there := newKey(k.Organization)

@@ -61,6 +61,13 @@ var brokenAudits = []defect{
 			return b.Store.InsertAudited(ctx, k, e, maxKeys)
 		}
 	}},
+	{"counts the children of the parent alone", []string{"Audit/MaxChildren"}, func(b *broken) {
+		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			k = k.Clone()
+			k.Ancestors = nil
+			return b.Store.InsertAudited(ctx, k, e, maxKeys)
+		}
+	}},
 	{"leaves the parent of an erased key", []string{"Erase/Children"}, func(b *broken) {
 		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			k, err := b.Store.Lookup(ctx, d)
