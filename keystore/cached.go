@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
@@ -47,7 +48,7 @@ type Cached struct {
 	polled        atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
 	outage        outage
 	observe       atomic.Pointer[func(ctx context.Context, call string, took time.Duration, answered bool)]
-	invalidated   atomic.Uint64 // calls of Invalidate
+	parents       parents // of the children that are remembered
 }
 
 // A shard caches the answers for its digests. This is why no answer from before
@@ -62,19 +63,12 @@ type Cached struct {
 // When forget returns, no old answer is remembered. A question that was open
 // then is no longer in loads: its answer goes to those who waited for it, and
 // is not remembered. A later Lookup finds neither and asks the store, which has
-// the change.
-//
-// An answer about a child is not found under the digest of an ancestor. So
-// Invalidate draws a number and writes it where the digest has its place in
-// changed, and a question notes the highest number before it asks the store. An
-// answer is used while its ancestors' places have none that is higher. The
-// number is drawn under mu: no lower one is written over a higher one.
+// the change. The ancestors of a child change in [parents].
 type shard struct {
 	mu       sync.Mutex
 	accepted *simplelru.LRU[Digest, answer] // tokens that were usable when the store was last asked
 	refused  *simplelru.LRU[Digest, answer] // tokens that were not
 	loads    map[Digest]*load               // questions whose answer may be remembered
-	changed  [64]atomic.Uint64              // by a byte of the digest
 
 	hits, asked, failed uint64 // of CacheStats
 
@@ -93,7 +87,7 @@ var tooOld = answer{deadline: math.MinInt64}
 // A load is a question to the store. Its result is set before done is closed.
 type load struct {
 	done   chan struct{}
-	began  uint64      // invalidated, before the store was asked
+	began  uint64      // the number of parents, before the store was asked
 	shared atomic.Bool // several wait for it
 	caller *Caller
 	err    error
@@ -119,6 +113,7 @@ func NewCached(s Store, o CacheOptions) *Cached {
 		epoch:   time.Now(),
 		strange: make(chan struct{}, maxLoads),
 		known:   make(chan struct{}, maxLoads),
+		parents: parents{known: make(map[Digest]weak.Pointer[parent])},
 	}
 	c.outage.probe = c.probeLater
 	// One lock is enough for a small cache, and keeps its order exact.
@@ -175,7 +170,7 @@ func (c *Cached) caller(ctx context.Context, d Digest) (*Caller, error) {
 	now := c.now()
 	s := c.shard(d)
 	s.mu.Lock()
-	var invalidated uint64
+	var number uint64
 	for waited := false; ; waited = true {
 		if found, ok := c.find(s, d, now); ok {
 			s.hits++
@@ -190,17 +185,17 @@ func (c *Cached) caller(ctx context.Context, d Digest) (*Caller, error) {
 			break
 		}
 		if !waited {
-			invalidated = c.invalidated.Load()
+			number = c.parents.number.Load()
 		}
 		l.shared.Store(true)
 		s.mu.Unlock()
 		<-l.done
-		if l.began >= invalidated || !c.outdated(l.caller) { // the second one never is
+		if l.began >= number || !outdated(l.caller) { // the second one never is
 			return l.caller, l.err
 		}
 		s.mu.Lock()
 	}
-	l := &load{done: make(chan struct{}), began: c.invalidated.Load()}
+	l := &load{done: make(chan struct{}), began: c.parents.number.Load()}
 	s.loads[d] = l
 	places := c.strange
 	if s.accepted.Contains(d) {
@@ -237,7 +232,7 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 		(*f)(ctx, "lookup", time.Since(asked), l.err == nil || errors.Is(l.err, ErrNotFound))
 	}
 	if of := l.caller.more().child; of != nil {
-		of.loaded = l.began
+		of.loaded, of.parents = l.began, c.parents.of(of.ancestors)
 	}
 }
 
@@ -248,23 +243,15 @@ func (c *Cached) find(s *shard, d Digest, now time.Duration) (answer, bool) {
 	if !ok {
 		found, ok = s.refused.Get(d)
 	}
-	return found, ok && now < found.deadline && !c.outdated(found.caller)
+	return found, ok && now < found.deadline && !outdated(found.caller)
 }
 
 // outdated reports whether an ancestor may have changed since the store was
 // asked.
-func (c *Cached) outdated(k *Caller) bool {
-	if k == nil || k.rare == nil || k.rare.child == nil {
-		return false
-	}
-	return slices.ContainsFunc(k.rare.child.ancestors, func(a *Key) bool {
-		return c.shard(a.Digest).place(a.Digest).Load() > k.rare.child.loaded
-	})
+func outdated(c *Caller) bool {
+	of := c.more().child
+	return of != nil && slices.ContainsFunc(of.parents, func(p *parent) bool { return p.changed.Load() > of.loaded })
 }
-
-// place returns where the number of the last change of a token is, or of
-// another one after it.
-func (s *shard) place(d Digest) *atomic.Uint64 { return &s.changed[int(d[1])%len(s.changed)] }
 
 // remember keeps the answer to a question that was asked at began. The shard is
 // locked. A digest is in one of the two LRUs.
@@ -315,7 +302,7 @@ func (c *Cached) Invalidate(d Digest) {
 	s := c.shard(d)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.place(d).Store(c.invalidated.Add(1))
+	c.parents.change(d)
 	s.forget(d)
 }
 

@@ -2,6 +2,7 @@ package keystore_test
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,7 +22,7 @@ func (f *fake) line(t testing.TB, n int) (digests []keystore.Digest) {
 	return digests
 }
 
-// Invalidate of an ancestor is one of the child, and of few others.
+// Invalidate of an ancestor is one of the child, and of no other.
 func TestCachedChild(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour})
@@ -59,8 +60,21 @@ func TestCachedChild(t *testing.T) {
 	for _, d := range others {
 		want(t, cached, d, nil, "another child")
 	}
-	if got := store.calls.Swap(0); got > 5 {
-		t.Errorf("changes of 3 keys let %d of 100 children of others be asked for again", got)
+	store.wantCalls(t, 0, "children of others, after changes of 3 keys")
+}
+
+// Parents whose children are no longer remembered take no memory for long.
+func TestCachedChildIsEvicted(t *testing.T) {
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 10})
+	for n := range 1000 {
+		want(t, cached, store.line(t, 2)[1], nil, "a child")
+		if n%50 == 0 {
+			runtime.GC()
+		}
+	}
+	if got := cached.Parents(); got > 250 {
+		t.Errorf("got %d parents for at most 10 children", got)
 	}
 }
 
@@ -115,7 +129,7 @@ func TestFeedNamesAnAncestor(t *testing.T) {
 func TestCachedChildRace(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{})
-	var neighbours []keystore.Digest // with a place that an ancestor has
+	var neighbours []keystore.Digest
 	keys := store.line(t, 3)
 	for n := range 4 {
 		d := keys[0]

@@ -45,8 +45,7 @@ func (c *Cached) feedBound() time.Duration {
 // [errors.ErrUnsupported] at once when the store is not a [Feed].
 //
 // A named key that is not remembered evicts none that is, and the store is not
-// asked for it: an import of many keys does not empty the cache, but that
-// children are asked for again.
+// asked for it: an import of many keys does not empty the cache.
 //
 // A feed that fails is asked again an interval later; meanwhile keys are
 // forgotten after TTL as without a feed. While lookups fail, Run asks the feed

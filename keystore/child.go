@@ -12,7 +12,10 @@ import (
 type child struct {
 	scopes    []scope.Name // its own, whatever is left of them
 	ancestors []*Key
-	loaded    uint64 // of a Cached: its invalidated before the store was asked
+
+	// Of a Cached.
+	loaded  uint64 // the number of its parents before the store was asked
+	parents []*parent
 }
 
 // inherit narrows c, which is bound to r, and its key k to what the ancestors
