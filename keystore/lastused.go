@@ -18,9 +18,9 @@ type LastUsedOptions struct {
 }
 
 // LastUsed records when keys were used, from where and with which scopes, and
-// writes that in batches, at most once for each key in an interval. If the
-// process dies, what was not written yet is lost: the uses of one interval, or
-// those since the store began to fail.
+// writes that in batches, at most once for each key in an interval. The use of a
+// child is one of its ancestors too. If the process dies, what was not written
+// yet is lost: the uses of one interval, or those since the store began to fail.
 //
 // A program calls Record for each request that was let in, and [Caller.Needed]
 // when its scopes are checked, and runs Run beside the server. A key that was
@@ -35,7 +35,7 @@ type LastUsed struct {
 }
 
 const (
-	touchBatch   = 1000             // uses that one call to the store has at most
+	touchBatch   = 1000             // keys that one call to the store has at most, without their ancestors
 	touchTimeout = 10 * time.Second // for each call
 	maxPending   = 100_000          // keys that wait to be written, counted once for each day
 )
@@ -81,7 +81,7 @@ func (l *LastUsed) Record(c *Caller, from func() netip.Addr) {
 	}
 	second := now.Unix()
 	id := tallyID{c.Organization(), c.KeyID(), second / secondsOfDay, c.granted.Registry()}
-	u := used{at: now, requests: 1}
+	u := used{at: now, requests: 1, of: c.more().child}
 	if t := c.tally.Load(); t.isOf(&l.tallies, &id) && t.second.Load() == second && t.add(&u) {
 		return
 	}
@@ -104,7 +104,7 @@ func (c *Caller) Needed(names ...scope.Name) {
 		return
 	}
 	if required, _ := c.granted.Registry().Parse(names); c.granted.HasAny(required) {
-		t.all.note(&c.tally, &t.tallyID, &used{scopes: c.granted.Granting(required)})
+		t.all.note(&c.tally, &t.tallyID, &used{scopes: c.granted.Granting(required), of: c.more().child})
 	}
 }
 
@@ -128,9 +128,9 @@ func (l *LastUsed) flush(ctx context.Context) error {
 }
 
 func (l *LastUsed) touch(ctx context.Context, tallies []*tally) error {
-	uses := make([]Use, len(tallies))
-	for i, t := range tallies {
-		uses[i] = t.use()
+	var uses []Use
+	for _, t := range tallies {
+		uses = append(uses, t.uses()...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, touchTimeout)
 	defer cancel()

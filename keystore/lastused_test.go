@@ -74,6 +74,46 @@ func (b *book) take() [][]keystore.Use {
 	return calls
 }
 
+// A use of a child is one of each ancestor, which may have the scope by another
+// one, in the same call.
+func TestUseOfAChild(t *testing.T) {
+	registry := scope.New(scope.Definition{Name: "all", Implies: []scope.Name{"read"}}, scope.Definition{Name: "read"})
+	line := func(id string, scopes ...scope.Name) *keystore.Key {
+		return &keystore.Key{ID: id, Digest: keystore.DigestOf(id), Organization: "acme", Scopes: scopes}
+	}
+	k, parent, root := line("key_3", "read"), line("key_2", "read"), line("key_1", "all")
+	k.Parent, parent.Parent, k.Ancestors = "key_2", "key_1", []*keystore.Key{parent, root}
+	book := newBook(nil)
+	used := keystore.NewLastUsed(book, keystore.LastUsedOptions{})
+	caller := k.Bind(registry)
+	for range 2 {
+		used.Record(caller, func() netip.Addr { return netip.MustParseAddr("192.0.2.1") })
+	}
+	caller.Needed("read")
+	if err := used.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	caller.Needed("read") // the scopes of a request that came before the flush
+	if err := used.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	calls := book.take()
+	if len(calls) != 2 {
+		t.Fatalf("got %d calls, want one for each flush", len(calls))
+	}
+	for n, uses := range calls {
+		var got []string
+		for _, u := range uses {
+			got = append(got, fmt.Sprint(u.ID, u.Scopes, u.Requests))
+		}
+		requests := []int{2, 0}[n]
+		want := fmt.Sprintf("[key_3[read] %[1]d key_2[read] %[1]d key_1[all] %[1]d]", requests)
+		if fmt.Sprint(got) != want {
+			t.Errorf("flush %d wrote %v, want %s", n+1, got, want)
+		}
+	}
+}
+
 func key(n int, scopes ...scope.Name) *keystore.Caller {
 	k := &keystore.Key{ID: fmt.Sprintf("key_%d", n), Digest: keystore.DigestOf("a"), Organization: "acme", Scopes: scopes}
 	return k.Bind(scope.Default())

@@ -1,6 +1,7 @@
 package keystore
 
 import (
+	"cmp"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -44,6 +45,7 @@ type used struct {
 	asked    bool // from was asked for, and may be zero nevertheless
 	requests int64
 	scopes   scope.Set
+	of       *child // nil for a key without a parent
 }
 
 // note adds u to the tally of this id, and makes it the latest of its caller.
@@ -87,6 +89,7 @@ func (t *tally) add(u *used) bool {
 	}
 	t.requests += u.requests
 	t.scopes = t.scopes.Union(u.scopes)
+	t.of = cmp.Or(u.of, t.of)
 	return true
 }
 
@@ -96,8 +99,9 @@ func (t *tally) take(taken bool) {
 	t.taken = taken
 }
 
-// use returns what a tally that was taken holds.
-func (t *tally) use() Use {
+// uses returns what a tally that was taken holds: the use of a key, which is one
+// of each of its ancestors.
+func (t *tally) uses() []Use {
 	u := Use{Organization: t.organization, ID: t.id, At: t.at, From: t.from, Requests: t.requests}
 	if t.at.IsZero() { // the request came before a flush, and its scopes were checked after it
 		u.At = time.Unix(t.day*secondsOfDay, 0)
@@ -105,7 +109,19 @@ func (t *tally) use() Use {
 	if t.scopes != (scope.Set{}) {
 		u.Scopes = t.scopes.Names()
 	}
-	return u
+	uses := []Use{u}
+	if t.of == nil {
+		return uses
+	}
+	for _, a := range t.of.ancestors {
+		u.ID = a.ID
+		if t.scopes != (scope.Set{}) { // an ancestor may have them by another one
+			given, _ := t.registry.Parse(a.Scopes)
+			u.Scopes = given.Granting(t.scopes).Names()
+		}
+		uses = append(uses, u)
+	}
+	return uses
 }
 
 // take takes all that wait, and how many requests were dropped.

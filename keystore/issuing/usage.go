@@ -32,7 +32,7 @@ type UsageReader interface {
 //
 // Requests are those that [keystore.LastUsed] has recorded; one that was
 // refused later, by a limit or for lack of a scope, is among them, and needed
-// no scope.
+// no scope. What its children do is a use of a key.
 type Usage struct {
 	LastUsedAt    time.Time                `json:"last_used_at,omitzero"`   // zero: never used
 	LastUsedFrom  netip.Addr               `json:"last_used_from,omitzero"` // the client's address then; zero: unknown
