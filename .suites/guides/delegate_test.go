@@ -3,9 +3,10 @@ package guides_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -23,15 +24,21 @@ func delegateKey(issuer *issuing.Issuer) http.HandlerFunc {
 			Organization: caller.Organization(), Parent: caller.KeyID(), Scopes: []scope.Name{scope.TasksRead},
 			ExpiresAt: time.Now().Add(15 * time.Minute), IssueToken: r.Header.Get("Idempotency-Key"),
 		})
-		if invalid := new(keystore.FieldsError); errors.As(err, &invalid) {
-			middleware.WriteProblem(w, r, middleware.Problem{Status: 422, Code: "key_invalid", Detail: err.Error()})
-			return
-		} else if err != nil {
-			middleware.WriteProblem(w, r, middleware.Problem{Status: 503, Code: "keys_unavailable"})
-			return
+		answerKey(w, r, secret, child, err)
+	}
+}
+
+// Where the reply is lost, a repeat makes no second child.
+func TestDelegateWithoutTheReply(t *testing.T) {
+	keys, issuer := issuing.InMemory(keystore.Service{})
+	parent := issue(issuer, "org_1", scope.TasksRead)
+	for i, want := range []int{201, 409} {
+		api := middleware.NewAPI(keys, middleware.Options{}) // with replies of its own
+		api.HandleFunc("POST /api/v1/runs", middleware.Require(scope.TasksRead), delegateKey(issuer))
+		w := send(api, "POST", "/api/v1/runs", parent, "", "Idempotency-Key", "run 7")
+		if w.Code != want || (i == 1) != strings.Contains(w.Body.String(), `"key_exists"`) {
+			t.Errorf("request %d got %d %s, want %d", i+1, w.Code, w.Body, want)
 		}
-		w.WriteHeader(http.StatusCreated)
-		_ = json.NewEncoder(w).Encode(map[string]string{"id": child.ID, "secret": secret.Reveal()})
 	}
 }
 

@@ -66,14 +66,24 @@ func issueKey(issuer *issuing.Issuer) http.HandlerFunc {
 			Organization: caller.Organization(), Environment: caller.Environment(),
 			Name: want.Name, Scopes: want.Scopes,
 			Attributes: own.Attributes, Networks: own.Networks, ExpiresAt: ends,
+			IssueToken: r.Header.Get("Idempotency-Key"),
 		})
-		if invalid := new(keystore.FieldsError); errors.As(err, &invalid) {
-			middleware.WriteProblem(w, r, middleware.Problem{Status: 422, Code: "key_invalid", Detail: err.Error()})
-			return
-		} else if err != nil {
-			middleware.WriteProblem(w, r, middleware.Problem{Status: 503, Code: "keys_unavailable"})
-			return
-		}
+		answerKey(w, r, secret, key, err)
+	}
+}
+
+// answerKey answers with a new key. The secret of one that an earlier request
+// made, whose reply is lost, is nowhere.
+func answerKey(w http.ResponseWriter, r *http.Request, secret keystore.Secret, key *keystore.Key, err error) {
+	switch invalid := new(keystore.FieldsError); {
+	case errors.As(err, &invalid):
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 422, Code: "key_invalid", Detail: err.Error()})
+	case errors.Is(err, issuing.ErrExists):
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "key_exists",
+			Detail: "This Idempotency-Key has made the key " + key.ID + ". For another one send another."})
+	case err != nil:
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 503, Code: "keys_unavailable"})
+	default:
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(map[string]string{"id": key.ID, "secret": secret.Reveal()})
 	}
