@@ -193,7 +193,23 @@ func (m *memory) List(ctx context.Context, organization string, p Page) ([]*keys
 	if p.Total != nil {
 		*p.Total = total
 	}
+	if p.Children != nil {
+		m.countChildren(page, *p.Children, now)
+	}
 	return page, nil
+}
+
+// countChildren sets how many live children the keys of a page have. The lock is
+// held.
+func (m *memory) countChildren(page []*keystore.Key, children map[string]int, now time.Time) {
+	for _, k := range page {
+		delete(children, k.ID)
+		for _, r := range m.lists[k.Organization] {
+			if r.key.Parent == k.ID && counts(r.key, now) {
+				children[k.ID]++
+			}
+		}
+	}
 }
 
 // Update implements [Manager].

@@ -41,6 +41,11 @@ type Page struct {
 	// Total, if it is not nil, is set to how many keys are selected from After
 	// on, whatever the Limit.
 	Total *int
+
+	// Children, if it is not nil, is a map, which gets how many live children the
+	// keys that are listed have, by their ID. Those without any are left out, and
+	// all where the store does not count them.
+	Children *map[string]int
 }
 
 // extended reports whether the page asks for what not every [Manager] knows.

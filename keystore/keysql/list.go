@@ -43,6 +43,9 @@ const (
 	listUnused    = " AND created_at < ? AND (last_used_at IS NULL OR last_used_at < ?)"
 	listNeverUsed = " AND last_used_at IS NULL"
 
+	listChildren = `, (SELECT count(*) FROM sallyport_keys AS c WHERE c.organization = sallyport_keys.organization
+		AND c.parent = sallyport_keys.id AND c.parent <> '' AND c.revoked_at IS NULL AND c.expires_at > ?4)`
+
 	// The second half lets Postgres and SQLite use the index of successors.
 	listSuccessor = " AND rotated_from = ? AND rotated_from <> ''"
 )
@@ -97,9 +100,15 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 		where(" AND (SELECT count(*) FROM sallyport_keys_scopes s WHERE s.id = sallyport_keys.id AND "+s.needed+
 			" AND s.day >= ?) BETWEEN 1 AND "+s.holding+" - 1", true, dayOf(since))
 	}
-	selected := columns
+	selected, more := columns, []any(nil)
 	if p.Total != nil {
 		selected += ", (SELECT count(*) FROM sallyport_keys WHERE " + query + ")"
+		more = append(more, p.Total)
+	}
+	children := 0
+	if p.Children != nil {
+		selected += listChildren
+		more = append(more, &children)
 	}
 	rows, err := s.query(ctx, "SELECT "+selected+" FROM sallyport_keys WHERE "+query+listOrder, args...)
 	if err != nil {
@@ -108,11 +117,13 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 	defer rows.Close()
 	var page []*keystore.Key
 	for rows.Next() {
-		k, err := scanKey(counted{rows, p.Total})
+		k, err := scanKey(counted{rows, more})
 		if err != nil {
 			return nil, failed(ctx, "list", err)
 		}
-		page = append(page, k)
+		if page = append(page, k); children > 0 {
+			(*p.Children)[k.ID] = children
+		}
 	}
 	if err := rows.Err(); err != nil {
 		return nil, failed(ctx, "list", err)
@@ -120,18 +131,13 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 	return page, nil
 }
 
-// counted scans also the number of keys that are selected, if it is asked for.
+// counted scans also the numbers that are asked for.
 type counted struct {
 	*sql.Rows
-	total *int
+	more []any
 }
 
-func (c counted) Scan(dest ...any) error {
-	if c.total != nil {
-		dest = append(dest, c.total)
-	}
-	return c.Rows.Scan(dest...)
-}
+func (c counted) Scan(dest ...any) error { return c.Rows.Scan(append(dest, c.more...)...) }
 
 // spellings returns how a text may stand in a name whose ASCII letters are in
 // lower case: as it is, all in lower or upper case, or in words with capitals.

@@ -44,6 +44,17 @@ var brokenChildren = []defect{
 			return k, err
 		}
 	}},
+	{"counts what is listed", []string{"Child/Count"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+			keys, err := b.Store.List(ctx, organization, p)
+			for _, k := range keys {
+				if p.Children != nil {
+					(*p.Children)[k.ID]++
+				}
+			}
+			return keys, err
+		}
+	}},
 	{"lists children among the others", []string{"Child/List"}, func(b *broken) {
 		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 			keys, err := b.Store.List(ctx, organization, p)

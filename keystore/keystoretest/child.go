@@ -112,6 +112,32 @@ var childCases = []testCase{
 		wantPages(t, m, unique("org"), issuing.Page{Parent: keys[5].ID}, "of another organization's parent")
 	}},
 
+	{"Child/Count", func(t testing.TB, m issuing.Manager) {
+		keys := family(t, m, 3)
+		for _, change := range []func(k *keystore.Key){
+			func(k *keystore.Key) {},
+			func(k *keystore.Key) { k.Suspended = true },
+			func(k *keystore.Key) { k.ExpiresAt = at(-time.Second) },
+			func(k *keystore.Key) { k.RevokedAt = at(-time.Second) },
+			func(k *keystore.Key) { k.Organization = unique("org") },
+		} {
+			k := newKey(keys[0].Organization)
+			k.Parent, k.RotatedFrom = keys[0].ID, ""
+			change(k)
+			insert(t, m, k)
+		}
+		other, total, children := newKey(keys[0].Organization), 0, map[string]int{}
+		insert(t, m, other)
+		for _, p := range []issuing.Page{{}, {Limit: 1, Total: &total}} {
+			p.Children = &children
+			list(t, m, keys[0].Organization, p)
+		}
+		list(t, m, keys[0].Organization, issuing.Page{Parent: keys[0].ID, Children: &children})
+		if len(children) != 0 && (len(children) != 2 || children[keys[0].ID] != 3 || children[keys[1].ID] != 1) {
+			t.Errorf("List counts the live children %v, want 3 of %s and 1 of %s, or none", children, keys[0].ID, keys[1].ID)
+		}
+	}},
+
 	{"Child/NoMoreThanItsParent", func(t testing.TB, m issuing.Manager) {
 		keys := family(t, m, 4)
 		names := []scope.Name{scope.TasksRead, scope.TasksWrite, scope.ChatRead, scope.ChatWrite}
