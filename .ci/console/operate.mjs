@@ -46,6 +46,18 @@ export async function operate(page, home, script, wide, see) {
   await page.getByText('5 keys', {exact: true}).filter({visible: true}).first().waitFor();
   await page.goto(home);
 
+  // Children stand with their parent.
+  assert.match(await page.locator('.folds').textContent(), /^Partner: [^]* 3 children$/);
+  await page.locator('.folds').click();
+  await see('parent');
+  await go('link', 'See all 3, and those that have ended');
+  assert.equal(await rows().count(), 3, 'children');
+  await see('children');
+  await go('link', 'Run 2');
+  await see('child');
+  assert.equal(await page.getByRole('link', {name: 'Rotate'}).count(), 0, 'a child is not rotated');
+  await page.goto(home);
+
   // The strip, and scopes that nothing needs.
   await page.getByRole('link', {name: /Scopes unused/}).click();
   await page.waitForLoadState();

@@ -35,6 +35,13 @@ func TestStatementsOfTheConsole(t *testing.T) {
 		if err := store.Insert(t.Context(), oldest); err != nil {
 			t.Fatal(err)
 		}
+		for range 100 {
+			child := newKey("acme")
+			child.Parent, child.RotatedFrom, child.ExpiresAt = oldest.ID, "", time.Now().Add(time.Hour)
+			if err := store.Insert(t.Context(), child); err != nil {
+				t.Fatal(err)
+			}
+		}
 		keys := console.New(issuing.New(store, issuing.Options{}), func(*http.Request) (console.Actor, error) {
 			return console.Actor{ID: "ada", Organization: "acme"}, nil
 		}, console.Options{})
@@ -45,12 +52,14 @@ func TestStatementsOfTheConsole(t *testing.T) {
 		}{
 			"":                                  {5, "1–25 of 10001 keys"},
 			last:                                {4, "10001–10001 of 10001 keys"},
+			"?parent=" + oldest.ID:              {4, "1–25 of 100 keys"},
+			oldest.ID:                           {7, "See all 100"},
 			"?status=scopes":                    {5, "Nothing to do"},
 			"?status=never&environment=sandbox": {5, "Nothing to do"},
 			"?q=NIGHTLY":                        {2, "1–25 of 10000 keys"},
 			"?q=доставка+zür":                   {2, "Доставка Zürich"},
 			"?q=ДОСТАВКА+ZÜR":                   {2, "Доставка Zürich"},
-			"?q=" + oldest.ID:                   {2, "Доставка Zürich"},
+			"?q=" + oldest.ID:                   {2, "100 children"},
 			"?q=" + oldest.Hint:                 {2, "Доставка Zürich"},
 			"?q=svc_live_…" + oldest.Hint:       {2, "Доставка Zürich"},
 			"?q=" + token:                       {2, ""},

@@ -45,7 +45,11 @@ func (x *exchange) mayRotate(k *keystore.Key) bool {
 
 // rotatable returns why the actor may not be shown a new secret for k, or nil.
 func (x *exchange) rotatable(k *keystore.Key) error {
-	if x.mayRotate(k) {
+	switch {
+	case k.Parent != "":
+		return &failure{status: http.StatusConflict, title: "A child is not rotated",
+			detail: "This key was made by another one, and ends with it. Its maker makes another child in its place."}
+	case x.mayRotate(k):
 		return nil
 	}
 	return &failure{status: http.StatusForbidden, title: "Not yours to rotate",

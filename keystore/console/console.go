@@ -67,11 +67,12 @@ type exchange struct {
 	actor Actor
 	by    *issuing.Issuer   // acts as the actor
 	root  string            // the console's root, relative to the request
+	below map[string]int    // live children of the keys that were found, by id
 	names map[string]string // of people, by id
 }
 
 func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{console: c, w: w, r: r, names: make(map[string]string)}
+	x := &exchange{console: c, w: w, r: r, names: make(map[string]string), below: make(map[string]int)}
 	c.setHeaders(w.Header())
 	at := strings.TrimPrefix(r.URL.EscapedPath(), c.options.Path)
 	if at == "" && c.options.Path == "" && x.addSlash() {

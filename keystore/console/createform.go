@@ -128,6 +128,9 @@ func (x *exchange) createForm() error {
 	}
 	if q.Has("like") {
 		k, err := x.issuer.Key(x.r.Context(), x.actor.Organization, q.Get("like"))
+		if err == nil && k.Parent != "" { // the limits of its ancestors are not in it
+			err = keystore.ErrNotFound
+		}
 		if err != nil {
 			return err
 		}

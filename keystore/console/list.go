@@ -23,34 +23,44 @@ func (x *exchange) list() error {
 		selection
 		paging
 		Shows, Care []show
+		Of          *view // the parent, if these are its children
 		Keys, Ended []view
 		AllEnded    string // the query of all ended keys; empty: these are all
 		Empty       bool   // there is not one key
 		Creatable   bool
 		Audited     bool
 	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0, Audited: !x.unaudited}
+	title, parent := "API keys", (*keystore.Key)(nil)
+	if s.Parent != "" {
+		if parent, err = x.issuer.Key(x.r.Context(), x.actor.Organization, s.Parent); err != nil {
+			return err
+		}
+		of := x.view(parent)
+		body.Of, title = &of, "Children of “"+of.Name+"”"
+	}
 	keys, paging, err := x.window(s, at)
 	if err != nil {
 		return err
 	}
-	body.paging, body.Keys = paging, x.views(keys)
+	body.paging, body.Keys = paging, x.views(keys, parent)
 	if s.Status == "" && at.trail == nil {
-		ended := selection{s.Search, s.Environment, "ended"}
+		ended := s
+		ended.Status = "ended"
 		keys, total, err := x.find(ended, place{}, maxEnded)
 		if err != nil {
 			return err
 		}
-		if body.Ended = x.views(keys); total > maxEnded {
+		if body.Ended = x.views(keys, parent); total > maxEnded {
 			body.AllEnded = ended.query(place{})
 		}
 	}
 	body.Empty = len(body.Keys)+len(body.Ended) == 0 && !s.Narrows() && at.trail == nil
-	if s.Search == "" { // counting while somebody types would keep the store busy
+	if s.Search == "" && parent == nil { // counting while somebody types would keep the store busy
 		if body.Care, err = x.care(shows); err != nil {
 			return err
 		}
 	}
-	x.render(http.StatusOK, "list.html", "API keys", body)
+	x.render(http.StatusOK, "list.html", title, body)
 	return nil
 }
 
@@ -70,8 +80,12 @@ func (x *exchange) toToken(s selection) error {
 	return nil
 }
 
-func (x *exchange) views(keys []*keystore.Key) (views []view) {
+// views returns keys of a list, which has no ancestors, as a page shows them.
+func (x *exchange) views(keys []*keystore.Key, parent *keystore.Key) (views []view) {
 	for _, k := range keys {
+		if parent != nil {
+			k.Ancestors = append([]*keystore.Key{parent}, parent.Ancestors...)
+		}
 		views = append(views, x.view(k))
 	}
 	return views

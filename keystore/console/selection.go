@@ -16,6 +16,7 @@ type selection struct {
 	Search      string // in the name; the id, or the last characters
 	Environment keystore.Environment
 	Status      string // the Value of a show
+	Parent      string // the id of the key whose children they are; empty: keys without a parent
 }
 
 // A show is a choice of keys by their status, or of those that need care.
@@ -78,7 +79,8 @@ func (s selection) Narrows() bool { return s != selection{} }
 // list.
 func (s selection) query(at place) string {
 	q := make(url.Values)
-	for name, value := range map[string]string{"q": s.Search, "environment": string(s.Environment), "status": s.Status} {
+	for name, value := range map[string]string{"q": s.Search, "environment": string(s.Environment), "status": s.Status,
+		"parent": s.Parent} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -95,7 +97,8 @@ var noSuchPage = badRequest("The list has no page at this address. Choose from i
 // readSelection returns also where the page begins.
 func readSelection(u *url.URL, shows []show) (s selection, at place, err error) {
 	q, err := url.ParseQuery(u.RawQuery)
-	s = selection{strings.TrimSpace(q.Get("q")), keystore.Environment(q.Get("environment")), q.Get("status")}
+	s = selection{strings.TrimSpace(q.Get("q")), keystore.Environment(q.Get("environment")), q.Get("status"),
+		q.Get("parent")}
 	if at.trail = q["after"]; err == nil && q.Has("begin") {
 		at.begin, err = strconv.Atoi(q.Get("begin"))
 	}

@@ -78,7 +78,7 @@ func (x *exchange) events(entries []issuing.AuditEntry) (events []event) {
 }
 
 var actNames = map[string]string{
-	"issue": "Created", "rotate": "Created in a rotation", "import": "Imported", "revoke": "Revoked",
+	"issue": "Created", "delegate": "Created by its parent", "rotate": "Created in a rotation", "import": "Imported", "revoke": "Revoked",
 	"suspend": "Suspended", "resume": "Resumed", "rename": "Renamed", "edit": "Changed",
 }
 

@@ -25,6 +25,9 @@ type view struct {
 	ExpiresAt        time.Time
 	RevokedAt        time.Time
 	RotatedFrom      string
+	Parent           string
+	Children         int  // that live
+	Suspended        bool // itself, whatever its ancestors are
 	Legacy           string
 	Attributes       []attributeView
 	Networks         []string
@@ -44,7 +47,16 @@ func (x *exchange) view(k *keystore.Key) view {
 		Status:    k.Status(time.Now()),
 		CreatedBy: cmp.Or(x.personName(k.CreatedBy), "unknown"), CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt,
 		ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt, RotatedFrom: k.RotatedFrom,
+		Parent: k.Parent, Children: x.below[k.ID], Suspended: k.Suspended,
 		Legacy: k.Legacy, Attributes: x.attributeViews(k), Networks: networkTexts(k.Networks),
+	}
+	if len(k.Ancestors) > 0 { // a child ends with them
+		v.ExpiresAt, v.RevokedAt = k.Bind(x.registry).Ends()
+	}
+	for _, a := range k.Ancestors {
+		if v.Status == keystore.Active {
+			v.Status = a.Status(time.Now())
+		}
 	}
 	v.StatusName = capital(string(v.Status))
 	definitions := x.registry.Definitions()
@@ -95,6 +107,13 @@ func (x *exchange) show(k *keystore.Key) error {
 	if x.options.Limits != nil {
 		limits = x.options.Limits(x.r.Context(), k)
 	}
+	below := selection{Parent: k.ID}
+	children, total, err := x.find(below, place{}, maxEnded)
+	if err != nil {
+		return err
+	}
+	// A store that knows no parents may list any key.
+	children = slices.DeleteFunc(children, func(c *keystore.Key) bool { return c.Parent != k.ID })
 	v := x.view(k)
 	x.render(http.StatusOK, "key.html", v.Name, struct {
 		view
@@ -105,12 +124,15 @@ func (x *exchange) show(k *keystore.Key) error {
 		Done                string // the act that led here
 		Rotatable, Editable bool
 		Creatable           bool
+		Below               []view
+		BelowCount          int
+		AllBelow            string // the query of the children
 	}{v, use, watch, story, limits, x.r.URL.Query().Get("done"), x.offersRotation(k),
-		x.editable(k) == nil, len(x.creatable()) > 0})
+		x.editable(k) == nil, len(x.creatable()) > 0 && k.Parent == "", x.views(children, k), total, below.query(place{})})
 	return nil
 }
 
 // offersRotation reports whether a page has a link to rotate k.
 func (x *exchange) offersRotation(k *keystore.Key) bool {
-	return k.RevokedAt.IsZero() && k.Refused() == nil && x.mayRotate(k)
+	return k.RevokedAt.IsZero() && k.Refused() == nil && x.rotatable(k) == nil
 }

@@ -70,6 +70,7 @@ func (x *exchange) window(s selection, at place) (keys []*keystore.Key, p paging
 func (x *exchange) find(s selection, at place, limit int) (keys []*keystore.Key, total int, err error) {
 	p := s.Show().page(time.Now())
 	p.Environment, p.Search, p.Limit, p.Total = s.Environment, s.Search, limit, &total
+	p.Parent, p.Children = s.Parent, &x.below
 	if _, hint, masked := strings.Cut(s.Search, "…"); masked {
 		p.Search = hint
 	}

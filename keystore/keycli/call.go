@@ -35,10 +35,12 @@ type call struct {
 
 	organization, actor, reason string // -org, -as, -reason
 	json, yes                   bool
+	children                    map[string]int // live ones of the keys of a list, by id
 }
 
 func newCall(ctx context.Context, config Config, cmd command) *call {
-	c := &call{Config: config, command: cmd, ctx: ctx, in: bufio.NewReader(config.Stdin)}
+	c := &call{Config: config, command: cmd, ctx: ctx, in: bufio.NewReader(config.Stdin),
+		children: make(map[string]int)}
 	if u, err := user.Current(); err == nil {
 		c.actor = u.Username
 	}

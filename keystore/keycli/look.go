@@ -20,13 +20,14 @@ func list(c *call) func() error {
 	active := c.flags.Bool("active", false, "only active keys; that goes without saying with the flags below")
 	expiring := c.time("expiring", "only keys that expire before this `TIME`", +1)
 	never := c.flags.Bool("never-used", false, "only keys that were never used")
+	parent := c.flags.String("parent", "", "only children of the `KEY` with this id; without it none is listed")
 	unused := c.time("unused", "only keys that are older than this `TIME` and were not used since", -1)
 	return func() error {
-		p := issuing.Page{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never}
+		p := issuing.Page{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never, Parent: *parent}
 		if *active || p != (issuing.Page{}) {
 			p.Status = keystore.Active
 		} else if c.organization == "" {
-			return wrong("say whose keys with -org, or which of all: -active, -expiring, -unused or -never-used")
+			return wrong("say whose keys with -org, or which of all: -active, -expiring, -parent, -unused or -never-used")
 		}
 		keys, err := c.find(p)
 		if err != nil {
@@ -36,7 +37,12 @@ func list(c *call) func() error {
 			c.say("organization %q has no keys", c.organization)
 			return nil
 		}
-		return c.keys(keys, "SCOPES", scopes)
+		return c.keys(keys, "SCOPES", func(k *keystore.Key) string {
+			if n := c.children[k.ID]; n > 0 {
+				return fmt.Sprintf("%s (%d children)", scopes(k), n)
+			}
+			return scopes(k)
+		})
 	}
 }
 
@@ -45,7 +51,7 @@ func scopes(k *keystore.Key) string { return listed(k.Scopes) }
 // find returns all keys that a page selects: of the organization, or of all if
 // none is given.
 func (c *call) find(p issuing.Page) (all []*keystore.Key, err error) {
-	p.AllOrganizations = c.organization == ""
+	p.AllOrganizations, p.Children = c.organization == "", &c.children
 	for p.Limit = 200; ; p.After = all[len(all)-1] {
 		keys, err := c.issuer.Keys(c.ctx, c.organization, p)
 		if err != nil || len(keys) == 0 {

@@ -49,7 +49,21 @@ func TestList(t *testing.T) {
 	if err := s.store.(keystore.Toucher).Touch(t.Context(), []keystore.Use{use}); err != nil {
 		t.Fatal(err)
 	}
+	for n, life := range []time.Duration{time.Hour, 2 * time.Hour} {
+		if _, _, err := s.issuer().Delegate(t.Context(), keystore.Key{Organization: "acme", Parent: used.ID,
+			Name: fmt.Sprint("run", n), ExpiresAt: time.Now().Add(life)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := s.does("", "list -org acme"); strings.Count(all, "children)") != 1 ||
+		!regexp.MustCompile(used.ID+".*2 children").MatchString(all) {
+		t.Errorf("got %s, want the children in the line of their parent", all)
+	}
+	if all := s.does("", "list -org acme -json"); strings.Count(all, `"children":2`) != 1 {
+		t.Errorf("got %s, want the children with their parent", all)
+	}
 	for line, want := range map[string]string{
+		"list -parent " + used.ID:           "run1 run0",
 		"list -org acme":                    "gone used late soon",
 		"list -org acme -active":            "used late soon",
 		"list -org acme -expiring 7d":       "soon",
@@ -70,7 +84,7 @@ func TestList(t *testing.T) {
 	}
 	used = s.keyOf(usedToken)
 	row := regexp.MustCompile(`(?m)^acme +` + used.ID + ` +used +sandbox +svc_test_….{4} +active +- +` +
-		used.LastUsedAt.UTC().Format("2006-01-02 15:04") + ` +tasks:read$`)
+		used.LastUsedAt.UTC().Format("2006-01-02 15:04") + ` +tasks:read \(2 children\)$`)
 	if text := s.does("", "list -org acme"); !row.MatchString(text) {
 		t.Errorf("got\n%s", text)
 	}

@@ -22,10 +22,17 @@ type record struct {
 	*keystore.Key
 	Masked string          `json:"masked"` // svc_live_…a1b2
 	Status keystore.Status `json:"status"`
+	Living int             `json:"children,omitempty"` // its live children, in a list
 }
 
 func (c *call) record(k *keystore.Key) record {
-	return record{k, c.issuer.Service().Masked(k), k.Status(time.Now())}
+	r := record{k, c.issuer.Service().Masked(k), k.Status(time.Now()), c.children[k.ID]}
+	for _, a := range k.Ancestors {
+		if r.Status == keystore.Active {
+			r.Status = a.Status(time.Now())
+		}
+	}
+	return r
 }
 
 // keys prints keys, a line each. For people the last column is what the command

@@ -26,6 +26,7 @@ const (
 	organization = "Harbour Freight & Storage"
 	day          = 24 * time.Hour
 	keyID        = "key_d1b%017d" // with the number of the row
+	folds        = 8              // the number of the row that has children
 )
 
 // A row is a key as the desk begins with it. Times are days before now.
@@ -95,6 +96,12 @@ func main() {
 	ctx := context.Background()
 	for i, r := range rows {
 		if err := fill(ctx, store, issuer, i, r); err != nil {
+			log.Fatal(err)
+		}
+	}
+	for _, run := range []string{"Run 1, returns of Monday", "Run 2", "Run 3"} {
+		if _, _, err := issuer.Delegate(ctx, keystore.Key{Organization: organization, Parent: fmt.Sprintf(keyID, folds),
+			Name: run, Scopes: reads, ExpiresAt: time.Now().Add(time.Hour)}); err != nil {
 			log.Fatal(err)
 		}
 	}

@@ -1,0 +1,81 @@
+package console_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// child makes a child of k.
+func (b *bench) child(t *testing.T, k *keystore.Key, name string) *keystore.Key {
+	t.Helper()
+	ends := k.ExpiresAt
+	if ends.IsZero() {
+		ends = time.Now().Add(time.Hour)
+	}
+	_, child, err := b.issuer.Delegate(t.Context(), keystore.Key{Organization: k.Organization, Parent: k.ID, Name: name,
+		ExpiresAt: ends})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return child
+}
+
+func TestChildrenStandWithTheirParent(t *testing.T) {
+	b := newBench(t)
+	_, parent := b.add(t, "acme", func(k *keystore.Key) { k.Name = "agents" })
+	run := b.child(t, parent, "run 1")
+	b.child(t, run, "step 1")
+	if _, err := b.issuer.Revoke(t.Context(), "acme", b.child(t, parent, "run 2").ID); err != nil {
+		t.Fatal(err)
+	}
+	all := b.get("/")
+	wantText(t, "the list", all, 200, "agents 1 child", "1 key")
+	if strings.Contains(all.text, "run 1") {
+		t.Error("the list has a child")
+	}
+	wantText(t, "the parent's page", b.get("/"+parent.ID), 200, "Children", "run 1 Ends", "See all 1, and those that")
+	below := b.get("/?parent=" + parent.ID)
+	wantText(t, "its children", below, 200, "Children of “agents”", "run 1 1 child", "Ended keys", "run 2")
+	if text := b.get("/?parent=" + parent.ID + "&q=run").text; !strings.Contains(text, `name="parent" value="`+parent.ID) {
+		t.Error("a search among children is not one among them next time")
+	}
+	wantText(t, "of another organization", b.do("oda", "GET", "/?parent="+parent.ID, ""), 404)
+}
+
+// A child is not rotated, and none is created like it: the limits of its
+// ancestors are not in its record. It shows how it is with them.
+func TestPageOfAChild(t *testing.T) {
+	b := newBench(t)
+	_, parent := b.add(t, "acme")
+	at := "/" + b.child(t, parent, "run 1").ID
+	page := b.get(at)
+	wantText(t, "a child", page, 200, "Child of "+parent.ID, "Active")
+	for _, link := range []string{"/rotate", "?like="} {
+		if strings.Contains(page.text, link) {
+			t.Errorf("the page of a child links to %s", link)
+		}
+	}
+	wantText(t, "its rotation", b.get(at+"/rotate"), 409, "A child is not rotated")
+	wantText(t, "its rotation", b.post(at+"/rotate", nil), 409, "A child is not rotated")
+	wantText(t, "one like it", b.get("/new?like="+at[1:]), 404)
+
+	parent.Suspended = true
+	parent, err := b.issuer.Edit(t.Context(), parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page = b.get(at)
+	wantText(t, "a child of a suspended key", page, 200, "Suspended", "The key that made this one is suspended")
+	if strings.Contains(page.text, "Resume") {
+		t.Error("the page of a child resumes its parent")
+	}
+	wantText(t, "the list", b.get("/?parent="+parent.ID), 200, "run 1", "Suspended")
+	if _, err := b.issuer.Revoke(t.Context(), "acme", parent.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, "a child of a revoked key", b.get(at), 200, "This key was revoked on "+
+		time.Now().UTC().Format("2 Jan 2006"))
+}
