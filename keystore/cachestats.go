@@ -49,14 +49,14 @@ func (c *Cached) Stats() CacheStats {
 }
 
 // Expiring returns how many of the keys in memory may be used now and expire
-// within d. It looks at each, for example when metrics are read.
+// within d, without children, which all expire soon. It looks at each, for example when metrics are read.
 func (c *Cached) Expiring(d time.Duration) (n int) {
 	now := time.Now()
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
 		for _, a := range s.accepted.Values() {
-			if a.caller == nil || a.caller.rare == nil {
+			if a.caller == nil || a.caller.rare == nil || a.caller.rare.child != nil {
 				continue
 			}
 			if k := a.caller.key(); k.Status(now) == Active && k.Status(now.Add(d)) == Expired {

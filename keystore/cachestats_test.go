@@ -57,13 +57,17 @@ func TestExpiring(t *testing.T) {
 	issuer := issuing.New(c, issuing.Options{})
 	now := time.Now()
 	for _, expires := range []time.Time{{}, now.Add(time.Hour), now.Add(2 * time.Hour), now.Add(48 * time.Hour)} {
-		secret, _, err := issuer.Issue(t.Context(), keystore.Key{
+		secret, k, err := issuer.Issue(t.Context(), keystore.Key{
 			Organization: "acme", Environment: keystore.Production, ExpiresAt: expires})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Lookup(t.Context(), keystore.DigestOf(secret.Reveal())); err != nil {
-			t.Fatal(err)
+		child, _, childErr := issuer.Delegate(t.Context(), keystore.Key{Organization: "acme", Parent: k.ID,
+			ExpiresAt: now.Add(time.Minute)})
+		for _, s := range []keystore.Secret{secret, child} {
+			if _, err := c.Lookup(t.Context(), keystore.DigestOf(s.Reveal())); err != nil || childErr != nil {
+				t.Fatal(err, childErr)
+			}
 		}
 	}
 	if n := c.Expiring(24 * time.Hour); n != 2 {
