@@ -84,7 +84,7 @@ func TestRestart(t *testing.T) {
 var errBroken = errors.New("the connection broke")
 
 // breaking is a connector whose connections break where next says so: it is
-// asked before each statement, each row after the first, and each COMMIT.
+// asked before each statement, each row and the end of them, and each COMMIT.
 type breaking struct {
 	driver.Connector
 	next func(what string) error
@@ -178,41 +178,14 @@ func (tx breakingTx) Commit() error {
 
 type breakingRows struct {
 	driver.Rows
-	next  func(what string) error
-	given int
+	next func(what string) error
 }
 
 func (r *breakingRows) Next(dest []driver.Value) error {
-	if r.given++; r.given > 1 {
-		if err := r.next("row"); err != nil {
-			return err
-		}
+	if err := r.next("row"); err != nil {
+		return err
 	}
 	return r.Rows.Next(dest)
-}
-
-// A feed or a list whose rows break off is an error, and not a short answer:
-// revocations would be passed over, and pages would end early.
-func TestRowsThatBreakOff(t *testing.T) {
-	inEachTransactional(t, func(t *testing.T, d database) {
-		whole := d.store(t)
-		migrate(t, whole)
-		start := present(t, whole)
-		inserted(t, whole, "acme", 5)
-		store := d.wrap(breaking{next: func(what string) error {
-			if what == "row" {
-				return errBroken
-			}
-			return nil
-		}}.on(t, d), keysql.Options{})
-		if changed, next, err := store.Changes(t.Context(), start); !errors.Is(err, errBroken) || changed != nil ||
-			next != "" {
-			t.Errorf("Changes returned %d digests, %q and %v, want the error alone", len(changed), next, err)
-		}
-		if page, err := store.List(t.Context(), "acme", issuing.Page{}); !errors.Is(err, errBroken) || page != nil {
-			t.Errorf("List returned %d keys and %v, want the error alone", len(page), err)
-		}
-	})
 }
 
 // Migrate returns the error of each of its statements, and the next one

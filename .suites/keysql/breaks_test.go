@@ -1,0 +1,111 @@
+package keysql_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// Each statement, row and COMMIT of each method fails once. That is the error
+// of the call, and no answer about the key, no short answer and no half of a
+// write. What servers do when it happens is tried in .suites/adapters.
+func TestEachFailure(t *testing.T) {
+	d := sqliteFile(t)
+	whole := d.store(t)
+	var step, fails int
+	store := d.wrap(breaking{next: func(string) error {
+		if step++; step == fails {
+			return errBroken
+		}
+		return nil
+	}}.on(t, d), keysql.Options{})
+	db := d.open(t)
+	contents := func() string {
+		return fmt.Sprintf("%s", values(t, db, "SELECT id || organization || version FROM sallyport_keys UNION ALL "+
+			"SELECT id FROM sallyport_keys_audit UNION ALL SELECT id || requests FROM sallyport_keys_days"))
+	}
+	for _, method := range slices.Sorted(maps.Keys(breakable(whole, newKey("acme"), ""))) {
+		for fails = 1; ; fails++ {
+			start := present(t, whole)
+			k := inserted(t, whole, rand.Text(), 2)[0]
+			use := keystore.Use{Organization: k.Organization, ID: k.ID, At: time.Now(), Requests: 1,
+				Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}}
+			if err := errors.Join(whole.UpdateAudited(t.Context(), k, newEntry(k)),
+				whole.Touch(t.Context(), []keystore.Use{use})); err != nil {
+				t.Fatal(err)
+			}
+			k.Version++
+			before := contents()
+			step = 0
+			err := breakable(store, k, start)[method](t.Context())
+			if step < fails {
+				if err != nil || fails == 1 {
+					t.Errorf("%s returned %v after %d steps, want nil and a step", method, err, step)
+				}
+				break
+			}
+			if !errors.Is(err, errBroken) || isAnswer(err) {
+				t.Errorf("%s, whose step %d fails, returned %v, want its error", method, fails, err)
+			}
+			if contents() != before {
+				t.Errorf("%s, whose step %d fails, has written", method, fails)
+			}
+		}
+	}
+}
+
+// breakable returns calls that succeed if nothing breaks, of which those that
+// read have several rows.
+func breakable(s *keysql.Store, k *keystore.Key, start string) map[string]func(context.Context) error {
+	all := calls(s, k)
+	maps.Copy(all, map[string]func(context.Context) error{
+		"Changes": func(ctx context.Context) error {
+			changed, next, err := s.Changes(ctx, start)
+			if err != nil && (changed != nil || next != "") {
+				return errors.New("an answer beside the error")
+			}
+			return err
+		},
+		"List": func(ctx context.Context) error {
+			page, err := s.List(ctx, k.Organization, issuing.Page{Total: new(int)})
+			if err != nil && page != nil {
+				return errors.New("an answer beside the error")
+			}
+			return err
+		},
+		"Insert, there already": func(ctx context.Context) error {
+			if err := s.Insert(ctx, k); err != issuing.ErrExists {
+				return err
+			}
+			return nil
+		},
+		"Update, overtaken": func(ctx context.Context) error {
+			overtaken := *k
+			overtaken.Version--
+			if err := s.Update(ctx, &overtaken); err != issuing.ErrConflict {
+				return err
+			}
+			return nil
+		},
+		"InsertAudited": func(ctx context.Context) error {
+			k := newKey(k.Organization)
+			return s.InsertAudited(ctx, k, newEntry(k), 3)
+		},
+		"UpdateAudited": func(ctx context.Context) error { return s.UpdateAudited(ctx, k, newEntry(k)) },
+		"Audit":         func(ctx context.Context) error { _, err := s.Audit(ctx, k.Organization, "", ""); return err },
+		"SweepAudit":    func(ctx context.Context) error { _, err := s.SweepAudit(ctx, time.Now().Add(time.Hour)); return err },
+		"Erase":         func(ctx context.Context) error { _, _, err := s.Erase(ctx, k.Organization); return err },
+		"Usage":         func(ctx context.Context) error { _, err := s.Usage(ctx, k.Organization, k.ID); return err },
+	})
+	return all
+}
