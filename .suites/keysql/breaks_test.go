@@ -38,10 +38,8 @@ func TestEachFailure(t *testing.T) {
 		for fails = 1; ; fails++ {
 			start := present(t, whole)
 			k := inserted(t, whole, rand.Text(), 2)[0]
-			use := keystore.Use{Organization: k.Organization, ID: k.ID, At: time.Now(), Requests: 1,
-				Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}}
 			if err := errors.Join(whole.UpdateAudited(t.Context(), k, newEntry(k)),
-				whole.Touch(t.Context(), []keystore.Use{use})); err != nil {
+				whole.Touch(t.Context(), needed(k))); err != nil {
 				t.Fatal(err)
 			}
 			k.Version++
@@ -62,6 +60,12 @@ func TestEachFailure(t *testing.T) {
 			}
 		}
 	}
+}
+
+// needed returns a use of two scopes of k.
+func needed(k *keystore.Key) []keystore.Use {
+	return []keystore.Use{{Organization: k.Organization, ID: k.ID, At: time.Now(), Requests: 1,
+		Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}}}
 }
 
 // breakable returns calls that succeed if nothing breaks, of which those that
@@ -101,6 +105,7 @@ func breakable(s *keysql.Store, k *keystore.Key, start string) map[string]func(c
 			k := newKey(k.Organization)
 			return s.InsertAudited(ctx, k, newEntry(k), 3)
 		},
+		"Touch":         func(ctx context.Context) error { return s.Touch(ctx, needed(k)) },
 		"UpdateAudited": func(ctx context.Context) error { return s.UpdateAudited(ctx, k, newEntry(k)) },
 		"Audit":         func(ctx context.Context) error { _, err := s.Audit(ctx, k.Organization, "", ""); return err },
 		"SweepAudit":    func(ctx context.Context) error { _, err := s.SweepAudit(ctx, time.Now().Add(time.Hour)); return err },

@@ -90,8 +90,9 @@ func TestNotText(t *testing.T) {
 			}
 			_, findErr := store.Find(t.Context(), "acme", bad)
 			_, issuedErr := store.FindIssued(t.Context(), "acme", "user_1", bad)
+			_, usageErr := store.Usage(t.Context(), "acme", bad)
 			for method, err := range map[string]error{"Update": store.Update(t.Context(), id), "Find": findErr,
-				"FindIssued": issuedErr} {
+				"FindIssued": issuedErr, "Usage": usageErr} {
 				if !errors.Is(err, keystore.ErrNotFound) {
 					t.Errorf("%s of %q returned %v, want %v: there can be no such key", method, bad, err,
 						keystore.ErrNotFound)

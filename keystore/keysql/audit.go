@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -35,13 +36,18 @@ func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.Au
 	if err != nil {
 		return err
 	}
-	stored, err := s.audited(ctx, "insert", e, func(tx *sql.Tx) (int64, error) {
+	entry, err := s.entering("insert", e)
+	if err != nil {
+		return err
+	}
+	stored, err := s.audited(ctx, "insert", entry, func(tx *sql.Tx) (rows int64, err error) {
 		if maxKeys > 0 {
-			if err := s.room(ctx, tx, k, maxKeys); err != nil {
-				return 0, err
-			}
+			err = s.room(ctx, tx, k, maxKeys)
 		}
-		return s.execTx(ctx, tx, insert)
+		if err == nil {
+			rows, err = s.execTx(ctx, tx, insert)
+		}
+		return rows, err
 	})
 	if err != nil || stored == 1 {
 		return err
@@ -96,26 +102,34 @@ func (s *Store) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.Au
 	if err != nil {
 		return err
 	}
-	changed, err := s.audited(ctx, "update", e, func(tx *sql.Tx) (int64, error) { return s.execTx(ctx, tx, update) })
+	entry, err := s.entering("update", e)
+	if err != nil {
+		return err
+	}
+	changed, err := s.audited(ctx, "update", entry, func(tx *sql.Tx) (int64, error) { return s.execTx(ctx, tx, update) })
 	if err != nil || changed == 1 {
 		return err
 	}
 	return s.stale(ctx, k)
 }
 
-// audited does an act and stores its entry, in one transaction. It does neither
-// if the act wrote no row.
-func (s *Store) audited(
-	ctx context.Context, doing string, e issuing.AuditEntry, act func(*sql.Tx) (int64, error),
-) (rows int64, err error) {
+// entering returns the statement that stores e, or what is wrong with e.
+func (s *Store) entering(doing string, e issuing.AuditEntry) (statement, error) {
 	changes := asJSON(e.Changes, len(e.Changes), "[]")
 	if texts := []string{e.ID, e.Organization, e.Key, e.Act, e.Actor, e.Reason}; !isText(append(texts, changes)...) ||
 		s.tooLong(texts...) {
-		return 0, fmt.Errorf("keysql: %s: a text of the entry is too long, or not UTF-8 text without NUL bytes", doing)
+		return statement{}, fmt.Errorf("keysql: %s: a text of the entry is too long, or not UTF-8 text without NUL bytes", doing)
 	}
-	entry := statement{"INSERT INTO sallyport_keys_audit (" + entryColumns +
+	return statement{"INSERT INTO sallyport_keys_audit (" + entryColumns +
 		") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-		[]any{e.ID, e.Organization, e.Key, s.time(e.At), e.Act, e.Actor, e.Reason, changes}}
+		[]any{e.ID, e.Organization, e.Key, s.time(e.At), e.Act, e.Actor, e.Reason, changes}}, nil
+}
+
+// audited does an act and stores its entry, in one transaction. It does neither
+// if the act wrote no row.
+func (s *Store) audited(
+	ctx context.Context, doing string, entry statement, act func(*sql.Tx) (int64, error),
+) (rows int64, err error) {
 	return s.run(ctx, doing, func() (rows int64, err error) {
 		err = s.inTx(ctx, func(tx *sql.Tx) error {
 			if rows, err = act(tx); err != nil || rows == 0 {
@@ -143,11 +157,7 @@ func (s *Store) inTx(ctx context.Context, do func(*sql.Tx) error) error {
 
 func (s *Store) execTx(ctx context.Context, tx *sql.Tx, st statement) (rows int64, err error) {
 	query, args := s.sql(st.query, st.args)
-	result, err := tx.ExecContext(ctx, query, args...)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
+	return affected(tx.ExecContext(ctx, query, args...))
 }
 
 // Audit implements [issuing.Auditor].
@@ -178,16 +188,21 @@ func (s *Store) Audit(
 // SweepAudit implements [issuing.Auditor]. It deletes 1000 entries or children
 // at a time, and also what [Store.Erase] has left behind for an hour.
 func (s *Store) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
-	if _, err := s.sweep(ctx, "sallyport_keys", "organization = '' AND id = "+s.erasedID+" AND revoked_at",
-		time.Now().Add(-erasedFor)); err != nil {
-		return 0, err
+	type rows struct {
+		table, column string
+		before        time.Time
 	}
+	old := []rows{{"sallyport_keys", "organization = '' AND id = " + s.erasedID + " AND revoked_at",
+		time.Now().Add(-erasedFor)}}
 	for _, end := range s.ends {
-		if _, err := s.sweep(ctx, "sallyport_keys", end, time.Now().Add(-childKept)); err != nil {
-			return 0, err
+		old = append(old, rows{"sallyport_keys", end, time.Now().Add(-childKept)})
+	}
+	for _, o := range append(old, rows{"sallyport_keys_audit", "at", before}) {
+		if removed, err = s.sweep(ctx, o.table, o.column, o.before); err != nil {
+			break
 		}
 	}
-	return s.sweep(ctx, "sallyport_keys_audit", "at", before)
+	return removed, err
 }
 
 // sweep deletes the rows of which a time, after a condition, is before at. The
@@ -212,36 +227,35 @@ func (s *Store) Erase(ctx context.Context, organization string) (keys, entries i
 		return 0, 0, nil
 	}
 	ofKeys := "WHERE id IN (SELECT id FROM sallyport_keys WHERE organization = ?1)"
-	var counts [4]int64
+	statements := []statement{
+		{"DELETE FROM sallyport_keys_scopes " + ofKeys, []any{organization}},
+		{"DELETE FROM sallyport_keys_days " + ofKeys, []any{organization}},
+		{`UPDATE sallyport_keys SET id = ` + s.erasedID + `, organization = '', name = '', hint = '',
+			scopes = '[]', created_at = ?2, created_by = '', expires_at = NULL, revoked_at = ?2,
+			suspended = FALSE, last_used_at = NULL, last_used_from = NULL, observed_since = NULL,
+			issue_token = '', rotated_from = '', attributes = '{}', networks = '[]', version = version + 1,
+			parent = CASE WHEN parent = '' THEN '' ELSE 'erased' END
+			WHERE organization = ?1`, []any{organization, s.time(time.Now())}},
+		{"DELETE FROM sallyport_keys_audit WHERE organization = ?1", []any{organization}},
+	}
+	if s.lockKeys != "" {
+		statements = slices.Insert(statements, 0, statement{s.lockKeys, []any{organization}})
+	}
+	var counts [2]int64 // of the last two
 	_, err = s.run(ctx, "erase", func() (int64, error) {
 		return 0, s.inTx(ctx, func(tx *sql.Tx) error {
-			if s.lockKeys != "" {
-				if _, err := s.execTx(ctx, tx, statement{s.lockKeys, []any{organization}}); err != nil {
-					return err
-				}
-			}
-			for i, st := range []statement{
-				{"DELETE FROM sallyport_keys_scopes " + ofKeys, []any{organization}},
-				{"DELETE FROM sallyport_keys_days " + ofKeys, []any{organization}},
-				{`UPDATE sallyport_keys SET id = ` + s.erasedID + `, organization = '', name = '', hint = '',
-					scopes = '[]', created_at = ?2, created_by = '', expires_at = NULL, revoked_at = ?2,
-					suspended = FALSE, last_used_at = NULL, last_used_from = NULL, observed_since = NULL,
-					issue_token = '', rotated_from = '', attributes = '{}', networks = '[]', version = version + 1,
-					parent = CASE WHEN parent = '' THEN '' ELSE 'erased' END
-					WHERE organization = ?1`, []any{organization, s.time(time.Now())}},
-				{"DELETE FROM sallyport_keys_audit WHERE organization = ?1", []any{organization}},
-			} {
+			for _, st := range statements {
 				rows, err := s.execTx(ctx, tx, st)
 				if err != nil {
 					return err
 				}
-				counts[i] = rows
+				counts[0], counts[1] = counts[1], rows
 			}
 			return nil
 		})
 	})
-	if err != nil {
-		return 0, 0, err
+	if err == nil {
+		keys, entries = int(counts[0]), int(counts[1])
 	}
-	return int(counts[2]), int(counts[3]), nil
+	return keys, entries, err
 }

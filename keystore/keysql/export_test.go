@@ -30,6 +30,7 @@ func ScanDigest(value any) (d keystore.Digest, err error) {
 }
 
 func ScanInstant(value any) (t time.Time, err error) {
+	t = time.Now() // as of the row before
 	err = (*instant)(&t).Scan(value)
 	return t, err
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-// statuses are those that a page may ask for. A statement gets the index of one
-// in this list and not its text, because MySQL compares two texts that are not
+// statuses are those that a page may ask for; no key has another. A statement
+// gets the index of one in this list, or -1, and not its text, because MySQL compares two texts that are not
 // from a table by the collation of the connection.
 var statuses = []keystore.Status{"", keystore.Revoked, keystore.Expired, keystore.Suspended, keystore.Active}
 
@@ -58,7 +58,7 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 	if p.Total != nil {
 		*p.Total = 0 // where no row comes
 	}
-	if status < 0 || or < 0 || !isText(organization, string(p.Environment), p.RotatedFrom, p.Parent, p.Search) ||
+	if !isText(organization, string(p.Environment), p.RotatedFrom, p.Parent, p.Search) ||
 		p.After != nil && !isText(p.After.ID, p.After.Organization) {
 		return nil, nil
 	}

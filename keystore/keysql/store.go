@@ -252,20 +252,20 @@ const mysqlNoTable = 1146 // beside those in mysqlerror.go, for this package alo
 func (s *Store) exec(ctx context.Context, doing, query string, args ...any) (rows int64, err error) {
 	query, args = s.sql(query, args)
 	return s.run(ctx, doing, func() (int64, error) {
-		result, err := s.db.ExecContext(ctx, query, args...)
-		if err != nil {
-			return 0, err
-		}
-		return result.RowsAffected()
+		return affected(s.db.ExecContext(ctx, query, args...))
 	})
+}
+
+func affected(result sql.Result, err error) (rows int64, _ error) {
+	if err == nil {
+		rows, err = result.RowsAffected()
+	}
+	return rows, err
 }
 
 // run calls write, which does all of its work or none, and returns how many
 // rows it wrote.
 func (s *Store) run(ctx context.Context, doing string, write func() (int64, error)) (rows int64, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, failed(ctx, doing, err)
-	}
 	type outcome struct {
 		rows int64
 		err  error
@@ -273,7 +273,7 @@ func (s *Store) run(ctx context.Context, doing string, write func() (int64, erro
 	// In a goroutine, because SQLite waits for the lock of the file as long as
 	// its busy_timeout says and no driver ends that wait with the context.
 	done := make(chan outcome, 1)
-	go func() {
+	begin := func() {
 		rows, err := write()
 		if sqlschema.MySQLNumber(err) == mysqlNoTable && ctx.Err() == nil {
 			// A server that migrates has made a trigger since the statement was
@@ -287,16 +287,17 @@ func (s *Store) run(ctx context.Context, doing string, write func() (int64, erro
 			rows, err = 0, nil
 		}
 		done <- outcome{rows, err}
-	}()
+	}
+	if ctx.Err() == nil {
+		go begin()
+	}
 	select {
 	case o := <-done:
-		if o.err != nil {
-			return 0, failed(ctx, doing, o.err)
-		}
-		return o.rows, nil
+		rows, err = o.rows, o.err
 	case <-ctx.Done():
-		return 0, failed(ctx, doing, ctx.Err())
+		err = ctx.Err()
 	}
+	return rows, failed(ctx, doing, err)
 }
 
 // notMigrated finds a table or a column that is missing.
@@ -305,6 +306,8 @@ var notMigrated = regexp.MustCompile("42P01|42703|42S02|42S22|no such (table|col
 // failed returns the error of a statement as the caller gets it.
 func failed(ctx context.Context, doing string, err error) error {
 	switch ended := ctx.Err(); {
+	case err == nil:
+		return nil
 	case ended != nil && !errors.Is(err, ended):
 		// Each driver has its own words for a statement that was interrupted,
 		// and "no rows" is among them.

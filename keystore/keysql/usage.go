@@ -86,7 +86,7 @@ type address netip.Addr
 func (a *address) Scan(value any) error {
 	var text sql.NullString
 	err := text.Scan(value)
-	if err == nil && text.Valid {
+	if err == nil { // NULL as well: no text is the zero address
 		err = (*netip.Addr)(a).UnmarshalText([]byte(text.String))
 	}
 	if err != nil {
