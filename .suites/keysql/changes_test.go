@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -207,6 +208,9 @@ func TestFeedQuiet(t *testing.T) {
 		store := d.store(t)
 		start := present(t, store)
 		update(t, store, inserted(t, store, "acme", 1)[0])
+		if _, next, err := store.Changes(t.Context(), start); err != nil || strings.Contains(next, "horizon") {
+			t.Errorf("after a round of one page: got %q, error %v, want a position between rounds", next, err)
+		}
 		changed, next := changes(t, store, start)
 		eventually(t, "the feed goes on naming a change that is over", func() bool {
 			changed, next = changes(t, store, next)

@@ -35,7 +35,7 @@ func (s *Store) Join(
 		return ask(ctx, s.pool, s.peek, claims.PeekArgs(c))
 	})
 	if err != nil {
-		return known, nil, fmt.Errorf("idempgx: join: %w", err)
+		return idem.Record{}, nil, fmt.Errorf("idempgx: join: %w", err)
 	}
 	if known.State != 0 {
 		return known, nil, nil

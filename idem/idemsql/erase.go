@@ -65,19 +65,19 @@ func (s *Store) eraseSome(ctx context.Context, q querier, after, prefix []byte) 
 	statement, args := s.sql(s.owned, []any{after, prefix})
 	rows, err := q.QueryContext(ctx, statement, args...)
 	if err != nil {
-		return e, err
+		return erased{}, err
 	}
 	defer rows.Close()
 	args = []any{prefix}
 	for rows.Next() {
 		var key []byte
 		if err := rows.Scan(&key); err != nil {
-			return e, err
+			return erased{}, err
 		}
 		e.last, args = key, append(args, key)
 	}
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil || e.last == nil {
-		return e, err
+		return erased{}, err
 	}
 	for len(args) <= eraseSize {
 		args = append(args, e.last)

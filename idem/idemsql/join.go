@@ -41,7 +41,7 @@ func (s *Store) Join(
 		return r, err
 	})
 	if err != nil {
-		return known, nil, fmt.Errorf("idemsql: join: %w", err)
+		return idem.Record{}, nil, fmt.Errorf("idemsql: join: %w", err)
 	}
 	if known.State != 0 {
 		return known, nil, nil
@@ -125,7 +125,7 @@ func (s *Store) claimIn(ctx context.Context, j *joined, c idem.Claim) (record id
 		return j.claimMySQL(ctx, c)
 	}
 	if j.tx, err = j.conn.BeginTx(j.ctx, &sql.TxOptions{Isolation: s.options.Isolation}); err != nil {
-		return record, err
+		return idem.Record{}, err
 	}
 	ctx = s.calm(ctx)
 	record, err = s.decide(ctx, j.tx, s.dialect.join, c, retention)

@@ -83,9 +83,14 @@ func (s *Store) sweepOnce(ctx context.Context) (removed int) {
 func (s *Store) sweepBatch(ctx context.Context) (removed int, err error) {
 	return await(ctx, "sweep", func() (removed int, err error) {
 		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
+			if !s.sweepLooks {
+				removed, err = s.exec(ctx, q, s.sweep, sweepSize)
+				return err
+			}
 			for {
 				limit := sweepSize - removed
-				n, looked, err := s.sweepSome(ctx, q, limit)
+				var n, looked int
+				err := s.one(ctx, q, s.sweep, []any{&n, &looked}, limit)
 				removed += n
 				if err != nil || looked < limit || removed == sweepSize {
 					return err
@@ -94,14 +99,4 @@ func (s *Store) sweepBatch(ctx context.Context) (removed int, err error) {
 		})
 		return removed, err
 	}, nil)
-}
-
-// sweepSome looks at so many rows and returns how many of them it has removed.
-func (s *Store) sweepSome(ctx context.Context, q querier, limit int) (removed, looked int, err error) {
-	if s.sweepLooks {
-		err := s.one(ctx, q, s.sweep, []any{&removed, &looked}, limit)
-		return removed, looked, err
-	}
-	removed, err = s.exec(ctx, q, s.sweep, limit)
-	return removed, removed, err
 }

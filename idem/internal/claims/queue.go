@@ -73,21 +73,21 @@ func (q *Queue) Enter(
 	// One Join of a key at a time: a second one must not wait for a turn that
 	// it gets only when the first has ended.
 	if !q.reserve(key) {
-		return idem.Record{State: idem.InProgress}, deadline, nil
+		return idem.Record{State: idem.InProgress}, time.Time{}, nil
 	}
 	if q.turns().TryAcquire(1) {
 		q.Asks()
-		return known, time.Now().Add(timeout), nil
+		return idem.Record{}, time.Now().Add(timeout), nil
 	}
 	w := wait{queue: q, timeout: timeout}
 	known, err = w.turn(ctx, look)
 	if err != nil || known.State != 0 {
 		q.unreserve(key)
-		return known, deadline, err
+		return known, time.Time{}, err
 	}
 	deadline = time.Now().Add(max(w.left(), timeout/4))
 	q.Asks()
-	return known, deadline, nil
+	return idem.Record{}, deadline, nil
 }
 
 // Leave gives the turn back, and the key.
@@ -154,7 +154,7 @@ func (w *wait) turn(
 		err    error
 	}
 	found := make(chan answer, 1)
-	looks := time.AfterFunc(lookAfter, func() {
+	time.AfterFunc(lookAfter, func() {
 		// Not bounded by the wait: a query that is cancelled costs its
 		// connection.
 		for waiting.Err() == nil {
@@ -171,7 +171,6 @@ func (w *wait) turn(
 			}
 		}
 	})
-	defer looks.Stop()
 	err := w.queue.turns().Acquire(waiting, 1)
 	if err == nil {
 		return idem.Record{}, nil
@@ -199,7 +198,7 @@ func (w *wait) look(
 	ctx, cancel := context.WithTimeout(ctx, w.left())
 	defer cancel()
 	if known, err = look(ctx); err != nil && ctx.Err() != nil {
-		return known, false, fmt.Errorf("the database does not answer: %w", err)
+		return idem.Record{}, false, fmt.Errorf("the database does not answer: %w", err)
 	}
 	w.queue.mu.Lock()
 	w.asked, w.queue.answered = time.Time{}, time.Now()

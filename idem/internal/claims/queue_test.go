@@ -3,6 +3,7 @@ package claims_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +35,9 @@ func TestQueueOfOneConnection(t *testing.T) {
 		{"the caller leaves", func(*claims.Queue) {
 			time.Sleep(time.Second)
 		}, time.Second, timeout - time.Second + 50*time.Millisecond},
+		{"the caller leaves late", func(*claims.Queue) {
+			time.Sleep(timeout - time.Second/10)
+		}, timeout - time.Second/10, timeout / 4},
 		{"the handler runs long", func(q *claims.Queue) {
 			time.Sleep(time.Second)
 			q.Answered()
@@ -89,4 +93,95 @@ func TestQueueOfOneConnection(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Half of a pool, but one at least, has turns, and 32 where it has no limit. Who
+// gets none has waited for as long as leaves the timeout to the Join, or for half
+// of a shorter time, and has left the key.
+func TestTurns(t *testing.T) {
+	for pool, want := range map[int]int{0: 32, 1: 1, 2: 1, 3: 1, 4: 2, 10: 5} {
+		for within, waits := range map[time.Duration]time.Duration{
+			time.Millisecond: time.Millisecond / 2, 3 * time.Minute: 2 * time.Minute,
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				q := claims.NewQueue(func() int { return pool })
+				enter := func(key int) error {
+					ctx, cancel := context.WithTimeout(t.Context(), within)
+					defer cancel()
+					known, deadline, err := q.Enter(ctx, idem.Key{byte(key)}, time.Minute, noReply)
+					if err == nil && (known.State != 0 || time.Until(deadline) != time.Minute) {
+						t.Errorf("a turn: got %v and %v to join", known.State, time.Until(deadline))
+					}
+					return err
+				}
+				turns, begun := 0, time.Now()
+				err := enter(turns)
+				for ; err == nil; err = enter(turns) {
+					turns++
+				}
+				if waited := time.Since(begun); turns != want || waited != waits || !errors.Is(err, idem.ErrNoTurn) {
+					t.Errorf("a pool of %d: got %d turns and after %v %v, want %d and after %v ErrNoTurn",
+						pool, turns, waited, err, want, waits)
+				}
+				q.Leave(idem.Key{})
+				if err := enter(turns); err != nil {
+					t.Errorf("the same key again: %v", err)
+				}
+				synctest.Wait()
+			})
+		}
+	}
+}
+
+func noReply(context.Context) (r idem.Record, err error) { return r, errors.New("no reply") }
+
+// A request that waits looks after 50 milliseconds and then every second, until
+// it has its turn or its reply.
+func TestLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := claims.NewQueue(func() int { return 2 })
+		begun := time.Now()
+		var at []time.Duration
+		var looks []context.Context
+		enter := func(key byte, timeout time.Duration) (idem.State, time.Duration) {
+			t.Helper()
+			r, deadline, err := q.Enter(t.Context(), idem.Key{key}, timeout, func(ctx context.Context) (idem.Record, error) {
+				at, looks = append(at, time.Since(begun)), append(looks, ctx)
+				if key == 3 {
+					return idem.Record{State: idem.Done}, nil
+				}
+				return noReply(ctx)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			return r.State, time.Until(deadline)
+		}
+		if known, left := enter(1, 0); known != 0 || left != claims.LongestHandler {
+			t.Errorf("the first: got %v and %v to join, want %v", known, left, claims.LongestHandler)
+		}
+		if known, _ := enter(1, 0); known != idem.InProgress {
+			t.Errorf("the same key: got %v, want in progress", known)
+		}
+		time.AfterFunc(2*time.Second, func() { q.Leave(idem.Key{1}) })
+		if known, left := enter(2, time.Minute); known != 0 || left != time.Minute {
+			t.Errorf("the second: got %v and %v to join, want a minute", known, left)
+		}
+		time.AfterFunc(time.Minute, func() { q.Leave(idem.Key{2}) })
+		if known, _ := enter(3, time.Minute); known != idem.Done {
+			t.Errorf("the third: got %v, want its reply", known)
+		}
+		for _, ctx := range looks {
+			if ctx.Err() == nil {
+				t.Error("a look goes on")
+			}
+		}
+		time.Sleep(time.Hour)
+		if want := []time.Duration{50e6, 1050e6, 2050e6}; !slices.Equal(at, want) {
+			t.Errorf("got looks after %v, want %v", at, want)
+		}
+		if known, _ := enter(1, time.Minute); known != 0 {
+			t.Errorf("a key that was left: got %v, want a turn", known)
+		}
+	})
 }
