@@ -32,6 +32,15 @@ func (p *pkg) tested() bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 
 // suites are the tests of packages on real servers, in folders of their names.
 const suites = ".suites"
 
+// shared are the suites of other names that test a store.
+var shared = map[string][]string{
+	"idempgx":        {"idemsql", "adapters"},
+	"idemsql":        {"adapters"},
+	"idemredis":      {"adapters"},
+	"keysql":         {"adapters"},
+	"ratelimitredis": {"adapters"},
+}
+
 // load lists the packages that match the patterns, in all modules, or else all
 // that are published, and finds the tests of each.
 func load(ctx context.Context, patterns []string) (chosen []*pkg, err error) {
@@ -91,9 +100,11 @@ func matches(folder string, patterns []string) bool {
 	})
 }
 
-// judges returns the packages whose tests judge p: it, its suite, and the same
+// judges returns the packages whose tests judge p: it, its suites, and the same
 // of those that import it if it is internal, or else of those whose tests do.
+// Those that take longer are the later ones.
 func judges(p *pkg, all []*pkg) (tests []*pkg) {
+	all = append([]*pkg{p}, all...)
 	internal := strings.Contains(p.ImportPath, "/internal/")
 	tests = testsOf(all, func(q *pkg) bool {
 		return q == p || internal && slices.Contains(q.Imports, p.ImportPath)
@@ -112,9 +123,14 @@ func testsOf(all []*pkg, wanted func(*pkg) bool) (tests []*pkg) {
 		if !wanted(q) {
 			continue
 		}
-		for _, t := range all {
-			if t == q || strings.HasSuffix(t.Dir, "/"+suites+"/"+filepath.Base(q.Dir)) {
-				if t.tested() && !slices.Contains(tests, t) {
+		folders := []string{q.Dir}
+		name := filepath.Base(q.Dir)
+		for _, suite := range append([]string{name}, shared[name]...) {
+			folders = append(folders, "/"+suites+"/"+suite)
+		}
+		for _, folder := range folders {
+			for _, t := range all {
+				if strings.HasSuffix(t.Dir, folder) && t.tested() && !slices.Contains(tests, t) {
 					tests = append(tests, t)
 				}
 			}

@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+)
 
 // A package that no test judges ends the run.
 func TestLoad(t *testing.T) {
@@ -12,6 +16,15 @@ func TestLoad(t *testing.T) {
 	for _, p := range packages {
 		if len(p.tests) == 0 {
 			t.Errorf("%s has no test that judges it", p.ImportPath)
+		}
+		if filepath.Base(p.Dir) == "idempgx" {
+			var folders []string
+			for _, test := range p.tests {
+				folders = append(folders, filepath.Base(test.Dir))
+			}
+			if want := []string{"idempgx", "idemsql", "adapters"}; !slices.Equal(folders, want) {
+				t.Errorf("idempgx is judged by %q, want %q", folders, want)
+			}
 		}
 	}
 	for pattern, want := range map[string]int{"./scope": 1, "./scop": 0, "scope/...": 1, "./.ci/...": 0} {
