@@ -108,9 +108,12 @@ func breakable(s *keysql.Store, k *keystore.Key, start string) map[string]func(c
 		"Touch":         func(ctx context.Context) error { return s.Touch(ctx, needed(k)) },
 		"UpdateAudited": func(ctx context.Context) error { return s.UpdateAudited(ctx, k, newEntry(k)) },
 		"Audit":         func(ctx context.Context) error { _, err := s.Audit(ctx, k.Organization, "", ""); return err },
-		"SweepAudit":    func(ctx context.Context) error { _, err := s.SweepAudit(ctx, time.Now().Add(time.Hour)); return err },
-		"Erase":         func(ctx context.Context) error { _, _, err := s.Erase(ctx, k.Organization); return err },
-		"Usage":         func(ctx context.Context) error { _, err := s.Usage(ctx, k.Organization, k.ID); return err },
+		"SweepAudit": func(ctx context.Context) error {
+			_, err := s.SweepAudit(ctx, time.Now().Add(time.Hour))
+			return err
+		},
+		"Erase": func(ctx context.Context) error { _, _, err := s.Erase(ctx, k.Organization); return err },
+		"Usage": func(ctx context.Context) error { _, err := s.Usage(ctx, k.Organization, k.ID); return err },
 	})
 	return all
 }

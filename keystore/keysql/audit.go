@@ -118,7 +118,8 @@ func (s *Store) entering(doing string, e issuing.AuditEntry) (statement, error) 
 	changes := asJSON(e.Changes, len(e.Changes), "[]")
 	if texts := []string{e.ID, e.Organization, e.Key, e.Act, e.Actor, e.Reason}; !isText(append(texts, changes)...) ||
 		s.tooLong(texts...) {
-		return statement{}, fmt.Errorf("keysql: %s: a text of the entry is too long, or not UTF-8 text without NUL bytes", doing)
+		return statement{}, fmt.Errorf(
+			"keysql: %s: a text of the entry is too long, or not UTF-8 text without NUL bytes", doing)
 	}
 	return statement{"INSERT INTO sallyport_keys_audit (" + entryColumns +
 		") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
