@@ -164,6 +164,9 @@ func TestClaimIsGone(t *testing.T) {
 					}
 				}
 			}
+			if n := pool.Stat().NewConnsCount(); n > 2 {
+				t.Errorf("the pool has opened %d connections, want each rolled back and kept", n)
+			}
 		})
 	}
 }
