@@ -11,7 +11,8 @@
 //	go run ./.ci/mutate -run 'Defects|Clean' ./middleware/contracttest/internal/rules
 //
 // A mutant is judged by the tests of its package, and by the suite of that name
-// in .suites, of a store also by those that it shares with others; in an internal package by those of the packages that import it as
+// in .suites or .side/figures, of a store also by those that it shares with
+// others; in an internal package by those of the packages that import it as
 // well. Set the addresses of the servers (CONTRIBUTING.md), or what runs on them
 // survives. Mutants that do not build do not count. One is killed when it takes
 // three times what the tests take without it, and 20 s. Each survivor is printed

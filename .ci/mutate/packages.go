@@ -29,8 +29,18 @@ type pkg struct {
 
 func (p *pkg) tested() bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 }
 
-// suites are the tests of packages on real servers, in folders of their names.
-const suites = ".suites"
+// isSuite reports whether t are the tests of q on real servers, in a folder of
+// its name, or q shows figures and t reads them.
+func isSuite(t, q *pkg) bool {
+	name := filepath.Base(q.Dir)
+	for _, suite := range append([]string{name}, shared[name]...) {
+		if strings.HasSuffix(t.Dir, "/.suites/"+suite) {
+			return true
+		}
+	}
+	return strings.HasSuffix(t.Dir, "/.side/figures") &&
+		slices.Contains(q.Imports, "github.com/sallyport-go/sallyport/middleware/internal/figures")
+}
 
 // shared are the suites of other names that test a store.
 var shared = map[string][]string{
@@ -123,16 +133,9 @@ func testsOf(all []*pkg, wanted func(*pkg) bool) (tests []*pkg) {
 		if !wanted(q) {
 			continue
 		}
-		folders := []string{q.Dir}
-		name := filepath.Base(q.Dir)
-		for _, suite := range append([]string{name}, shared[name]...) {
-			folders = append(folders, "/"+suites+"/"+suite)
-		}
-		for _, folder := range folders {
-			for _, t := range all {
-				if strings.HasSuffix(t.Dir, folder) && t.tested() && !slices.Contains(tests, t) {
-					tests = append(tests, t)
-				}
+		for _, t := range all {
+			if (t == q || isSuite(t, q)) && t.tested() && !slices.Contains(tests, t) {
+				tests = append(tests, t)
 			}
 		}
 	}

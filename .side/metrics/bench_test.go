@@ -1,3 +1,5 @@
+// Package metrics holds what is shown to a real Prometheus, and measures what the
+// packages for metrics cost.
 package metrics
 
 import (

@@ -32,7 +32,7 @@
 // without number, and a set of attributes stays in memory for good. The span
 // that was started outside, such as otelhttp's, has them: sallyport.request_id,
 // sallyport.organization, sallyport.key_id, sallyport.policy and
-// sallyport.outcome. Of what a program names, 4,000 series of routes and 100
+// sallyport.outcome. Of what a program names, 1,900 series of routes and 100
 // policies are counted apart, and the rest together as "_OTHER".
 package middlewareotel
 
@@ -93,37 +93,40 @@ func New(m metric.Meter, o Options) (*Metrics, error) {
 	if m == nil {
 		return nil, errors.New("middlewareotel: the Meter is nil; give otel.Meter with the name of your program")
 	}
-	var errs [7]error
-	metrics := &Metrics{outcomes: make(map[string][]metric.AddOption)}
-	metrics.requests, errs[0] = m.Int64Counter("sallyport.requests",
-		metric.WithDescription("Responses."), metric.WithUnit("{request}"))
-	metrics.limits, errs[1] = m.Int64Counter("sallyport.rate_limit.requests",
-		metric.WithDescription("Requests that a rate limit decided on."), metric.WithUnit("{request}"))
-	metrics.idempotency, errs[2] = m.Int64Counter("sallyport.idempotency.requests",
-		metric.WithDescription("Requests with an idempotency key."), metric.WithUnit("{request}"))
-	metrics.wait, errs[3] = m.Float64Histogram("sallyport.idempotency.wait.duration",
-		metric.WithDescription("How long repeats waited for the first request."), metric.WithUnit("s"),
-		metric.WithExplicitBucketBoundaries(.025, .1, .5, 1, 2.5, 5, 10, 30))
-	metrics.failures, errs[4] = m.Int64Counter("sallyport.failures",
-		metric.WithDescription("Responses that failed on our side."), metric.WithUnit("{request}"))
+	made := maker{meter: m}
+	metrics := &Metrics{
+		requests:    made.counter("sallyport.requests", "Responses."),
+		failures:    made.counter("sallyport.failures", "Responses that failed on our side."),
+		limits:      made.counter("sallyport.rate_limit.requests", "Requests that a rate limit decided on."),
+		idempotency: made.counter("sallyport.idempotency.requests", "Requests with an idempotency key."),
+		wait: made.histogram("sallyport.idempotency.wait.duration", "How long repeats waited for the first request.",
+			figures.WaitBounds),
+		outcomes: make(map[string][]metric.AddOption),
+	}
 	if o.RequestDuration {
-		metrics.duration, errs[5] = m.Float64Histogram("http.server.request.duration",
-			metric.WithDescription("How long requests took."), metric.WithUnit("s"),
-			metric.WithExplicitBucketBoundaries(figures.DurationBounds...))
+		metrics.duration = made.histogram("http.server.request.duration", "How long requests took.",
+			figures.DurationBounds)
+	}
+	var calls metric.Float64Histogram
+	if o.StoreDuration {
+		calls = made.histogram("sallyport.store.duration", "How long calls of the stores took.", figures.CallBounds)
 	}
 	parts := figures.Parts{Keys: o.Keys, Replies: o.Replies, Counters: o.Counters}
-	if o.StoreDuration {
-		errs[6] = observeCalls(m, parts)
+	for _, f := range parts.Figures() {
+		made.show(f)
 	}
-	if err := errors.Join(errs[:]...); err != nil {
+	if err := errors.Join(made.errs...); err != nil {
 		return nil, fmt.Errorf("middlewareotel: %w", err)
 	}
-	for _, f := range parts.Figures() {
-		if err := show(m, f); err != nil {
-			return nil, fmt.Errorf("middlewareotel: %w", err)
-		}
+	if calls != nil {
+		parts.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
+			calls.Record(ctx, took.Seconds(), metric.WithAttributes(
+				attribute.String("sallyport.call", call), attribute.String("sallyport.result", figures.Result(answered))))
+		})
 	}
-	metrics.response = figures.NewCache(4000, func(l figures.Response) (r response) {
+	// The SDK counts 2,000 sets of attributes apart, and the rest with no attribute
+	// at all. Beyond this room, method and class of the status are left.
+	metrics.response = figures.NewCache(1900, func(l figures.Response) (r response) {
 		r.count = []metric.AddOption{responseAttributes(l)}
 		l.Environment = ""
 		r.duration = []metric.RecordOption{responseAttributes(l)}
@@ -145,21 +148,6 @@ func New(m metric.Meter, o Options) (*Metrics, error) {
 func (m *Metrics) countFailure(ctx context.Context, n int64, f figures.Failure) {
 	m.failures.Add(ctx, n, metric.WithAttributes(
 		attribute.String("sallyport.kind", f.Kind), attribute.String("sallyport.outcome", f.Outcome)))
-}
-
-// observeCalls makes the histogram of the calls of p's stores.
-func observeCalls(m metric.Meter, p figures.Parts) error {
-	calls, err := m.Float64Histogram("sallyport.store.duration",
-		metric.WithDescription("How long calls of the stores took."), metric.WithUnit("s"),
-		metric.WithExplicitBucketBoundaries(figures.CallBounds...))
-	if err != nil {
-		return err
-	}
-	p.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
-		calls.Record(ctx, took.Seconds(), metric.WithAttributes(
-			attribute.String("sallyport.call", call), attribute.String("sallyport.result", figures.Result(answered))))
-	})
-	return nil
 }
 
 // AddAPI makes the series of an API's routes and policies, so that they start at
@@ -237,19 +225,38 @@ func set(all ...attribute.KeyValue) []metric.AddOption {
 	return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(all...))}
 }
 
+// maker makes instruments, and keeps what the Meter says to each.
+type maker struct {
+	meter metric.Meter
+	errs  []error
+}
+
+func (m *maker) counter(name, help string) metric.Int64Counter {
+	c, err := m.meter.Int64Counter(name, metric.WithDescription(help), metric.WithUnit("{request}"))
+	m.errs = append(m.errs, err)
+	return c
+}
+
+func (m *maker) histogram(name, help string, bounds []float64) metric.Float64Histogram {
+	h, err := m.meter.Float64Histogram(name, metric.WithDescription(help), metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(bounds...))
+	m.errs = append(m.errs, err)
+	return h
+}
+
 // show makes an instrument that reads f.
-func show(m metric.Meter, f figures.Figure) error {
+func (m *maker) show(f figures.Figure) {
 	read := func(_ context.Context, o metric.Float64Observer) error {
 		o.Observe(f.Read())
 		return nil
 	}
 	var err error
 	if f.Counter {
-		_, err = m.Float64ObservableCounter(f.Name, metric.WithDescription(f.Help), metric.WithUnit(f.Unit),
+		_, err = m.meter.Float64ObservableCounter(f.Name, metric.WithDescription(f.Help), metric.WithUnit(f.Unit),
 			metric.WithFloat64Callback(read))
 	} else {
-		_, err = m.Float64ObservableGauge(f.Name, metric.WithDescription(f.Help), metric.WithUnit(f.Unit),
+		_, err = m.meter.Float64ObservableGauge(f.Name, metric.WithDescription(f.Help), metric.WithUnit(f.Unit),
 			metric.WithFloat64Callback(read))
 	}
-	return err
+	m.errs = append(m.errs, err)
 }

@@ -24,20 +24,31 @@ type meter struct {
 	adds    []string
 }
 
-func (m *meter) Int64Counter(name string, _ ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+func (m *meter) check(name string) error {
 	if name == m.refuses {
-		return nil, errors.New("no such instrument")
+		return errors.New("no such instrument")
 	}
-	return counter{name: name, meter: m}, nil
+	return nil
+}
+
+func (m *meter) Int64Counter(name string, _ ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	return counter{name: name, meter: m}, m.check(name)
+}
+
+func (m *meter) Float64Histogram(name string, _ ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	return noop.Float64Histogram{}, m.check(name)
+}
+
+func (m *meter) Float64ObservableCounter(
+	name string, _ ...metric.Float64ObservableCounterOption,
+) (metric.Float64ObservableCounter, error) {
+	return noop.Float64ObservableCounter{}, m.check(name)
 }
 
 func (m *meter) Float64ObservableGauge(
 	name string, _ ...metric.Float64ObservableGaugeOption,
 ) (metric.Float64ObservableGauge, error) {
-	if name == m.refuses {
-		return nil, errors.New("no such instrument")
-	}
-	return noop.Float64ObservableGauge{}, nil
+	return noop.Float64ObservableGauge{}, m.check(name)
 }
 
 type counter struct {
@@ -71,14 +82,14 @@ func TestObserve(t *testing.T) {
 				"sallyport.rate_limit.requests sallyport.policy=gold,sallyport.result=admitted",
 		},
 		{
-			middleware.Event{Method: "HACK", Status: 401, Outcome: "api_key_missing"},
-			"sallyport.requests http.request.method=_OTHER,http.response.status_code=401,sallyport.outcome=api_key_missing",
+			middleware.Event{Method: "HACK", Status: 499, Outcome: "handled"},
+			"sallyport.requests http.request.method=_OTHER,http.response.status_code=499,sallyport.outcome=handled",
 		},
 		{
-			middleware.Event{Method: "GET", Status: 503, Outcome: "key_store_unavailable"},
-			"sallyport.requests error.type=key_store_unavailable,http.request.method=GET," +
-				"http.response.status_code=503,sallyport.outcome=key_store_unavailable; " +
-				"sallyport.failures sallyport.kind=error,sallyport.outcome=key_store_unavailable",
+			middleware.Event{Method: "GET", Status: 500, Outcome: "internal"},
+			"sallyport.requests error.type=internal,http.request.method=GET," +
+				"http.response.status_code=500,sallyport.outcome=internal; " +
+				"sallyport.failures sallyport.kind=error,sallyport.outcome=internal",
 		},
 		{
 			middleware.Event{Method: "GET", Status: 502, Outcome: "handled"},
@@ -109,10 +120,18 @@ func TestNewErrors(t *testing.T) {
 		t.Error("got no error for no Meter")
 	}
 	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	for _, name := range []string{"sallyport.requests", "sallyport.key_cache.keys"} {
-		_, err := middlewareotel.New(&meter{refuses: name}, middlewareotel.Options{Keys: keys})
-		if err == nil || !strings.HasPrefix(err.Error(), "middlewareotel: ") {
-			t.Errorf("a Meter without %s: got %v", name, err)
+	for _, name := range []string{
+		"sallyport.requests", "sallyport.failures", "sallyport.rate_limit.requests", "sallyport.idempotency.requests",
+		"sallyport.idempotency.wait.duration", "sallyport.key_cache.hits", "sallyport.key_cache.keys",
+		"http.server.request.duration", "sallyport.store.duration",
+	} {
+		for _, measured := range []bool{false, true} {
+			_, err := middlewareotel.New(&meter{refuses: name},
+				middlewareotel.Options{Keys: keys, RequestDuration: measured, StoreDuration: measured})
+			asked := measured || name != "http.server.request.duration" && name != "sallyport.store.duration"
+			if (err != nil) != asked || asked && !strings.HasPrefix(err.Error(), "middlewareotel: ") {
+				t.Errorf("a Meter without %s, durations measured %t: got %v", name, measured, err)
+			}
 		}
 	}
 }

@@ -110,7 +110,7 @@ func New(r prometheus.Registerer, o Options) (*Metrics, error) {
 		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "sallyport_idempotency_wait_duration_seconds",
 			Help:    "How long repeats waited for the first request.",
-			Buckets: []float64{.025, .1, .5, 1, 2.5, 5, 10, 30},
+			Buckets: figures.WaitBounds,
 		}),
 		options: o,
 	}

@@ -78,7 +78,7 @@ func newServer(t *testing.T) *server {
 	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
 	counters := ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{})
 	metrics, err := middlewareprom.New(s.registry,
-		middlewareprom.Options{Keys: keys, Replies: replies, Counters: counters})
+		middlewareprom.Options{Keys: keys, Replies: replies, Counters: counters, StoreDuration: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,6 +174,7 @@ func TestAddAPI(t *testing.T) {
 		"sallyport_requests_total":            2*2 + 2*2,
 		"sallyport_failures_total":            1 + 2*4 + 8,
 		"sallyport_rate_limit_requests_total": 2,
+		"sallyport_store_duration_seconds":    4 * 2,
 	} {
 		if n, err := testutil.GatherAndCount(s.registry, name); n != want || err != nil {
 			t.Errorf("there are %d series of %s, %v, want %d", n, name, err, want)

@@ -27,9 +27,11 @@ type Response struct {
 
 // DurationBounds are those that the semantic conventions of OpenTelemetry give
 // for requests, and CallBounds those for calls of a database, in seconds.
+// WaitBounds are for repeats that wait for the first request.
 var (
 	DurationBounds = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10}
 	CallBounds     = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10}
+	WaitBounds     = []float64{.025, .1, .5, 1, 2.5, 5, 10, 30}
 )
 
 // Limit is the labels of a request that was charged.

@@ -2,6 +2,7 @@ package figures_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -59,7 +60,7 @@ func TestFailure(t *testing.T) {
 		outcome, kind string
 	}{
 		{200, "handled", ""},
-		{400, "handled", ""},
+		{499, "handled", ""},
 		{429, "rate_limited", ""},
 		{500, "handled", "error"},
 		{500, "executed", "error"},
@@ -135,15 +136,45 @@ func TestIdempotencyOf(t *testing.T) {
 	}
 }
 
+func TestExpected(t *testing.T) {
+	var got []string
+	off := middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{Off: true}}
+	for _, r := range figures.Expected([]middleware.Route{
+		{Method: "POST", Path: "/tasks"}, {Method: "GET", Path: "/account", Options: off}, {Path: "/any", Options: off},
+	}) {
+		got = append(got, fmt.Sprintf("%s %q %d %s %s", r.Method, r.Pattern, r.Status, r.Outcome, r.Environment))
+	}
+	want := []string{
+		`POST "POST /tasks" 201 executed production`, `POST "POST /tasks" 201 executed sandbox`,
+		`POST "POST /tasks" 429 rate_limited production`, `POST "POST /tasks" 429 rate_limited sandbox`,
+		`GET "GET /account" 200 handled production`, `GET "GET /account" 200 handled sandbox`,
+		`GET "GET /account" 429 rate_limited production`, `GET "GET /account" 429 rate_limited sandbox`,
+		`_OTHER "/any" 200 handled production`, `_OTHER "/any" 200 handled sandbox`,
+		`_OTHER "/any" 429 rate_limited production`, `_OTHER "/any" 429 rate_limited sandbox`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}
+
+// shared is a store of keys that others change too, and swept one of replies.
+type (
+	shared struct{ issuing.Store }
+	swept  struct{ idem.Store }
+)
+
+func (swept) Swept() time.Time { return time.Time{} }
+
 func TestFigures(t *testing.T) {
 	if all := (figures.Parts{}).Figures(); len(all) != 0 {
 		t.Errorf("without parts there are %v", all)
 	}
-	for _, f := range (figures.Parts{
-		Keys:     keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{}),
-		Replies:  idem.NewRunner(&idem.Memory{}, idem.Options{}),
+	memory := &idem.Memory{}
+	for _, f := range slices.Concat(figures.Parts{
+		Keys:     keystore.NewCached(shared{issuing.NewMemory()}, keystore.CacheOptions{}),
+		Replies:  idem.NewRunner(memory, idem.Options{}),
 		Counters: broken{},
-	}).Figures() {
+	}.Figures(), figures.Parts{Replies: idem.NewRunner(swept{memory}, idem.Options{})}.Figures()) {
 		want := map[string]float64{"sallyport.rate_limit.down": 1, "sallyport.rate_limit.fallbacks": 3}[f.Name]
 		if got := f.Read(); got != want {
 			t.Errorf("%s of new parts is %v, want %v", f.Name, got, want)

@@ -1,9 +1,11 @@
-// Package metrics runs middlewareotel under the SDK of OpenTelemetry, and
-// measures what the packages for metrics cost.
-package metrics
+// Package figures reads what the packages for metrics show: middlewareotel under
+// the SDK of OpenTelemetry, and middlewareprom from its registry. It is the
+// suite by which .ci/mutate judges both.
+package figures
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -34,7 +36,8 @@ func TestMetrics(t *testing.T) {
 	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
 	counters := ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{})
-	metrics, err := middlewareotel.New(meter, middlewareotel.Options{Keys: keys, Replies: replies, Counters: counters})
+	metrics, err := middlewareotel.New(meter,
+		middlewareotel.Options{Keys: keys, Replies: replies, Counters: counters, RequestDuration: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +70,8 @@ func TestMetrics(t *testing.T) {
 			"sallyport.environment=sandbox,sallyport.outcome=executed}",
 		"sallyport.requests{http.request.method=POST,http.response.status_code=201,http.route=/api/v1/tasks," +
 			"sallyport.environment=sandbox,sallyport.outcome=replayed}",
+		"http.server.request.duration.count{http.request.method=POST,http.response.status_code=201," +
+			"http.route=/api/v1/tasks,sallyport.outcome=executed}",
 		"sallyport.idempotency.requests{sallyport.outcome=executed}",
 		"sallyport.idempotency.requests{sallyport.outcome=replayed}",
 		"sallyport.key_cache.hits{}", "sallyport.key_cache.misses{}", "sallyport.key_cache.keys{}",
@@ -74,6 +79,9 @@ func TestMetrics(t *testing.T) {
 		if got[want] != 1 {
 			t.Errorf("%s is %v, want 1", want, got[want])
 		}
+	}
+	if got["counter sallyport.key_cache.hits"] != 1 || got["counter sallyport.key_cache.keys"] != 0 {
+		t.Errorf("hits that only rise, and keys that also fall: got %v", got)
 	}
 	if zeros == 0 {
 		t.Error("no series of a route starts at 0")
@@ -109,6 +117,13 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("span %d has no request id", i)
 		}
 	}
+
+	ctx, span := tracer.Tracer("").Start(t.Context(), "of the outer response")
+	metrics.Observe(ctx, middleware.Event{Nested: true, Outcome: "handled"})
+	span.End()
+	if got := spans.Ended()[2].Attributes(); len(got) > 0 {
+		t.Errorf("a response within another one tells its span %v", got)
+	}
 }
 
 // read returns the figures by name and attributes, and how many series of
@@ -134,6 +149,7 @@ func read(t *testing.T, reader sdkmetric.Reader) (all map[string]float64, zeros 
 					note(m.Name, p.Attributes, float64(p.Value))
 				}
 			case metricdata.Sum[float64]:
+				all["counter "+m.Name] = bit(points.IsMonotonic)
 				for _, p := range points.DataPoints {
 					note(m.Name, p.Attributes, p.Value)
 				}
@@ -141,6 +157,7 @@ func read(t *testing.T, reader sdkmetric.Reader) (all map[string]float64, zeros 
 				for _, p := range points.DataPoints {
 					note(m.Name+".count", p.Attributes, float64(p.Count))
 					note(m.Name+".sum", p.Attributes, p.Sum)
+					all[m.Name+".bounds{"+fmt.Sprint(p.Bounds)] = 0
 				}
 			case metricdata.Gauge[float64]:
 				for _, p := range points.DataPoints {

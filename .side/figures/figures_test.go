@@ -1,4 +1,4 @@
-package metrics
+package figures
 
 import (
 	"context"
@@ -88,13 +88,14 @@ func testFigures(t *testing.T, away, name string) {
 	counters := ratelimit.NewFailover(counterStore, ratelimit.FailoverOptions{})
 	m := newMeasured(t, name, keys, replies, counters)
 
-	// Keys: of three that may be used, two expire soon.
+	// Keys: of three that may be used, two expire within 14 days.
 	issuer := issuing.New(keys, issuing.Options{})
 	digests := []keystore.Digest{keystore.DigestOf("no key")}
 	for i := range 3 {
 		g := keystore.Key{Organization: "acme", Environment: keystore.Sandbox}
+		g.ExpiresAt = time.Now().Add(14*24*time.Hour + time.Minute)
 		if i > 0 {
-			g.ExpiresAt = time.Now().Add(24 * time.Hour)
+			g.ExpiresAt = g.ExpiresAt.Add(-time.Minute)
 		}
 		secret, _, err := issuer.Issue(t.Context(), g)
 		if err != nil {
@@ -115,12 +116,18 @@ func testFigures(t *testing.T, away, name string) {
 		keys.Lookup(t.Context(), d)
 	}
 
-	// Replies: one is saved. Six run, of which three are not saved and two are
-	// lost; another has four waiters.
-	if _, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey("first"), Tenant: "acme"}, nil); err != nil {
-		t.Fatal(err)
-	} else if err := e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree}); err != nil {
-		t.Fatal(err)
+	// Replies: one is saved and two are lost. Six run, of which three are not
+	// saved; another has four waiters.
+	for i, fault := range []idemtest.Fault{idemtest.None, idemtest.Lose, idemtest.Lose} {
+		_, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey("first", fmt.Sprint(i)), Tenant: "acme"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		faulty.Next(idemtest.Settle, fault)
+		err = e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
+		if errors.Is(err, idem.ErrLost) != (fault == idemtest.Lose) {
+			t.Fatal(err)
+		}
 	}
 	var running []*idem.Execution
 	for i := range 6 {
@@ -134,7 +141,7 @@ func testFigures(t *testing.T, away, name string) {
 	for _, e := range running[:3] {
 		go e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
 	}
-	faulty.Next(idemtest.Extend, idemtest.Fail, idemtest.Lose, idemtest.Lose)
+	faulty.Next(idemtest.Extend, idemtest.Fail)
 	time.Sleep(14 * time.Second)
 	for range 4 {
 		go replies.Begin(ctx, idem.Claim{Key: idem.NewKey("5"), Tenant: "acme"}, nil)
@@ -170,7 +177,7 @@ func testFigures(t *testing.T, away, name string) {
 		"key_cache.expiring": 2, "key_cache.last_poll": float64(k.Polled.UnixMilli()) / 1000,
 		"idempotency.executions": float64(r.Executions), "idempotency.waiters": float64(r.Waiters),
 		"idempotency.unsaved": float64(r.Unsaved), "idempotency.renewal_errors": float64(r.RenewalErrors),
-		"idempotency.save_errors": float64(r.SaveErrors), "idempotency.lost": float64(r.Lost),
+		"idempotency.save_errors": float64(r.SaveErrors), "idempotency.lost": 2,
 		"idempotency.last_sweep": 4321, "rate_limit.fallbacks": float64(fallbacks),
 	}
 	seen := make(map[string]bool)
@@ -190,8 +197,8 @@ func testFigures(t *testing.T, away, name string) {
 		bit(away == "keys"), bit(away == "replies"), bit(away == "counters")
 	failed := map[string]float64{"lookup": float64(k.Failed), "begin": 5 * bit(away == "replies"),
 		"settle": float64(r.SaveErrors), "take": float64(min(fallbacks, 5))}
-	answered := map[string]float64{"lookup": float64(k.Asked - k.Failed), "begin": 12 - failed["begin"],
-		"settle": 1, "take": 7 + 5*bit(away != "counters")}
+	answered := map[string]float64{"lookup": float64(k.Asked - k.Failed), "begin": 14 - failed["begin"],
+		"settle": 3, "take": 7 + 5*bit(away != "counters")}
 	if away == "replies" {
 		delete(failed, "settle") // what failed to begin is undone too
 	}
@@ -200,6 +207,9 @@ func testFigures(t *testing.T, away, name string) {
 		if got, ok := all[normal("sallyport."+figure)+"{}"]; !ok || got != v {
 			t.Errorf("%s is %v, %t, want %v", figure, got, ok, v)
 		}
+	}
+	if _, ok := all["sallyport.store.duration.bounds{[0.001 0.005 0.01 0.05 0.1 0.5 1 5 10]"]; !ok {
+		t.Error("the bounds of sallyport.store.duration are others")
 	}
 	for call, least := range map[string]float64{"lookup": .01, "begin": .02, "settle": .03, "take": .04} {
 		for result, want := range map[string]map[string]float64{"answered": answered, "failed": failed} {
@@ -324,6 +334,11 @@ func (m measured) read(t *testing.T) map[string]float64 {
 			}
 			under := "{" + strings.Join(labels, ",") + "}"
 			if h := series.Histogram; h != nil {
+				var bounds []float64
+				for _, b := range h.Bucket {
+					bounds = append(bounds, b.GetUpperBound())
+				}
+				all[normal(name)+".bounds{"+fmt.Sprint(bounds)] = 0
 				all[normal(name)+".count"+under] = float64(h.GetSampleCount())
 				all[normal(name)+".sum"+under] = h.GetSampleSum()
 				continue
@@ -345,6 +360,7 @@ func TestEvents(t *testing.T) {
 }
 
 func testEvents(t *testing.T, m measured) {
+	before := m.read(t)
 	want := make(map[string]float64)
 	n := 0
 	send := func(e middleware.Event, counted ...string) {
@@ -365,7 +381,7 @@ func testEvents(t *testing.T, m measured) {
 		failed+"error,outcome=rate_store_unavailable}")
 	send(middleware.Event{Executed: true, Outcome: "executed"}, keyed+"executed}")
 	send(middleware.Event{Outcome: "replayed"}, keyed+"replayed}")
-	send(middleware.Event{Outcome: "replayed", Waited: 3 * time.Second}, keyed+"waited}")
+	send(middleware.Event{Outcome: "replayed", Waited: time.Nanosecond}, keyed+"waited}")
 	send(middleware.Event{Outcome: "idempotency_in_progress"}, keyed+"conflict}")
 	send(middleware.Event{Outcome: "idempotency_key_reused"}, keyed+"mismatch}")
 	send(middleware.Event{Outcome: "idempotency_response_not_retained"}, keyed+"not_retained}")
@@ -374,17 +390,81 @@ func testEvents(t *testing.T, m measured) {
 	send(middleware.Event{Status: 502, Outcome: "handled"}, failed+"upstream,outcome=handled}")
 	send(middleware.Event{Aborted: true, Outcome: "handled"}, failed+"aborted,outcome=aborted}")
 	want["sallyport.idempotency.wait.duration.count{}"] = 7
-	want["sallyport.idempotency.wait.duration.sum{}"] = 21
+	for range 7 {
+		want["sallyport.idempotency.wait.duration.sum{}"] += 1e-9
+	}
 	all := m.read(t)
 	for _, series := range slices.Sorted(maps.Keys(want)) {
 		if got, ok := all[series]; !ok || got != want[series] {
 			t.Errorf("%s is %v, %t, want %v", series, got, ok, want[series])
 		}
+		_, ok := before[series]
+		if starts := !strings.Contains(series, "gold") && !strings.Contains(series, "wait"); starts && !ok {
+			t.Errorf("%s does not start at 0", series)
+		}
 	}
+	var requests, took float64
 	for series, v := range all {
-		if _, ok := want[series]; !ok && v != 0 && !strings.Contains(series, ".requests{") &&
-			!strings.Contains(series, "request.duration") {
+		switch name, _, _ := strings.Cut(series, "{"); {
+		case strings.HasSuffix(name, "request.duration.count"):
+			requests += v
+		case strings.HasSuffix(name, "request.duration.sum"):
+			took += v
+		case strings.HasSuffix(name, ".requests"):
+		case v != 0 && want[series] == 0:
 			t.Errorf("%s is %v, want 0", series, v)
 		}
+	}
+	if requests != float64(n*(n+1)/2) || took != 1 {
+		t.Errorf("%v requests took %v s, want %d that took 1 s", requests, took, n*(n+1)/2)
+	}
+	for _, bounds := range []string{
+		"request.duration.bounds{[0.005 0.01 0.025 0.05 0.075 0.1 0.25 0.5 0.75 1 2.5 5 7.5 10]",
+		"idempotency.wait.duration.bounds{[0.025 0.1 0.5 1 2.5 5 10 30]",
+	} {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(all)), func(s string) bool { return strings.HasSuffix(s, bounds) }) {
+			t.Errorf("there is no histogram %s", bounds)
+		}
+	}
+}
+
+// So many series of routes and 100 policies are counted apart, and the rest
+// together.
+func TestRoom(t *testing.T) {
+	for name, routes := range map[string]int{"Prometheus": 4000, "OpenTelemetry": 1900} {
+		t.Run(name, func(t *testing.T) { testRoom(t, newMeasured(t, name, nil, nil, nil), routes) })
+	}
+}
+
+func testRoom(t *testing.T, m measured, routes int) {
+	for i := range routes + 2 {
+		e := middleware.Event{Method: "GET", Pattern: fmt.Sprint("/", i), Status: 200 + 99*(i%2), Outcome: "handled"}
+		m.observe(t.Context(), e)
+	}
+	for i := range 102 {
+		for _, e := range []middleware.Event{
+			{Outcome: "handled"}, {Outcome: "rate_limited"}, {Outcome: "rate_store_unavailable"}, {Reported: "rate_limited"},
+		} {
+			e.Policy, e.Nested = fmt.Sprint(i), true
+			m.observe(t.Context(), e)
+		}
+	}
+	var apart, others int
+	for series, v := range m.read(t) {
+		name, labels, _ := strings.Cut(series, "{")
+		switch {
+		case name != "sallyport.requests" && name != "sallyport.rate.limit.requests":
+		case v == 1:
+			apart++
+		case v == 2 && (strings.HasPrefix(labels, "policy=_OTHER") || strings.Contains(labels, "method=GET") &&
+			strings.Contains(labels, "=200") && strings.Contains(labels, "outcome=_OTHER") &&
+			strings.Contains(labels, "route=_OTHER")):
+			others++
+		default:
+			t.Errorf("%s is %v", series, v)
+		}
+	}
+	if apart != routes+4*100 || others != 1+4 {
+		t.Errorf("%d series were counted apart and %d together, want %d and 5", apart, others, routes+4*100)
 	}
 }
