@@ -48,7 +48,7 @@ func Example() {
 }
 
 func ExampleParseSeal() {
-	store := idem.NewMemory(idem.MemoryOptions{}) // or one of a database
+	store := new(idem.Memory) // or one of a database
 
 	seal, err := idem.ParseSeal(os.Getenv("SEAL_KEYS")) // keys of `openssl rand -base64 32`, separated by commas
 	if err != nil {

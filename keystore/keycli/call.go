@@ -113,8 +113,8 @@ func several[T any](c *call, name, usage string, parse func(string) (T, error)) 
 func scopeName(text string) (scope.Name, error) { return scope.Name(text), nil }
 
 // time declares a flag of a time: if it is given as a duration, that far from
-// now in the direction of the sign.
-func (c *call) time(name, usage string, sign time.Duration) *time.Time {
+// now, or that long ago.
+func (c *call) time(name, usage string, ago bool) *time.Time {
 	t := new(time.Time)
 	c.flags.Func(name, usage, func(text string) (err error) {
 		for _, layout := range []string{time.RFC3339, time.DateOnly} {
@@ -126,7 +126,10 @@ func (c *call) time(name, usage string, sign time.Duration) *time.Time {
 		if err != nil {
 			return errors.New("write it as 2026-11-30, 2026-11-30T12:00:00Z, 90d or 12h")
 		}
-		*t = time.Now().Add(sign * d)
+		if ago {
+			d = -d
+		}
+		*t = time.Now().Add(d)
 		return nil
 	})
 	return t
@@ -141,9 +144,9 @@ func duration(text string) (time.Duration, error) {
 		d = time.Duration(n) * 24 * time.Hour
 	}
 	if err != nil || d < 0 {
-		return 0, errors.New("write it as 90d or 12h")
+		err = errors.New("write it as 90d or 12h")
 	}
-	return d, nil
+	return d, err
 }
 
 // key returns the key of an argument: of an id and -org, or for - of the token

@@ -51,7 +51,7 @@ func edit(c *call) func() error {
 	without := several(c, "without", "`names` of scopes to take away", scopeName)
 	networks := several(c, "networks", "only `networks` that the key may be used from, within those of now",
 		netip.ParsePrefix)
-	expires := c.time("expires", "earlier `TIME` from which the key is refused", +1)
+	expires := c.time("expires", "earlier `TIME` from which the key is refused", false)
 	return func() error {
 		if len(*without)+len(*networks) == 0 && expires.IsZero() {
 			return wrong("say what to take away: -without, -networks or -expires")
@@ -82,7 +82,7 @@ func edit(c *call) func() error {
 }
 
 func revoke(c *call) func() error {
-	before := c.time("made-before", "revoke the keys of -org that were made before this `TIME`", -1)
+	before := c.time("made-before", "revoke the keys of -org that were made before this `TIME`", true)
 	dry := c.flags.Bool("dry-run", false, "with -made-before, list them only")
 	return func() error {
 		if (len(c.args) == 1) != before.IsZero() || *dry && before.IsZero() {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,14 +23,17 @@ func TestSuspendResumeRename(t *testing.T) {
 		line      string
 		suspended bool
 		name      string
+		says      string
 	}{
-		{"suspend " + at, true, "Nightly"},
-		{"suspend " + at, true, "Nightly"},
-		{"rename " + at + " 'Every hour'", true, "Every hour"},
-		{"resume -org acme " + k.ID, false, "Every hour"},
-		{"resume " + at + " -json", false, "Every hour"},
+		{"suspend " + at, true, "Nightly", "is suspended until it is resumed"},
+		{"suspend " + at, true, "Nightly", "is suspended until it is resumed"},
+		{"rename " + at + " 'Every hour'", true, "Every hour", "has this name now"},
+		{"resume -org acme " + k.ID, false, "Every hour", "is not suspended"},
+		{"resume " + at + " -json", false, "Every hour", `"name":"Every hour"`},
 	} {
-		s.does("", c.line)
+		if r := s.run(nil, c.line); r.code != 0 || !strings.Contains(r.stdout+r.stderror, c.says) {
+			t.Errorf("%s: got %d %q %q, want %q", c.line, r.code, r.stdout, r.stderror, c.says)
+		}
 		if got := s.keyOf(token); got.Suspended != c.suspended || got.Name != c.name {
 			t.Errorf("%s: got %+v", c.line, got)
 		}
@@ -38,7 +43,8 @@ func TestSuspendResumeRename(t *testing.T) {
 func TestEdit(t *testing.T) {
 	s := newShell(t)
 	token, k := s.issue(nightly + " -networks 192.0.2.0/24 -expires 30d")
-	s.does("", "edit "+k.ID+" -org acme -yes -without tasks:write -networks 192.0.2.128/25 -expires 1d")
+	s.does("", "edit "+k.ID+" -org acme -yes -without tasks:write -networks 192.0.2.128/25")
+	s.does("", "edit "+k.ID+" -org acme -yes -expires 1d")
 	got := s.keyOf(token)
 	if fmt.Sprint(got.Scopes) != "[tasks:read]" || fmt.Sprint(got.Networks) != "[192.0.2.128/25]" ||
 		time.Until(got.ExpiresAt) > 25*time.Hour {
@@ -55,6 +61,21 @@ func TestEdit(t *testing.T) {
 // What cannot be undone is done after the answer that is asked for, and no
 // other.
 func TestConfirm(t *testing.T) {
+	plain, err := os.Create(filepath.Join(t.TempDir(), "plain"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	defer plain.Close()
+	for _, stdin := range []*os.File{plain, closed} {
+		if r := newShell(t).run(stdin, "erase acme"); r.code != 2 || !strings.Contains(r.stderror, "no terminal") {
+			t.Errorf("got %d %q, want that nobody can be asked", r.code, r.stderror)
+		}
+	}
 	for _, c := range []struct{ line, answer string }{
 		{"revoke ID -org acme", "yes"}, {"rotate ID -org acme -overlap 0", "yes"},
 		{"edit ID -org acme -without tasks:write", "yes"},
@@ -87,7 +108,7 @@ func TestRevokeByToken(t *testing.T) {
 	s := newShell(t)
 	token, _ := s.issue(nightly)
 	if r := s.run(tty{strings.NewReader(token + "\nyes\n")}, "revoke - -reason leaked -as ada"); r.code != 0 ||
-		strings.Contains(r.stderror, token) {
+		strings.Contains(r.stderror, token) || !strings.Contains(r.stderror, "is revoked; servers notice within") {
 		t.Fatalf("got %d %q", r.code, r.stderror)
 	}
 	k := s.keyOf(token)
@@ -142,7 +163,15 @@ func TestRevokeMadeBefore(t *testing.T) {
 		t.Errorf("got %d %q", r.code, r.stderror)
 	}
 	s.store = store
-	s.does("", "revoke -org acme -made-before 30d -yes")
+	if got := s.names("list -org acme -unused 60d"); got != "old" {
+		t.Errorf("got %q unused, want old", got)
+	}
+	for _, says := range []string{"\n1 keys are revoked\n", `organization "acme" has no such key`} {
+		r := s.run(strings.NewReader(""), "revoke -org acme -made-before 60d -yes")
+		if r.code != 0 || !strings.Contains("\n"+r.stderror, says) || strings.Contains(r.stderror, "0 keys") {
+			t.Errorf("got %d %q, want %q", r.code, r.stderror, says)
+		}
+	}
 	if active := s.names("list -org acme -active"); active != "new" {
 		t.Errorf("got %q active", active)
 	}

@@ -18,10 +18,10 @@ import (
 
 func list(c *call) func() error {
 	active := c.flags.Bool("active", false, "only active keys; that goes without saying with the flags below")
-	expiring := c.time("expiring", "only keys that expire before this `TIME`", +1)
+	expiring := c.time("expiring", "only keys that expire before this `TIME`", false)
 	never := c.flags.Bool("never-used", false, "only keys that were never used")
 	parent := c.flags.String("parent", "", "only children of the `KEY` with this id; without it none is listed")
-	unused := c.time("unused", "only keys that are older than this `TIME` and were not used since", -1)
+	unused := c.time("unused", "only keys that are older than this `TIME` and were not used since", true)
 	return func() error {
 		p := issuing.Page{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never, Parent: *parent}
 		if *active || p != (issuing.Page{}) {
@@ -158,7 +158,7 @@ func show(c *call) func() error {
 }
 
 func audit(c *call) func() error {
-	since := c.time("since", "only what was done at this `TIME` or later", -1)
+	since := c.time("since", "only what was done at this `TIME` or later", true)
 	return func() error {
 		if c.organization == "" {
 			return wrong("say whose keys with -org")

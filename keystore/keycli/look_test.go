@@ -65,9 +65,9 @@ func TestList(t *testing.T) {
 	for line, want := range map[string]string{
 		"list -parent " + used.ID:           "run1 run0",
 		"list -org acme":                    "gone used late soon",
-		"list -org acme -active":            "used late soon",
-		"list -org acme -expiring 7d":       "soon",
-		"list -org acme -expiring 365d":     "late soon",
+		"list -org acme -active":              "used late soon",
+		"list -org acme -expiring 60d":      "soon",
+		"list -org acme -expiring 65535d":   "late soon",
 		"list -org acme -never-used":        "late soon",
 		"list -org acme -unused 0d":         "used late soon",
 		"list -org acme -unused 1d":         "",
@@ -206,6 +206,9 @@ func TestShow(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
+	if first := strings.SplitN(text, "\n", 3)[1]; !strings.HasSuffix(first, "  192.0.2.0/24") {
+		t.Errorf("got %q, want the networks at its end", first)
+	}
 	if strings.Contains(text, token) {
 		t.Error("show prints the token")
 	}
@@ -248,6 +251,16 @@ func TestAudit(t *testing.T) {
 	if got := strings.Count(s.does("", "audit -org acme -json -since 1d"), `"organization":"acme"`); got != 121 {
 		t.Errorf("got %d entries of the last day, want 121", got)
 	}
+	since := time.Now().UTC().Format(time.RFC3339Nano)
+	s.does("", "rename "+k.ID+" Hourly -org acme")
+	if got := s.does("", "audit -org acme -since "+since); strings.Count(got, "\n") != 1 {
+		t.Errorf("got %q, want the last act", got)
+	}
+	s.config.Stdout = full{}
+	if r := s.run(nil, "audit -org acme -json"); r.code != 1 {
+		t.Errorf("of a disk that is full: got %d %q", r.code, r.stderror)
+	}
+	s.config.Stdout = nil
 	if got := s.does("", "audit -org acme -since 2099-01-01"); got != "" {
 		t.Errorf("got %q from the future", got)
 	}
@@ -255,6 +268,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("got %d %q", r.code, r.stderror)
 	}
 	s.store = struct{ issuing.Manager }{s.store}
+	s.does("", "show "+k.ID+" -org acme")
 	if r := s.run(nil, "audit -org acme"); r.code != 1 || !strings.Contains(r.stderror, "keeps no audit") {
 		t.Errorf("of a store without audit: got %d %q", r.code, r.stderror)
 	}

@@ -32,7 +32,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -67,7 +66,6 @@ type Config struct {
 
 // The exit codes.
 const (
-	succeeded   = 0
 	failed      = 1
 	misused     = 2
 	absent      = 3
@@ -234,7 +232,7 @@ var flagOf = map[string]string{
 
 func (config Config) help() error {
 	fmt.Fprintf(config.Stdout, "Usage: %s COMMAND [ARGUMENTS] [FLAGS]\n\n", config.program())
-	t := tabwriter.NewWriter(config.Stdout, 0, 0, 2, ' ', 0)
+	t := columns(config.Stdout)
 	for _, c := range config.commands() {
 		fmt.Fprintf(t, "  %s %s\t%s\n", c.name, c.args, c.does)
 	}
@@ -258,10 +256,10 @@ func refuse(format string, args ...any) error  { return outcome{refused, fmt.Spr
 // explain returns the exit code and the sentence of a command's error.
 func explain(err error) (code int, text string) {
 	if err == nil {
-		return succeeded, ""
+		return 0, ""
 	}
 	if o, ok := errors.AsType[outcome](err); ok {
-		return o.code, o.text
+		return o.code, o.Error()
 	}
 	if invalid, ok := errors.AsType[*keystore.FieldsError](err); ok {
 		for _, f := range invalid.Fields {

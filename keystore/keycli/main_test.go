@@ -1,15 +1,18 @@
 package keycli_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -118,6 +121,7 @@ func TestFailures(t *testing.T) {
 	s.does(gone, "revoke - -yes")
 	unknown := keystore.Service{}.Generate(keystore.Production).Reveal()
 	before := s.does("", "list -org acme -json")
+	said := ofProcess(t, &os.Stderr, "")
 	for _, c := range []struct {
 		stdin, line string
 		code        int
@@ -133,6 +137,7 @@ func TestFailures(t *testing.T) {
 		{"", "issue n -org acme -env sandbox -scopes tasks:read -networks ''", 2, "it is empty"},
 		{"", "issue n -org acme -env sandbox -scopes tasks:read -once ''", 2, "-once is empty"},
 		{"", "issue n -org acme -env sandbox -scopes tasks:read -attribute plan", 2, "name=value"},
+		{"", "issue n -org acme -env sandbox -scopes tasks:read -attribute plan=", 2, "name=value"},
 		{"", "issue n -org acme -env sandbox -scopes tasks:read -expires 0001-01-01", 2, "write it as"},
 		{secret, "verify -scope ''", 2, "-scope is empty"},
 		{secret, "verify -from ''", 2, "-from is empty"},
@@ -155,13 +160,13 @@ func TestFailures(t *testing.T) {
 		{"", "issue x -org acme -env sandbox -scopes task:read", 2, `-scopes: There is no scope "task:read"`},
 		{"", "issue x -org acme -env sandbox -scopes tasks:read -expires 2020-01-01", 2, "-expires: The expiry"},
 		{"", "issue x -org acme -env sandbox -scopes tasks:read -expires tomorrow", 2, "90d or 12h"},
-		{"", "issue x -org acme -env sandbox -scopes tasks:read -expires -1h", 2, "90d or 12h"},
+		{"", "issue x -org acme -env sandbox -scopes tasks:read -expires -1ns", 2, "90d or 12h"},
 		{"", "issue x -org acme -env sandbox -scopes tasks:read -networks 10.0.0.1", 2, "-networks"},
 		{"", "issue x -org acme -env sandbox -scopes tasks:read -attribute =gold", 2, "-attribute: "},
 		{"", "who-can task:read -org acme", 2, `did you mean "tasks:read"?`},
 		{"", "who-can billing -org acme", 2, "there are: tasks:read"},
-		{"", "rotate " + goneKey.ID + " -org acme -yes", 4, "revoked"},
-		{"", "rotate " + k.ID + " -org acme -yes -overlap 99999999d", 2, "90d or 12h"},
+		{"", "rotate " + goneKey.ID + " -org acme", 4, "revoked"},
+		{"", "rotate " + k.ID + " -org acme -yes -overlap 65536d", 2, "90d or 12h"},
 		{"", "edit " + k.ID + " -org acme -yes", 2, "-without"},
 		{"", "edit " + k.ID + " -org acme -yes -without tasks:admin", 2, "it has: tasks:read tasks:write"},
 		{"", "edit " + k.ID + " -org acme -yes -without tasks:read,tasks:read", 2, "has no scope"},
@@ -187,6 +192,9 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%s prints a token: %s", c.line, all)
 		}
 	}
+	if text := said(); text != "" {
+		t.Errorf("beside Config.Stderr it was said: %s", text)
+	}
 	if after := s.does("", "list -org acme -json"); after != before {
 		t.Errorf("got the keys %s, want as before, %s", after, before)
 	}
@@ -199,7 +207,7 @@ func TestHelp(t *testing.T) {
 	s.config.Migrate = func(context.Context, func(string) string) error { return nil }
 	for _, line := range []string{"-h", "help", "--help"} {
 		text := s.does("", line)
-		for _, want := range []string{"issue NAME", "who-can SCOPE", "migrate", "KEYS_DSN", "130  interrupted"} {
+		for _, want := range []string{"Usage: keys COMMAND", "issue NAME", "who-can SCOPE", "migrate", "KEYS_DSN", "130  interrupted"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q in %s", line, want, text)
 			}
@@ -235,9 +243,132 @@ func TestGetenv(t *testing.T) {
 	s.config.Open = func(_ context.Context, getenv func(string) string) (*issuing.Issuer, error) {
 		return nil, errors.New(getenv("DSN"))
 	}
-	if r := s.run(strings.NewReader(""), "list"); r.stderror != "keys: the value of DSN\n" {
-		t.Errorf("got %q", r.stderror)
+	s.config.Migrate = func(ctx context.Context, getenv func(string) string) error {
+		_, err := s.config.Open(ctx, getenv)
+		return err
 	}
+	for _, line := range []string{"list", "migrate"} {
+		if r := s.run(strings.NewReader(""), line); r.code != 1 || r.stderror != "keys: the value of DSN\n" {
+			t.Errorf("%s: got %d %q", line, r.code, r.stderror)
+		}
+	}
+}
+
+// ofProcess puts a file in the place of one of the process, and returns what
+// reads it.
+func ofProcess(t *testing.T, std **os.File, text string) func() string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := *std
+	*std = f
+	t.Cleanup(func() { *std = old; f.Close() })
+	return func() string {
+		written, err := os.ReadFile(name)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(written)
+	}
+}
+
+// What a Config leaves out is the process's own.
+func TestProcess(t *testing.T) {
+	s := newShell(t)
+	secret, k := s.issue(nightly)
+	ofProcess(t, &os.Stdin, secret+"\n")
+	stdout, stderr := ofProcess(t, &os.Stdout, ""), ofProcess(t, &os.Stderr, "")
+	t.Setenv("KEYS_DSN", "a store")
+	args := os.Args
+	defer func() { os.Args = args }()
+	os.Args = []string{"/usr/bin/keys", "verify", "-scope", "tasks:admin"}
+	code := keycli.Main(keycli.Config{
+		Open: func(_ context.Context, getenv func(string) string) (*issuing.Issuer, error) {
+			if dsn := getenv("KEYS_DSN"); dsn != "a store" {
+				t.Errorf("got KEYS_DSN %q", dsn)
+			}
+			return s.issuer(), nil
+		},
+	})
+	if code != 4 || !strings.Contains(stdout(), k.ID) || !strings.HasPrefix(stderr(), "keys: refused where") {
+		t.Errorf("got %d %q %q", code, stdout(), stderr())
+	}
+}
+
+// A store that fails at any of its calls is exit code 1, and nothing is printed.
+func TestFailingCalls(t *testing.T) {
+	for _, c := range []struct{ at, line string }{
+		{"Find", "show ID"}, {"Find", "rotate ID -yes"}, {"Find", "revoke ID -yes"}, {"Find", "rename ID Late"},
+		{"Find", "edit ID -without tasks:read -yes"},
+		{"Update", "suspend ID"}, {"Update", "revoke ID -yes"},
+		{"List", "list"}, {"List", "who-can tasks:read"}, {"List", "revoke -made-before 0d -yes"},
+		{"Audit", "show ID"}, {"Audit", "audit"}, {"Usage", "show ID"}, {"Erase", "erase acme -yes"},
+	} {
+		s := newShell(t)
+		_, k := s.issue(nightly)
+		s.store = failing{s.store.(everything), c.at}
+		r := s.run(strings.NewReader(""), strings.Replace(c.line, "ID", k.ID, 1)+" -org acme")
+		if r.code != 1 || r.stdout != "" || r.stderror != "keys: the disk is full\n" {
+			t.Errorf("%s, when %s fails: got %d %q %q", c.line, c.at, r.code, r.stdout, r.stderror)
+		}
+	}
+	s := newShell(t)
+	if r := s.run(iotest.ErrReader(errors.New("the line is cut")), "verify"); r.code != 1 ||
+		r.stderror != "keys: the line is cut\n" {
+		t.Errorf("when standard input fails: got %d %q", r.code, r.stderror)
+	}
+}
+
+type everything interface {
+	issuing.Auditor
+	issuing.UsageReader
+}
+
+// A failing store fails at one of its calls.
+type failing struct {
+	everything
+	at string
+}
+
+func (f failing) error(call string) error {
+	if call == f.at {
+		return errors.New("the disk is full")
+	}
+	return nil
+}
+
+func (f failing) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
+	k, err := f.everything.Find(ctx, organization, id)
+	return k, cmp.Or(f.error("Find"), err)
+}
+
+func (f failing) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+	keys, err := f.everything.List(ctx, organization, p)
+	return keys, cmp.Or(f.error("List"), err)
+}
+
+func (f failing) UpdateAudited(context.Context, *keystore.Key, issuing.AuditEntry) error {
+	return f.error("Update")
+}
+
+func (f failing) Audit(ctx context.Context, organization, key, after string) ([]issuing.AuditEntry, error) {
+	entries, err := f.everything.Audit(ctx, organization, key, after)
+	return entries, cmp.Or(f.error("Audit"), err)
+}
+
+func (f failing) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
+	use, err := f.everything.Usage(ctx, organization, id)
+	return use, cmp.Or(f.error("Usage"), err)
+}
+
+func (f failing) Erase(context.Context, string) (keys, entries int, err error) {
+	return 0, 0, f.error("Erase")
 }
 
 // SIGINT ends a command that waits, be it for its input or for its store.
@@ -284,6 +415,14 @@ func TestTwoOperators(t *testing.T) {
 	}
 	if got, err := other.Key(t.Context(), "acme", k.ID); err != nil || got.Name != "Nightly" || got.RevokedAt.IsZero() {
 		t.Errorf("got %+v, %v, want the key revoked and not renamed", got, err)
+	}
+	s.store.(*between).before = func() {
+		if _, _, err := other.Erase(t.Context(), "acme"); err != nil {
+			t.Error(err)
+		}
+	}
+	if r := s.run(strings.NewReader(""), "rename "+k.ID+" Late -org acme"); r.code != 3 {
+		t.Errorf("of a key that is erased meanwhile: got %d %q, want 3", r.code, r.stderror)
 	}
 }
 

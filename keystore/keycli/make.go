@@ -23,7 +23,7 @@ func issue(c *call) func() error {
 	scopes := several(c, "scopes", "`names` of the scopes that the key holds", scopeName)
 	networks := several(c, "networks", "`networks` that the key may be used from, such as 192.0.2.0/24",
 		netip.ParsePrefix)
-	expires := c.time("expires", "`TIME` from which the key is refused; none: never", +1)
+	expires := c.time("expires", "`TIME` from which the key is refused; none: never", false)
 	c.flags.StringVar(&g.IssueToken, "once", "", "`text` that makes one key, however often it is given")
 	c.flags.Func("attribute", "`name=value` of an attribute; may be repeated", func(text string) error {
 		name, value, found := strings.Cut(text, "=")
@@ -66,7 +66,7 @@ func rotate(c *call) func() error {
 			overlap, err = duration(text)
 			return err
 		})
-	expires := c.time("expires", "`TIME` from which the new key is refused; none: as the old one", +1)
+	expires := c.time("expires", "`TIME` from which the new key is refused; none: as the old one", false)
 	return func() error {
 		old, err := c.key(c.args[0])
 		if err == nil {

@@ -120,12 +120,43 @@ func TestSecretIsLost(t *testing.T) {
 	if r.code != 1 || !strings.Contains(r.stderror, "replaces "+old.ID) {
 		t.Errorf("rotate: got %d %q", r.code, r.stderror)
 	}
-	if r := s.run(strings.NewReader(""), "list -org acme -json"); r.code != 1 {
-		t.Errorf("list: got %d %q, want 1", r.code, r.stderror)
+	for _, line := range []string{"-h", "list -org acme -json", "revoke -org acme -made-before 0d -dry-run"} {
+		if r := s.run(strings.NewReader(""), line); r.code != 1 {
+			t.Errorf("%s: got %d %q, want 1", line, r.code, r.stderror)
+		}
+	}
+	failures := 1
+	s.config.Stdout = writer(func() error {
+		if failures--; failures == 0 {
+			return errors.New("interrupted system call")
+		}
+		return nil
+	})
+	if r := s.run(strings.NewReader(""), "show "+old.ID+" -org acme"); r.code != 1 {
+		t.Errorf("show: got %d %q, want 1", r.code, r.stderror)
 	}
 	s.config.Stdout = nil
 	if active := s.does("", "list -org acme -active"); strings.Count(active, "\n") != 3 {
 		t.Errorf("got %s, want the key that was rotated and its successor", active)
+	}
+	s.store, s.config.Stdout = &breaking{Manager: s.store}, full{}
+	if r := s.run(strings.NewReader(""), "issue "+nightly); r.code != 1 ||
+		!strings.Contains(r.stderror, "which is active: that failed too (the disk is full)") {
+		t.Errorf("got %d %q", r.code, r.stderror)
+	}
+}
+
+// When the old key cannot be revoked, the new one works.
+func TestRotateByHalf(t *testing.T) {
+	s := newShell(t)
+	_, old := s.issue(nightly)
+	s.store = &breaking{Manager: s.store}
+	r := s.run(strings.NewReader(""), "rotate "+old.ID+" -org acme -yes -overlap 0")
+	if r.code != 1 || !strings.Contains(r.stderror, "the new key works, and "+old.ID+" could not be revoked") {
+		t.Errorf("got %d %q", r.code, r.stderror)
+	}
+	if next := s.keyOf(strings.TrimSpace(r.stdout)); next.RotatedFrom != old.ID {
+		t.Errorf("got %+v", next)
 	}
 }
 
@@ -185,6 +216,9 @@ func TestImport(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
+	if r := s.run(strings.NewReader(input), "import"); r.stderror != "imported: 0, there already: 1\n" {
+		t.Errorf("got %q", r.stderror)
+	}
 	if k := s.keyOf(token); k.Name != "Nightly" || len(k.Scopes) != 2 ||
 		!k.CreatedAt.Equal(from.keyOf(token).CreatedAt) {
 		t.Errorf("got %+v", k)
@@ -201,6 +235,7 @@ func TestImport(t *testing.T) {
 		{"the second is cut", input + `{"token":`, 2, "nothing was stored, since key 2"},
 		{"another member", `{"secret":"x"}`, 2, `unknown field "secret"`},
 		{"a token where a time belongs", `{"created_at":"` + token + `"}`, 2, "parsing time"},
+		{"an old one", `{"created_at":"old_secret"}`, 2, "parsing time"},
 		{"no digest", record(`"digest":"zz"`, other), 2, "64 hexadecimal digits"},
 		{"a long digest", record(`"digest":"`+strings.Repeat("00", 33)+`"`, other), 2, "64 hexadecimal digits"},
 		{"no such format", record(digest, other), 2, `no legacy format "old"`},
@@ -209,7 +244,8 @@ func TestImport(t *testing.T) {
 			"another organization has this key. That is key 1"},
 	} {
 		r := s.run(strings.NewReader(c.input), "import")
-		if r.code != c.code || !strings.Contains(r.stderror, c.says) || strings.Contains(r.stderror, token) {
+		if r.code != c.code || !strings.Contains(r.stderror, c.says) || strings.Contains(r.stderror, token) ||
+			strings.Contains(r.stderror, "old_secret") {
 			t.Errorf("%s: got %d %q, want %d %q", c.name, r.code, r.stderror, c.code, c.says)
 		}
 	}

@@ -89,9 +89,11 @@ func (c *call) say(format string, args ...any) { fmt.Fprintf(c.Stderr, format+"\
 
 func encode(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
 
+func columns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
 // table prints rows in columns.
 func (c *call) table(rows [][]string) error {
-	t := tabwriter.NewWriter(c.Stdout, 0, 0, 2, ' ', 0)
+	t := columns(c.Stdout)
 	for _, row := range rows {
 		for i, cell := range row {
 			row[i] = clean(cell)
