@@ -24,8 +24,8 @@ import (
 // Limits are a part of the key. Under a changed limit the list has another
 // hand, and what is left in the old one lapses.
 type ahead struct {
-	horizon int64 // nanoseconds, as all times here
-	start   time.Time
+	horizon int64     // nanoseconds, as all times here
+	start   time.Time // a horizon ago, so that an empty place was not used for one
 	sets    [aheadSets]handSet
 }
 
@@ -57,7 +57,7 @@ type hand struct {
 	answer shown  // the latest
 	used   int64  // when the latest decision was admitted
 	credit int64  // below 0 there is no next lot
-	wanted int64  // for how many decisions the next trip is to charge; 0 is one
+	more   int64  // for how many decisions beyond its own the next trip is to charge
 	asked  int64  // before this, a trip for a lot may be under way
 	// How many decisions were admitted since window, and in the half horizon
 	// before it.
@@ -78,7 +78,7 @@ type shown struct {
 }
 
 func newAhead(horizon time.Duration) *ahead {
-	return &ahead{horizon: int64(horizon), start: time.Now()}
+	return &ahead{horizon: int64(horizon), start: time.Now().Add(-horizon)}
 }
 
 // now is monotonic. If a suspended machine stops it, units in hand live longer
@@ -110,8 +110,8 @@ func (a *ahead) ask(key uint64) (amount, before int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	amount, before = 1, a.now()
-	if h := s.find(key); h != nil && h.wanted > 0 {
-		amount, h.wanted = h.wanted, 0
+	if h := s.find(key); h != nil {
+		amount, h.more = 1+h.more, 0
 	}
 	return amount, before
 }
@@ -125,8 +125,8 @@ func (a *ahead) keep(key uint64, amount, before int64, debts [ratelimit.MaxCharg
 	now := a.now()
 	answer := shown{at: now, debts: debts}
 	h := s.find(key)
-	if h == nil && amount > 0 {
-		h = s.place(key, now, a.horizon)
+	if h == nil {
+		h = s.place(key, now, a.horizon) // of a denial, it is free for the next list
 	}
 	if h == nil {
 		return answer
@@ -162,17 +162,13 @@ func (s *handSet) find(key uint64) *hand {
 // place returns a new hand, or nil if there is no room for one.
 func (s *handSet) place(key uint64, now, horizon int64) *hand {
 	oldest := 0
-	for i := range s.keys {
-		if s.keys[i] == 0 {
-			oldest = i
-			break
-		}
+	for i := range s.hands {
 		if s.hands[i].used < s.hands[oldest].used {
 			oldest = i
 		}
 	}
 	h := &s.hands[oldest]
-	if s.keys[oldest] != 0 && now-h.used < horizon {
+	if now-h.used < horizon {
 		return nil
 	}
 	s.keys[oldest], *h = key, hand{window: now}
@@ -188,7 +184,7 @@ func (h *hand) spend(now, horizon int64) bool {
 	if low && h.last > 1 && h.credit >= 0 && now >= h.asked {
 		// A trip that fails or hangs holds up the next one for a horizon, after
 		// which its units could not be spent anyway.
-		h.wanted, h.asked = h.last, now+horizon
+		h.more, h.asked = h.last-1, now+horizon
 		return false
 	}
 	if h.lots[0].left == 0 {

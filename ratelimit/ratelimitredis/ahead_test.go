@@ -190,6 +190,34 @@ func TestAheadShowsWhatIsLeft(t *testing.T) {
 			t.Errorf("in the server %d and %d are left, want 700 and 400", a, b)
 		}
 	})
+	synctest.Test(t, func(t *testing.T) { // two at a time are few enough to take ahead
+		server := newFake(0)
+		store := aheadOn(server)
+		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+		for i := range int64(40) {
+			if left := take(t, store, one).States[0].Remaining; left != 1000-(i+1) {
+				t.Errorf("decision %d of 40 a second: %d are left", i+1, left)
+			}
+			time.Sleep(25 * time.Millisecond)
+		}
+		if n := server.sent(); n < 20 || n > 30 {
+			t.Errorf("40 decisions, two in half a horizon, took %d trips, want one for two when that is known", n)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // units that lapse during a trip are not left
+		server := newFake(0)
+		store := aheadOn(server)
+		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+		stock(t, server, store, one)
+		server.distance = horizon
+		var left int64
+		for server.sent() == 51 {
+			left = take(t, store, one).States[0].Remaining
+		}
+		if left != 1000-51-inHand-1 {
+			t.Errorf("got %d left, want %d", left, 1000-51-inHand-1)
+		}
+	})
 	synctest.Test(t, func(t *testing.T) {
 		server := newFake(0)
 		store := aheadOn(server)
@@ -352,7 +380,10 @@ func TestAheadUnderAFlood(t *testing.T) {
 		stock(t, server, store, one)
 		// All at one time.
 		for i := range 50_000 {
-			take(t, store, ratelimit.Charge{Policy: one.Policy, Bucket: strconv.Itoa(i), Cost: 1})
+			d := take(t, store, ratelimit.Charge{Policy: one.Policy, Bucket: strconv.Itoa(i), Cost: 1})
+			if d.States[0].Remaining != 999 {
+				t.Fatalf("list %d: got %+v, want 999 left", i, d.States[0])
+			}
 		}
 		if n := trips(t, server, untilLow, store, one); n != 0 {
 			t.Errorf("after a flood of other lists %d decisions took %d trips", untilLow, n)
@@ -363,6 +394,25 @@ func TestAheadUnderAFlood(t *testing.T) {
 		stock(t, server, store, ratelimit.Charge{Policy: one.Policy, Bucket: "new", Cost: 1})
 		if n := trips(t, server, untilLow, store, ratelimit.Charge{Policy: one.Policy, Bucket: "new", Cost: 1}); n != 0 {
 			t.Errorf("a list after the flood took %d trips for %d decisions", n, untilLow)
+		}
+	})
+}
+
+// Lists that share a set have a place each.
+func TestAheadOfManyLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		p := slow("p")
+		const lists, each = 2000, 20
+		for range each {
+			for i := range lists {
+				take(t, store, ratelimit.Charge{Policy: p, Bucket: strconv.Itoa(i), Cost: 1})
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := server.sent(); n > lists*each*2/3 {
+			t.Errorf("%d lists of %d decisions took %d trips", lists, each, n)
 		}
 	})
 }
