@@ -45,6 +45,7 @@ func TestOnlyAdministratorsGetIn(t *testing.T) {
 		{"down", "sign_in_unavailable", 503},
 		{"half", "internal", 500},
 		{"long", "internal", 500},
+		{"wide", "internal", 500},
 	} {
 		b := newBench(t)
 		token, k := b.add(t, "acme")
@@ -74,6 +75,18 @@ func TestOnlyAdministratorsGetIn(t *testing.T) {
 		if keys := b.all(t, "acme"); len(keys) != 1 || b.status(t, token) != keystore.Active || len(b.entries) > 0 {
 			t.Errorf("%q: something was changed: %d keys, entries %v", row.who, len(keys), b.entries)
 		}
+	}
+}
+
+func TestAdministratorWithoutAName(t *testing.T) {
+	b := newBench(t)
+	token := secretOf(t, b.do("edge", "POST", "/new", valid, append(ofForm, "Accept", "text/html")...))
+	k, err := b.issuer.KeyOf(t.Context(), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.do("edge", "GET", "/"+k.ID, ""); !strings.Contains(plain(got), "by "+strings.Repeat("x", 255)) {
+		t.Errorf("got %s, want who made it:\n%s", got.Status, plain(got))
 	}
 }
 

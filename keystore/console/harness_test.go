@@ -132,6 +132,10 @@ func admin(r *http.Request) (console.Actor, error) {
 		return console.Actor{}, console.ErrNotAdmin
 	case "half":
 		return console.Actor{ID: "half"}, nil
+	case "edge": // as long as can be, and without a name
+		return console.Actor{ID: strings.Repeat("x", 255), Organization: strings.Repeat("o", 255)}, nil
+	case "wide":
+		return console.Actor{ID: "ada", Organization: strings.Repeat("x", 256)}, nil
 	case "long":
 		return console.Actor{ID: strings.Repeat("x", 256), Organization: "acme"}, nil
 	}
