@@ -168,49 +168,6 @@ func TestCommitUnknown(t *testing.T) {
 	}
 }
 
-// An error other than ErrCommitUnknown means that nothing remains: the next
-// request runs.
-func TestJoinedSettleFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		j := newJoiner()
-		conflict := errors.New("could not serialize access")
-		j.onSettle = func(s idem.Settlement) error {
-			j.onSettle = nil
-			return conflict
-		}
-		r := newRunner(j, joining)
-		e := mustRun(t, r, request)
-		write(e.Context(t.Context()), "task")
-		waiting := begin(t.Context(), r, request)
-		synctest.Wait()
-		if err := e.Settle(t.Context(), answer("created")); !errors.Is(err, conflict) ||
-			errors.Is(err, idem.ErrCommitUnknown) {
-			t.Errorf("got error %v, want the store's own", err)
-		}
-		got := <-waiting
-		if got.e == nil {
-			t.Fatalf("the one who waits: got %v, error %v, want an execution", got.record.State, got.err)
-		}
-		mustSettle(t, got.e, answer("created"))
-		j.mustBeClosed(t, 0)
-		mustBeIdle(t, r)
-	})
-}
-
-// A joined execution has no renewal: the transaction is the claim.
-func TestJoinedHasNoRenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRunner(newJoiner(), joining)
-		e := mustRun(t, r, request)
-		ctx := e.Context(t.Context())
-		time.Sleep(time.Hour) // Extend of the store underneath would fail, and cancel the execution
-		if ctx.Err() != nil {
-			t.Errorf("the execution was cancelled: %v", context.Cause(ctx))
-		}
-		mustSettle(t, e, answer("created"))
-	})
-}
-
 // Another process cannot read the fingerprint of what a transaction holds: a
 // request that differs waits, and gets ErrMismatch when the transaction ends.
 func TestJoinedElsewhere(t *testing.T) {
@@ -348,25 +305,6 @@ func TestTooManyJoinsAreNoOutage(t *testing.T) {
 			t.Errorf("%d of 1025 Joins got ErrNoTurn, want 1", refused)
 		}
 		time.Sleep(time.Hour)
-	})
-}
-
-func TestJoinIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		j := newJoiner()
-		j.onJoin = func(context.Context) error { time.Sleep(time.Minute); return nil }
-		r := newRunner(j, joining)
-		got := <-begin(t.Context(), r, request)
-		if !errors.Is(got.err, context.DeadlineExceeded) || got.after != 12*time.Second {
-			t.Errorf("got error %v after %v, want a timeout after 12s, the wait and the timeout", got.err, got.after)
-		}
-		if err := r.WaitSettled(t.Context()); err != nil {
-			t.Error(err)
-		}
-		j.mustBeClosed(t, 0)
-		if n := j.Stats().Keys; n != 0 {
-			t.Errorf("got %d claims, want 0: the late transaction is rolled back", n)
-		}
 	})
 }
 

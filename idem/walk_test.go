@@ -69,6 +69,8 @@ func begins(s *server, f [32]byte) (string, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case s.joined && err != nil && (v != passes || errors.Is(err, errNetwork) != errors.Is(err, idem.ErrCommitUnknown)):
+		return "error", 0
 	case err == nil && v == passes && !s.stored(text):
 		return "not saved", 0
 	case err == nil, errors.Is(err, errNetwork), errors.Is(err, context.DeadlineExceeded):
@@ -79,6 +81,14 @@ func begins(s *server, f [32]byte) (string, time.Duration) {
 	}
 	return "Settle: " + err.Error(), 0
 }
+
+type mode int
+
+const (
+	leases mode = iota
+	takesOver
+	joins
+)
 
 // All schedules of a few requests and at most so many faults: a call fails, takes
 // effect without an answer, or hangs and comes late; the store is away; a server
@@ -92,14 +102,17 @@ func TestWalk(t *testing.T) {
 	for _, test := range []struct {
 		name         string
 		queues       [][]sent
-		reexecute    bool
+		mode         mode
 		faults, want int
 	}{
-		{"two servers", [][]sent{{a, b}}, false, 2, 12037},
-		{"one server", [][]sent{{a, a}}, false, 2, 6984},
-		{"take-over", [][]sent{{a, b}}, true, 2, 12420},
-		{"another request", [][]sent{{a}, {{to: 0, fingerprint: another}}}, false, 1, 414},
-		{"three requests", [][]sent{{a, a}, {b}}, false, 0, 40},
+		{"two servers", [][]sent{{a, b}}, leases, 2, 12037},
+		{"one server", [][]sent{{a, a}}, leases, 2, 6984},
+		{"take-over", [][]sent{{a, b}}, takesOver, 2, 12420},
+		{"another request", [][]sent{{a}, {{to: 0, fingerprint: another}}}, leases, 1, 414},
+		{"three requests", [][]sent{{a, a}, {b}}, leases, 0, 40},
+		{"joined, two servers", [][]sent{{a, b}}, joins, 2, 2764},
+		{"joined, one server", [][]sent{{a, a}}, joins, 2, 1563},
+		{"joined, another request", [][]sent{{a}, {{to: 0, fingerprint: another}}}, joins, 1, 216},
 	} {
 		if test.faults == 2 {
 			of2 += test.want
@@ -110,7 +123,7 @@ func TestWalk(t *testing.T) {
 			n := schedules(func(choose func(n int) int) bool {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(choose, test.faults+more, test.queues...)
-					w.serve, w.reexecute = begins, test.reexecute
+					w.serve, w.reexecute, w.joined = begins, test.mode == takesOver, test.mode == joins
 					w.run(t, "A", "B")
 				})
 				return !t.Failed()

@@ -25,6 +25,7 @@ type world struct {
 	// reexecute runs unknown outcomes again. Handlers then do nothing when their
 	// context is done.
 	reexecute bool
+	joined    bool // Effects are those of transactions, which are rolled back with their server.
 	// serve is what a server does with a request: what the client gets, and if
 	// that is not final, when it sends the request again.
 	serve func(*server, [32]byte) (text string, again time.Duration)
@@ -105,7 +106,8 @@ func newWorld(choose func(n int) int, faults int, queues ...[]sent) *world {
 
 func (w *world) start(name string) *server {
 	s := &server{world: w, name: name, claims: make(map[idem.ClaimToken]int), told: make(map[idem.ClaimToken]bool)}
-	s.runner = newRunner(s, idem.Options{Lease: lease, Timeout: timeout, Wait: time.Second, Reexecute: w.reexecute})
+	s.runner = newRunner(s, idem.Options{Lease: lease, Timeout: timeout, Wait: time.Second, Reexecute: w.reexecute,
+		Join: w.joined})
 	return s
 }
 
@@ -220,11 +222,13 @@ func (s *server) handle(ctx context.Context, f [32]byte) (string, verdict) {
 	case s.reexecute && (s.told[token] || s.gone == 0 && !(s.holds() && time.Now().Before(s.record().lapses))):
 		s.failf("a handler has an effect that should know that its claim is lost")
 	}
-	s.effects++
+	if !s.joined {
+		s.effects++
+	}
 	if v == loses {
 		return "nothing", v
 	}
-	text := fmt.Sprint("answer ", s.effects)
+	text := fmt.Sprint("answer ", len(s.answers)+1)
 	s.answers[text] = f
 	return text, v
 }
@@ -261,7 +265,7 @@ func (w *world) got(s *server, f [32]byte, text string) {
 	case "in progress":
 		fine = !s.knows || w.taken+w.gone > 0
 	case "unknown": // not where it is known that nothing ran
-		fine = len(w.ran) > 0 || w.lost || !s.holds()
+		fine = !w.joined && (len(w.ran) > 0 || w.lost || !s.holds())
 	case "mismatch":
 		fine = w.lost || len(w.ran) > 1 || len(w.ran) == 1 && !w.ran[f]
 	}
@@ -281,7 +285,8 @@ func (w *world) check() {
 		open := slices.ContainsFunc(w.steps, func(p *step) bool { // it may claim, or end a claim
 			return p.server == s && p.what != "extend" && (p.ctx.Err() == nil || p.what == "begin")
 		})
-		if s.runner.WaitSettled(over) == nil && (open || s.holds()) {
+		held := s.holds() && !(w.joined && s.late()) // a transaction that nobody waits for
+		if s.runner.WaitSettled(over) == nil && (open || held) {
 			w.failf("WaitSettled does not wait")
 		}
 	}
@@ -351,6 +356,9 @@ func (w *world) actions() (all []action) {
 			add(1, false, s, "crash of "+s.name, func() {
 				s.dead, w.lost = true, true
 				w.servers[i] = w.start(s.name + "'")
+				if w.joined && !s.late() {
+					s.rollBack()
+				}
 				w.let(dies, slices.DeleteFunc(w.sorted(), func(p *step) bool { return p.server != s || p.ctx.Err() != nil })...)
 			})
 		}
@@ -366,10 +374,10 @@ func (w *world) actions() (all []action) {
 		return all
 	}
 	add(1, false, nil, "the store is away", func() { w.away = true; w.let(refused, calls...) })
-	if len(w.store.records) > 0 {
+	if len(w.store.records) > 0 && (!w.joined || w.record().settled != nil) {
 		add(1, false, nobody, "erase", func() { w.gone++; clear(w.store.records) })
 	}
-	if r := w.record(); r.settled == nil && len(calls) == 0 && time.Now().Before(r.lapses) {
+	if r := w.record(); !w.joined && r.settled == nil && len(calls) == 0 && time.Now().Before(r.lapses) {
 		add(1, false, nil, "the lease ends", func() { w.lapses = true; w.pass(lease + tick); w.lapses = false })
 	}
 	switch {
