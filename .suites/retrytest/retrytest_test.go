@@ -125,7 +125,7 @@ func suite(t testing.TB, d database, o idem.Options, create handler) retrytest.S
 			o.Logger = quiet
 			call := p.Conn(nil)
 			h := host{p.DB(beside), p.DB(beside), service, func(key string) error {
-				return call("charge", func() error { return service.charge(key) }, nil)
+				return call(context.Background(), "charge", func() error { return service.charge(key) }, nil)
 			}}
 			api := middleware.NewAPI(nil, middleware.Options{
 				Authenticate: func(*http.Request) (*keystore.Caller, error) {
@@ -189,9 +189,7 @@ func TestWrongHandlers(t *testing.T) {
 				continue
 			}
 			t.Run(d.name+"/"+name, func(t *testing.T) {
-				if name != "context ignored" { // which is seen by how long it takes
-					t.Parallel()
-				}
+				t.Parallel()
 				mustAccuse(t, d, name, wrong)
 			})
 		}

@@ -30,8 +30,9 @@
 //
 // Each create is run without a fault, to learn its steps: the statements of the
 // databases, BEGIN and COMMIT among them, the claim and the settlement of its
-// key, and the calls of other services. Then it is run again for each step and
-// each fault, with a new Idempotency-Key and a new server:
+// key by a store that sends none, and the calls of other services. Then it is
+// run again for each step and each fault, with a new Idempotency-Key and a new
+// server:
 //
 //   - The connection breaks before the step takes effect, and after it.
 //   - The process crashes before the step takes effect, and after it. Another

@@ -1,7 +1,6 @@
 package retrytest
 
 import (
-	"bytes"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -38,10 +38,10 @@ const (
 )
 
 const (
-	shortTimeout = 100 * time.Millisecond // of a handler whose deadline passes
-	shortLease   = 300 * time.Millisecond // of a claim that is lost
-	patience     = 5 * time.Second        // for what comes at once
-	quietAfter   = time.Second            // for goroutines that a handler leaves behind
+	shortTimeout = 40 * time.Millisecond // of a handler whose deadline passes
+	shortLease   = 90 * time.Millisecond // of a claim that is lost: renewed at each third
+	patience     = 5 * time.Second       // for what comes at once
+	quietAfter   = time.Second           // for goroutines that a handler leaves behind
 )
 
 // errBroken does not say that nothing happened, as driver.ErrBadConn does.
@@ -62,6 +62,7 @@ type step struct {
 	service          bool
 	late             bool // the handler had returned
 	prevented        bool // by the fault
+	wraps            bool // statements of the store's, which are steps themselves
 }
 
 // reading is a statement that has no effect by itself.
@@ -76,12 +77,14 @@ type Process struct {
 	handler http.Handler
 	keyed   bool
 	joins   atomic.Bool     // the create, not each route of the server
+	claimed atomic.Bool     // by the last claim
 	hung    bool            // as of its run
 	died    context.Context // done when the process has crashed
 	die     context.CancelFunc
 	closers []func()
 
-	doing atomic.Int32 // steps
+	doing  atomic.Int32         // steps, with what is in them
+	asking atomic.Pointer[step] // the store, by a call that is a step
 
 	// run.mu guards these.
 	request           int // how many it has been sent
@@ -100,7 +103,7 @@ func (p *Process) Idempotency(o middleware.IdempotencyOptions) middleware.Idempo
 	if f := p.run.fault; p.number == 1 && f == expired {
 		o.Timeout = p.run.longer(shortTimeout)
 	} else if p.number == 1 && f == lost {
-		ro.Lease = p.run.longer(shortLease)
+		ro.Lease = shortLease
 	}
 	p.keyed = true
 	o.Runner = idem.NewRunner(&store{o.Runner.Store(), p}, ro)
@@ -111,10 +114,12 @@ func (p *Process) Idempotency(o middleware.IdempotencyOptions) middleware.Idempo
 // server under test has a fake, or a database. Each call is a step whose effect
 // is that of do. refuse is what the database does when it refuses a statement; a
 // service has none. kill ends the connection, and may be nil.
-func (p *Process) Conn(kill func()) (call func(statement string, do, refuse func() error) error) {
+//
+// The context of a call is done when its caller gives up.
+func (p *Process) Conn(kill func()) (call func(ctx context.Context, statement string, do, refuse func() error) error) {
 	l := p.link(kill, kill)
-	return func(statement string, do, refuse func() error) error {
-		return l.step(context.Background(), statement, func(bool) error { return do() }, refuse)
+	return func(ctx context.Context, statement string, do, refuse func() error) error {
+		return l.step(ctx, statement, func(bool) error { return do() }, refuse)
 	}
 }
 
@@ -125,6 +130,7 @@ var literals = regexp.MustCompile(`'(?:[^']|'')*'|([^\w$?])\d+\b`)
 type link struct {
 	p          *Process
 	kill, shut func() // give up what it holds, and close it; nil for a service
+	store      bool   // it is one of claims
 	broken     atomic.Bool
 	joined     bool // it has the transaction of a request
 }
@@ -150,8 +156,14 @@ func (l *link) cut() {
 func (l *link) step(ctx context.Context, text string, do func(whole bool) error, refuse func() error) error {
 	p, r, site := l.p, l.p.run, caller(refuse == nil)
 	text = strings.Trim(literals.ReplaceAllString(text, "$1?"), "; \n")
-	p.doing.Add(1)
-	defer p.doing.Add(-1)
+	outer := p.asking.Load()
+	if site != "" {
+		outer = nil
+	}
+	if outer == nil {
+		p.doing.Add(1)
+		defer p.doing.Add(-1)
+	}
 	if p.died.Err() != nil {
 		p.crashInStep()
 	}
@@ -173,6 +185,12 @@ func (l *link) step(ctx context.Context, text string, do func(whole bool) error,
 		}
 	}
 	r.steps = append(r.steps, s)
+	if outer != nil {
+		outer.wraps = true
+	} else if l.store {
+		p.asking.Store(s)
+		defer p.asking.Store(nil)
+	}
 	f := none
 	if p.number == 1 && p.request == 1 && s.place == r.at && !r.fired {
 		f, r.fired = r.fault, true
@@ -191,10 +209,10 @@ func (l *link) step(ctx context.Context, text string, do func(whole bool) error,
 	case gone:
 		r.leave()
 	case expired:
-		if _, ends := ctx.Deadline(); !ends {
-			wait(nil, p.run.longer(3*shortTimeout/2)) // pgx learns of the end by itself
+		if ctx.Done() == nil {
+			wait(nil, r.longer(3*shortTimeout/2))
 		} else {
-			wait(ctx.Done(), p.run.longer(patience))
+			wait(ctx.Done(), r.longer(patience))
 		}
 	case two, lost:
 		r.meanwhile(ctx)
@@ -229,8 +247,13 @@ func (p *Process) crashInStep() {
 	p.crash()
 }
 
-// end ends the process: what it held is given up.
+// end ends the process: what it held is given up. A statement in progress ends
+// first, which may need what another connection holds.
 func (p *Process) end() {
+	p.run.mu.Lock()
+	links := p.links
+	p.links = nil
+	p.run.mu.Unlock()
 	for _, closer := range p.closers {
 		if p.died.Err() != nil {
 			defer func() { go closer() }() // one that has stopped may hold a lock
@@ -238,13 +261,17 @@ func (p *Process) end() {
 			closer()
 		}
 	}
-	for _, l := range p.links {
+	var ended sync.WaitGroup
+	for _, l := range links {
 		if l.kill != nil {
-			l.cut()
-			l.shut()
+			ended.Go(func() {
+				l.cut()
+				l.shut()
+			})
 		}
 	}
-	p.links, p.closers = nil, nil
+	ended.Wait()
+	p.closers = nil
 }
 
 // wait waits for a channel, and not for longer than d.
@@ -258,19 +285,19 @@ func wait(done <-chan struct{}, d time.Duration) {
 // label is that of the goroutines of a request, and of those that they start.
 const label = "sallyport_retrytest"
 
-// quiet waits until the goroutines of the host's that a request has left behind
-// have ended, or have crashed, and until no step is in progress.
+// quiet waits until no step is in progress, and until the goroutines of the
+// host's that a request has left behind have ended, or have crashed.
 func (p *Process) quiet(id string) bool {
-	for deadline := time.Now().Add(quietAfter); ; time.Sleep(time.Millisecond) {
-		var profile bytes.Buffer
-		_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
-		busy := p.doing.Load() > 0
-		for group := range strings.SplitSeq(profile.String(), "\n\n") {
-			busy = busy || !p.hung && strings.Contains(group, fmt.Sprintf("%q:%q", label, id)) && hostIn(group)
+	began := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		busy, limit := p.doing.Load() > 0, patience
+		if !busy && !p.hung {
+			busy, limit = left(id), quietAfter
 		}
-		if !busy || time.Now().After(deadline) {
+		if !busy || time.Since(began) > limit {
 			return !busy
 		}
+		time.Sleep(pause)
 	}
 }
 
@@ -291,12 +318,16 @@ func (s *store) Begin(ctx context.Context, c idem.Claim) (r idem.Record, err err
 		c.Lease = time.Millisecond // it will have lapsed, although this process does not know
 	}
 	err = s.call(ctx, "claim of the key", func() error { r, err = s.Store.Begin(ctx, c); return err })
+	s.p.claimed.Store(err == nil && r.State == idem.Claimed)
 	return r, err
 }
 
 func (s *store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken, lease time.Duration) error {
 	if s.p.died.Err() != nil {
 		s.p.crash()
+	}
+	if r := s.p.run; s.p.number == 1 && r.fault == lost && r.over.Err() == nil {
+		return nil // not the store's answer: the claim is to lapse
 	}
 	err := s.Store.Extend(ctx, key, token, lease)
 	if err == idem.ErrLost {
@@ -315,12 +346,16 @@ func (s *store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 }
 
 func (s *store) call(ctx context.Context, what string, do func() error) error {
-	l := &link{p: s.p}
+	l := &link{p: s.p, store: true}
+	pprof.SetGoroutineLabels(context.Background()) // what waits for a process that has crashed has none
+	defer pprof.SetGoroutineLabels(ctx)
 	return l.step(ctx, what, func(bool) error { return do() }, func() error { return errBroken })
 }
 
 func (s *store) Join(ctx context.Context, c idem.Claim, d time.Duration) (idem.Record, idem.Transaction, error) {
 	s.p.run.asked(s.p)
 	s.p.joins.Store(true)
+	pprof.SetGoroutineLabels(context.Background())
+	defer pprof.SetGoroutineLabels(ctx)
 	return s.Store.(idem.Joiner).Join(ctx, c, d)
 }

@@ -1,6 +1,7 @@
 package retrytest
 
 import (
+	"bytes"
 	"database/sql"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"reflect"
 	"regexp"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -205,9 +207,17 @@ func caller(service bool) (site string) {
 
 var profiled = regexp.MustCompile(`(?m)^#\t0x\w+\t(\S+)\+0x\w+\s+(\S+):\d+$`)
 
-// hostIn reports whether goroutines of a profile run code of the host's.
-func hostIn(group string) bool {
-	return slices.ContainsFunc(profiled.FindAllStringSubmatch(group, -1), func(f []string) bool {
-		return originOf(f[1], f[2]) == host
-	})
+// left reports whether goroutines of a request run code of the host's.
+func left(id string) bool {
+	var profile bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
+	for group := range strings.SplitSeq(profile.String(), "\n\n") {
+		if strings.Contains(group, fmt.Sprintf("%q:%q", label, id)) &&
+			slices.ContainsFunc(profiled.FindAllStringSubmatch(group, -1), func(f []string) bool {
+				return originOf(f[1], f[2]) == host
+			}) {
+			return true
+		}
+	}
+	return false
 }

@@ -44,6 +44,10 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return lent.Close()
 	})
 	k.link = c.p.link(k.kill, func() { k.Close() })
+	if c.p.died.Err() != nil {
+		k.Close()
+		c.p.crash()
+	}
 	return k, lent.Raw(func(inner any) error {
 		k.Conn = inner.(driver.Conn)
 		return nil
@@ -58,11 +62,14 @@ type conn struct {
 	shut func() error
 	link *link
 	tx   atomic.Pointer[tx] // that is open
+	mu   sync.Mutex         // held by a call of the driver, and by kill
 }
 
 // kill ends what the connection holds. It is closed later if a rollback does
 // that: Rows may be open.
 func (c *conn) kill() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if x := c.tx.Swap(nil); x == nil || x.Tx.Rollback() != nil {
 		c.shut()
 	}
@@ -81,13 +88,25 @@ func (c *conn) do(ctx context.Context, text string, do func(whole bool) error) e
 	if c.link.broken.Load() {
 		return driver.ErrBadConn
 	}
-	return c.link.step(ctx, text, do, func() error {
-		var err error
+	refuse := c.alone(func(bool) (err error) {
 		if e, ok := c.Conn.(driver.ExecerContext); ok {
 			_, err = e.ExecContext(ctx, "a statement that retrytest made invalid", nil)
 		}
 		return errors.Join(errRefused, err)
 	})
+	return c.link.step(ctx, text, c.alone(do), func() error { return refuse(true) })
+}
+
+// alone lets a call have the connection to itself, if that has not been killed.
+func (c *conn) alone(do func(whole bool) error) func(bool) error {
+	return func(whole bool) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.link.broken.Load() {
+			return driver.ErrBadConn
+		}
+		return do(whole)
+	}
 }
 
 func (c *conn) Ping(ctx context.Context) error {
@@ -98,13 +117,17 @@ func (c *conn) Ping(ctx context.Context) error {
 }
 
 func (c *conn) ResetSession(ctx context.Context) error {
-	if r, ok := c.Conn.(driver.SessionResetter); ok {
-		return r.ResetSession(ctx)
-	}
-	return nil
+	return c.alone(func(bool) error {
+		if r, ok := c.Conn.(driver.SessionResetter); ok {
+			return r.ResetSession(ctx)
+		}
+		return nil
+	})(true)
 }
 
 func (c *conn) IsValid() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	v, ok := c.Conn.(driver.Validator)
 	return !c.link.broken.Load() && (!ok || v.IsValid())
 }
@@ -146,7 +169,7 @@ func (x *tx) end(text string, do func() error) error {
 	if x.conn.link.broken.Load() {
 		return driver.ErrBadConn
 	}
-	end := func(bool) error { x.conn.tx.Store(nil); return do() }
+	end := x.conn.alone(func(bool) error { x.conn.tx.Store(nil); return do() })
 	return x.conn.link.step(context.Background(), text, end, func() error {
 		do = x.Tx.Rollback
 		return errors.Join(errRefused, end(true))
@@ -193,11 +216,14 @@ func (c *conn) Prepare(query string) (driver.Stmt, error) {
 }
 
 func (c *conn) PrepareContext(ctx context.Context, query string) (s driver.Stmt, err error) {
-	if p, ok := c.Conn.(driver.ConnPrepareContext); ok {
-		s, err = p.PrepareContext(ctx, query)
-	} else if err = ctx.Err(); err == nil {
-		s, err = c.Conn.Prepare(query)
-	}
+	err = c.alone(func(bool) (err error) {
+		if p, ok := c.Conn.(driver.ConnPrepareContext); ok {
+			s, err = p.PrepareContext(ctx, query)
+		} else if err = ctx.Err(); err == nil {
+			s, err = c.Conn.Prepare(query)
+		}
+		return err
+	})(true)
 	if err != nil {
 		return nil, err
 	}

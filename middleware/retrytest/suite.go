@@ -67,7 +67,7 @@ func (s *Suite) try(t testing.TB, c Create) {
 		t.Errorf("%s without a fault: %s%s", c.name(), learned.final, result.failures())
 		return
 	}
-	steps := slices.DeleteFunc(slices.Clone(learned.steps), func(s *step) bool { return s.request != 1 })
+	steps := slices.DeleteFunc(slices.Clone(learned.steps), func(s *step) bool { return s.request != 1 || s.wraps })
 	for _, step := range steps {
 		for _, f := range step.faults(learned.first.joins.Load()) {
 			s.under(t, &result, f, step.place, whole)
@@ -105,7 +105,7 @@ func (s *step) faults(joins bool) []fault {
 func (s *Suite) under(t testing.TB, result *report, f fault, at place, limit int) {
 	t.Helper()
 	var r *run
-	for tries := range 4 { // on a slow machine the deadline may pass before the step
+	for tries := range 5 { // on a slow machine the deadline may pass before the step
 		if r = s.execute(t, result.create, f, at, limit, result.learned, tries); r.fired {
 			result.add(r)
 			return
@@ -126,12 +126,14 @@ type run struct {
 	wrong   string         // with them
 
 	first, second *Process
-	asks, told    context.Context // done when the second has asked for a claim, and the first knows that its own is lost
-	ask, tell     context.CancelFunc
-	beside        chan reply // of the second, where it runs beside the first
-	leave         context.CancelFunc
-	tries         int  // how often it was tried before
-	hung          bool // the handler leaves goroutines behind that do not end
+	// Done when the second has asked for a claim, when it has its answer, and
+	// when the first knows that its own claim is lost.
+	asks, over, told context.Context
+	ask, end, tell   context.CancelFunc
+	beside           chan reply // of the second, where it runs beside the first
+	leave            context.CancelFunc
+	tries            int  // how often it was tried before
+	hung             bool // the handler leaves goroutines behind that do not end
 
 	mu    sync.Mutex
 	steps []*step
@@ -178,6 +180,7 @@ func (s *Suite) execute(t testing.TB, c Create, f fault, at place, limit int, le
 		r.hung = learned.first.hung
 	}
 	r.asks, r.ask = context.WithCancel(context.Background())
+	r.over, r.end = context.WithCancel(context.Background())
 	r.told, r.tell = context.WithCancel(context.Background())
 	had := s.count(t)
 	r.first = s.process(t, r, 1)
@@ -186,7 +189,7 @@ func (s *Suite) execute(t testing.TB, c Create, f fault, at place, limit int, le
 		r.second = s.process(t, r, 2)
 	}
 	r.final = r.first.send(limit)
-	if r.first.died.Err() != nil {
+	if r.first.died.Err() != nil || f == expired { // where the deadline is short for repeats too
 		r.first.end()
 		r.second = s.process(t, r, 2)
 	}
@@ -231,23 +234,24 @@ func (r *run) asked(p *Process) {
 // own, when it knows.
 func (r *run) meanwhile(ctx context.Context) {
 	r.beside = make(chan reply, 1)
-	ended, end := context.WithCancel(context.Background())
 	go func() {
 		r.beside <- r.second.send(whole)
 		r.ask()
-		end()
+		r.end()
 	}()
 	if r.fault == two {
 		<-r.asks.Done()
 		return
 	}
-	<-ended.Done()
+	<-r.over.Done()
 	r.mu.Lock()
 	took := slices.ContainsFunc(r.steps, func(s *step) bool { return s.process == 2 && s.site != "" })
 	r.mu.Unlock()
-	if took {
-		wait(r.told.Done(), r.longer(patience))
-		wait(ctx.Done(), shortTimeout)
+	if took && r.first.claimed.Load() {
+		wait(r.told.Done(), 10*patience)
+		if ctx.Done() != nil { // else it never learns of it
+			wait(ctx.Done(), patience)
+		}
 	}
 }
 

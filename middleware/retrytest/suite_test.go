@@ -54,7 +54,7 @@ func suite(create func(s server, w http.ResponseWriter, r *http.Request)) retryt
 		Server: func(p *retrytest.Process) http.Handler {
 			call := p.Conn(nil)
 			s := server{b, func(what string) error {
-				return call("charge '"+what+"'", func() error { return b.do(what) }, nil)
+				return call(context.Background(), "charge '"+what+"'", func() error { return b.do(what) }, nil)
 			}}
 			api := middleware.NewAPI(nil, middleware.Options{
 				Authenticate: func(*http.Request) (*keystore.Caller, error) {

@@ -20,6 +20,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -40,6 +41,7 @@ func Pool(p *retrytest.Process, config *pgxpool.Config) *pgxpool.Pool {
 		}
 		c := &conn{Conn: inner, statements: map[string]string{}}
 		c.changed.L = &c.mu
+		c.used, c.giveUp = context.WithCancel(context.Background())
 		c.call = p.Conn(func() { c.Close() })
 		go c.receive()
 		return c, nil
@@ -56,10 +58,12 @@ func Pool(p *retrytest.Process, config *pgxpool.Config) *pgxpool.Pool {
 // (https://www.postgresql.org/docs/current/protocol-message-formats.html).
 type conn struct {
 	net.Conn
-	call       func(statement string, do, refuse func() error) error
+	call       func(ctx context.Context, statement string, do, refuse func() error) error
 	statements map[string]string // prepared, by name
 
 	mu       sync.Mutex
+	used     context.Context // until pgx gives the exchange up
+	giveUp   context.CancelFunc
 	changed  sync.Cond
 	received bytes.Buffer
 	err      error // of the last read, until it is taken
@@ -161,13 +165,27 @@ func (c *conn) Write(b []byte) (int, error) {
 	if texts == nil {
 		return len(b), c.exchange(b, answers, false)
 	}
-	return len(b), c.call(strings.Join(texts, "; "),
+	c.mu.Lock()
+	used := c.used
+	c.mu.Unlock()
+	return len(b), c.call(used, strings.Join(texts, "; "),
 		func() error { return c.exchange(b, answers, true) },
 		func() error {
 			const invalid = "a statement that retrytest made invalid\x00"
 			query := binary.BigEndian.AppendUint32([]byte{'Q'}, 4+uint32(len(invalid)))
 			return c.exchange(bytes.Repeat(append(query, invalid...), answers), answers, true)
 		})
+}
+
+// SetDeadline tells of the end of a context, with a time that has come, and
+// that it is over with.
+func (c *conn) SetDeadline(at time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.giveUp(); at.IsZero() {
+		c.used, c.giveUp = context.WithCancel(context.Background())
+	}
+	return c.Conn.SetDeadline(at)
 }
 
 func (c *conn) copying() bool {
