@@ -13,16 +13,16 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-type planted struct {
+type plan struct {
 	options idem.Options
 	says    string
 	handler handler
 }
 
-var wrongs = map[string]planted{
+var wrongs = map[string]plan{
 	"db beside the transaction": {joined, "idemsql.Tx(r.Context())",
 		func(h host, w http.ResponseWriter, r *http.Request) {
-			if _, err := h.db.ExecContext(r.Context(), insert, rand.Text()); err != nil { // here: db beside the transaction
+			if _, err := h.db.ExecContext(r.Context(), h.insert, rand.Text()); err != nil { // here: db beside the transaction
 				fail(w)
 				return
 			}
@@ -34,7 +34,7 @@ var wrongs = map[string]planted{
 			fail(w)
 			return
 		}
-		if _, err := tx.ExecContext(r.Context(), insert, rand.Text()); err != nil {
+		if _, err := tx.ExecContext(r.Context(), h.insert, rand.Text()); err != nil {
 			fail(w)
 			return
 		}
@@ -43,12 +43,12 @@ var wrongs = map[string]planted{
 	"goroutine left behind": {joined, "the transaction of the request",
 		func(h host, w http.ResponseWriter, r *http.Request) {
 			go func() {
-				_, _ = h.db.Exec(insert, rand.Text()) // here: goroutine left behind
+				_, _ = h.db.Exec(h.insert, rand.Text()) // here: goroutine left behind
 			}()
 			made(w)
 		}},
 	"key freed after a write": {leases, "Execution.Free", func(h host, w http.ResponseWriter, r *http.Request) {
-		_, err := h.db.ExecContext(r.Context(), insert, rand.Text()) // here: key freed after a write
+		_, err := h.db.ExecContext(r.Context(), h.insert, rand.Text()) // here: key freed after a write
 		if err == nil {
 			err = h.charge(r.Header.Get("Idempotency-Key"))
 		}
@@ -65,7 +65,7 @@ var wrongs = map[string]planted{
 			if middleware.ExecutionFrom(r.Context()).Attempt() > 1 {
 				_, _ = h.db.ExecContext(r.Context(), "DELETE FROM parcels WHERE id LIKE $1", id+"%")
 			}
-			_, err := h.db.ExecContext(context.Background(), insert, id+rand.Text()) // here: context ignored
+			_, err := h.db.ExecContext(context.Background(), h.insert, id+rand.Text()) // here: context ignored
 			if err != nil {
 				fail(w)
 				return
@@ -80,7 +80,7 @@ var wrongs = map[string]planted{
 				return
 			}
 			defer tx.Rollback()
-			_, err = tx.ExecContext(r.Context(), insert, rand.Text()) // here: transaction of a second pool
+			_, err = tx.ExecContext(r.Context(), h.insert, rand.Text()) // here: transaction of a second pool
 			if err == nil {
 				err = tx.Commit()
 			}
@@ -91,20 +91,20 @@ var wrongs = map[string]planted{
 			made(w)
 		}},
 	"error of Exec swallowed": {leases, "answer 500", func(h host, w http.ResponseWriter, r *http.Request) {
-		h.db.ExecContext(r.Context(), insert, rand.Text()) // here: error of Exec swallowed
+		h.db.ExecContext(r.Context(), h.insert, rand.Text()) // here: error of Exec swallowed
 		made(w)
 	}},
 	"write after the response": {leases, "nothing after the response",
 		func(h host, w http.ResponseWriter, r *http.Request) {
 			made(w)
-			_, err := h.db.ExecContext(r.Context(), insert, rand.Text()) // here: write after the response
+			_, err := h.db.ExecContext(r.Context(), h.insert, rand.Text()) // here: write after the response
 			if err != nil {
 				fail(w)
 			}
 		}},
 	"retries of its own": {leases, "within a request", func(h host, w http.ResponseWriter, r *http.Request) {
 		for range 3 {
-			if _, err := h.db.ExecContext(r.Context(), insert, rand.Text()); err == nil { // here: retries of its own
+			if _, err := h.db.ExecContext(r.Context(), h.insert, rand.Text()); err == nil { // here: retries of its own
 				made(w)
 				return
 			}
@@ -113,7 +113,7 @@ var wrongs = map[string]planted{
 	}},
 	"event before the commit": {joined, "outbox", func(h host, w http.ResponseWriter, r *http.Request) {
 		tx, _ := idemsql.Tx(r.Context())
-		if _, err := tx.ExecContext(r.Context(), insert, rand.Text()); err != nil {
+		if _, err := tx.ExecContext(r.Context(), h.insert, rand.Text()); err != nil {
 			fail(w)
 			return
 		}
@@ -126,12 +126,12 @@ var wrongs = map[string]planted{
 }
 
 // attacks are found too, with less to say of some.
-var attacks = map[string]planted{
+var attacks = map[string]plan{
 	"charge that is no step": {joined, "Process.Conn",
 		func(h host, w http.ResponseWriter, r *http.Request) {
 			tx, _ := idemsql.Tx(r.Context())
 			_ = h.charges.charge("")
-			if _, err := tx.ExecContext(r.Context(), insert, rand.Text()); err != nil { // here: charge that is no step
+			if _, err := tx.ExecContext(r.Context(), h.insert, rand.Text()); err != nil { // here: charge that is no step
 				fail(w)
 				return
 			}
@@ -139,7 +139,7 @@ var attacks = map[string]planted{
 		}},
 	"run again without a look": {idem.Options{Reexecute: true}, "joined mode",
 		func(h host, w http.ResponseWriter, r *http.Request) {
-			if _, err := h.db.ExecContext(r.Context(), insert, rand.Text()); err != nil { // here: run again without a look
+			if _, err := h.db.ExecContext(r.Context(), h.insert, rand.Text()); err != nil { // here: run again without a look
 				fail(w)
 				return
 			}
@@ -153,7 +153,7 @@ var attacks = map[string]planted{
 				return
 			}
 			defer tx.Rollback()
-			if _, err = tx.ExecContext(r.Context(), insert, rand.Text()); err != nil {
+			if _, err = tx.ExecContext(r.Context(), h.insert, rand.Text()); err != nil {
 				fail(w)
 				return
 			}
@@ -165,10 +165,10 @@ var attacks = map[string]planted{
 // asked is a cache that all processes have.
 var asked sync.Map
 
-var rights = map[string]planted{
+var rights = map[string]plan{
 	"joined": {joined, "", func(h host, w http.ResponseWriter, r *http.Request) {
 		tx, _ := idemsql.Tx(r.Context())
-		if _, err := tx.ExecContext(r.Context(), insert, rand.Text()); err != nil {
+		if _, err := tx.ExecContext(r.Context(), h.insert, rand.Text()); err != nil {
 			fail(w)
 			return
 		}
@@ -179,11 +179,11 @@ var rights = map[string]planted{
 		err := h.db.QueryRowContext(r.Context(), "SELECT count(*) FROM parcels").Scan(&n)
 		tx, _ := idemsql.Tx(r.Context())
 		if err == nil {
-			err = tx.QueryRowContext(r.Context(), insert+" RETURNING 1", rand.Text()).Scan(&n)
+			err = tx.QueryRowContext(r.Context(), h.insert+" RETURNING 1", rand.Text()).Scan(&n)
 		}
 		var s *sql.Stmt
 		if err == nil {
-			s, err = tx.PrepareContext(r.Context(), insert)
+			s, err = tx.PrepareContext(r.Context(), h.insert)
 		}
 		if err == nil {
 			defer s.Close()
@@ -196,7 +196,7 @@ var rights = map[string]planted{
 		made(w)
 	}},
 	"leases, one row": {leases, "", func(h host, w http.ResponseWriter, r *http.Request) {
-		if _, err := h.db.ExecContext(r.Context(), insert, rand.Text()); err != nil {
+		if _, err := h.db.ExecContext(r.Context(), h.insert, rand.Text()); err != nil {
 			fail(w)
 			return
 		}
@@ -204,7 +204,7 @@ var rights = map[string]planted{
 	}},
 	"unique key and a loop": {idem.Options{Reexecute: true}, "", func(h host, w http.ResponseWriter, r *http.Request) {
 		for range 3 {
-			_, err := h.db.ExecContext(r.Context(), insert+" ON CONFLICT DO NOTHING", r.Header.Get("Idempotency-Key"))
+			_, err := h.db.ExecContext(r.Context(), h.insert+" ON CONFLICT DO NOTHING", r.Header.Get("Idempotency-Key"))
 			if err == nil {
 				made(w)
 				return
@@ -216,7 +216,7 @@ var rights = map[string]planted{
 		tx, _ := idemsql.Tx(r.Context())
 		err := h.charge(r.Header.Get("Idempotency-Key"))
 		if err == nil {
-			_, err = tx.ExecContext(r.Context(), insert, rand.Text())
+			_, err = tx.ExecContext(r.Context(), h.insert, rand.Text())
 		}
 		if err != nil {
 			fail(w)
@@ -235,7 +235,7 @@ var rights = map[string]planted{
 				}
 			}
 			go func() { select {} }()
-			if _, err := tx.ExecContext(r.Context(), insert, rand.Text()); err != nil {
+			if _, err := tx.ExecContext(r.Context(), h.insert, rand.Text()); err != nil {
 				fail(w)
 				return
 			}
@@ -243,7 +243,7 @@ var rights = map[string]planted{
 		}},
 	"stream": {joined, "", func(h host, w http.ResponseWriter, r *http.Request) {
 		tx, _ := idemsql.Tx(r.Context())
-		if _, err := tx.ExecContext(r.Context(), insert, rand.Text()); err != nil {
+		if _, err := tx.ExecContext(r.Context(), h.insert, rand.Text()); err != nil {
 			fail(w)
 			return
 		}

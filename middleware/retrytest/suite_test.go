@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/planted"
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/retrytest"
 )
@@ -48,7 +47,6 @@ type server struct {
 // suite is that of a server without a database: the claims outlive a process in
 // one Memory.
 func suite(create func(s server, w http.ResponseWriter, r *http.Request)) retrytest.Suite {
-	quiet := slog.New(slog.DiscardHandler)
 	store, b := &idem.Memory{}, &bank{}
 	return retrytest.Suite{
 		Server: func(p *retrytest.Process) http.Handler {
@@ -56,21 +54,9 @@ func suite(create func(s server, w http.ResponseWriter, r *http.Request)) retryt
 			s := server{b, func(what string) error {
 				return call(context.Background(), "charge '"+what+"'", func() error { return b.do(what) }, nil)
 			}}
-			api := middleware.NewAPI(nil, middleware.Options{
-				Authenticate: func(*http.Request) (*keystore.Caller, error) {
-					return keystore.NewCaller(nil, keystore.Identity{Organization: "org_1"})
-				},
-				Idempotency: p.Idempotency(middleware.IdempotencyOptions{
-					Runner: idem.NewRunner(store, idem.Options{Logger: quiet}),
-				}),
-				Hooks: &middleware.Hooks{Logger: quiet},
-			})
-			api.HandleFunc("POST /api/v1/charges", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-				create(s, w, r)
-			})
-			return api
+			return planted.Server(p, store, idem.Options{}, func(w http.ResponseWriter, r *http.Request) { create(s, w, r) })
 		},
-		Creates: []retrytest.Create{{Path: "/api/v1/charges", Body: "{{random}}"}},
+		Creates: planted.Parcels,
 		Effects: map[string]func(context.Context) (int, error){"charges": b.count},
 	}
 }
@@ -84,42 +70,14 @@ func charge(s server, w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "charged")
 }
 
-// recorder is a test whose failures are looked at.
-type recorder struct {
-	testing.TB
-	logs, errors []string
-}
-
-type fatal struct{ text string }
-
-func (r *recorder) Helper()                      {}
-func (r *recorder) Logf(format string, a ...any) { r.logs = append(r.logs, fmt.Sprintf(format, a...)) }
-func (r *recorder) Errorf(format string, a ...any) {
-	r.errors = append(r.errors, fmt.Sprintf(format, a...))
-}
-func (r *recorder) Fatal(a ...any)                 { panic(fatal{fmt.Sprint(a...)}) }
-func (r *recorder) Fatalf(format string, a ...any) { panic(fatal{fmt.Sprintf(format, a...)}) }
-
-// run returns the last words of a suite.
-func run(t *testing.T, s retrytest.Suite) (r *recorder, died string) {
-	r = &recorder{TB: t}
-	defer func() {
-		if f, ok := recover().(fatal); ok {
-			died = f.text
-		}
-	}()
-	s.Run(r)
-	return r, ""
-}
-
 // The claim, the call and the settlement, each with its faults, and three cuts
 // of the response.
 func TestReport(t *testing.T) {
-	const want = "POST /api/v1/charges  3 steps  21 faults  once 13  twice 0  lost 0  unknown 8"
+	const want = "POST /api/v1/parcels  3 steps  21 faults  once 13  twice 0  lost 0  unknown 8"
 	for range 3 {
-		r, died := run(t, suite(charge))
-		if len(r.logs) != 1 || r.logs[0] != want || r.errors != nil || died != "" {
-			t.Errorf("got %q %q %q, want %q", r.logs, r.errors, died, want)
+		r := planted.Run(t, suite(charge))
+		if len(r.Logs) != 1 || r.Logs[0] != want || r.Errors != nil || r.Died != "" {
+			t.Errorf("got %q %q %q, want %q", r.Logs, r.Errors, r.Died, want)
 		}
 	}
 }
@@ -169,11 +127,8 @@ func TestSuitesThatCannotPass(t *testing.T) {
 			if test.change != nil {
 				test.change(&s)
 			}
-			r, died := run(t, s)
-			text := died
-			if r != nil {
-				text += strings.Join(r.errors, "\n")
-			}
+			r := planted.Run(t, s)
+			text := r.Died + strings.Join(r.Errors, "\n")
 			if !strings.Contains(text, test.says) {
 				t.Errorf("got %q, want %q", text, test.says)
 			}
@@ -183,7 +138,7 @@ func TestSuitesThatCannotPass(t *testing.T) {
 
 // A success is final whatever it says of the time until there is more to see.
 func TestAcceptedWithRetryAfter(t *testing.T) {
-	r, died := run(t, suite(func(s server, w http.ResponseWriter, r *http.Request) {
+	r := planted.Run(t, suite(func(s server, w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if err := s.charge(string(body)); err != nil {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -192,8 +147,8 @@ func TestAcceptedWithRetryAfter(t *testing.T) {
 		w.Header().Set("Retry-After", "5")
 		w.WriteHeader(http.StatusAccepted)
 	}))
-	if r == nil || r.errors != nil || died != "" {
-		t.Errorf("got %v %q, want no failure", r, died)
+	if r.Errors != nil || r.Died != "" {
+		t.Errorf("got %q %q, want no failure", r.Errors, r.Died)
 	}
 }
 
@@ -215,8 +170,8 @@ func TestRoutesOfBothModes(t *testing.T) {
 			joiner{&idem.Memory{}}, idem.Options{Join: true})})
 		return h
 	}
-	const want = "POST /api/v1/charges  3 steps  21 faults  once 13  twice 0  lost 0  unknown 8"
-	if r, died := run(t, s); died != "" || len(r.logs) != 1 || r.logs[0] != want || r.errors != nil {
-		t.Errorf("got %v %q, want %q", r, died, want)
+	const want = "POST /api/v1/parcels  3 steps  21 faults  once 13  twice 0  lost 0  unknown 8"
+	if r := planted.Run(t, s); r.Died != "" || len(r.Logs) != 1 || r.Logs[0] != want || r.Errors != nil {
+		t.Errorf("got %q %q %q, want %q", r.Logs, r.Errors, r.Died, want)
 	}
 }

@@ -5,24 +5,20 @@ import (
 	"crypto/rand"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sallyport-go/sallyport/.ci/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/planted"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idempgx"
 	"github.com/sallyport-go/sallyport/idem/idempgx/pgxretrytest"
-	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/retrytest"
 )
 
@@ -50,20 +46,11 @@ func suite(t testing.TB, mode pgx.QueryExecMode, o idem.Options, create create) 
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	o.Logger = quiet
 	return retrytest.Suite{
 		Server: func(p *retrytest.Process) http.Handler {
 			pool := pgxretrytest.Pool(p, config)
-			api := middleware.NewAPI(nil, middleware.Options{
-				Authenticate: func(*http.Request) (*keystore.Caller, error) {
-					return keystore.NewCaller(nil, keystore.Identity{Organization: "org_1"})
-				},
-				Idempotency: p.Idempotency(middleware.IdempotencyOptions{
-					Runner: idem.NewRunner(idempgx.New(pool, idempgx.Options{Logger: quiet}), o), Required: true,
-				}),
-				Hooks: &middleware.Hooks{Logger: quiet},
-			})
-			api.HandleFunc("POST /api/v1/parcels", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
+			store := idempgx.New(pool, idempgx.Options{Logger: quiet})
+			return planted.Server(p, store, o, func(w http.ResponseWriter, r *http.Request) {
 				if err := create(r.Context(), pool); err != nil {
 					w.WriteHeader(http.StatusInternalServerError)
 					return
@@ -71,9 +58,8 @@ func suite(t testing.TB, mode pgx.QueryExecMode, o idem.Options, create create) 
 				w.WriteHeader(http.StatusCreated)
 				io.WriteString(w, "a parcel to Lisbon")
 			})
-			return api
 		},
-		Creates: []retrytest.Create{{Path: "/api/v1/parcels", Body: `{"to":"Lisbon"}`}},
+		Creates: planted.Parcels,
 		Effects: map[string]func(context.Context) (int, error){
 			"parcels": func(ctx context.Context) (n int, err error) {
 				err = pool.QueryRow(ctx, "SELECT count(*) FROM parcels").Scan(&n)
@@ -81,16 +67,6 @@ func suite(t testing.TB, mode pgx.QueryExecMode, o idem.Options, create create) 
 			},
 		},
 	}
-}
-
-// recorder is a test whose failure is the wanted one.
-type recorder struct {
-	testing.TB
-	errors []string
-}
-
-func (r *recorder) Errorf(format string, a ...any) {
-	r.errors = append(r.errors, fmt.Sprintf(format, a...))
 }
 
 var joined, leases = idem.Options{Join: true}, idem.Options{}
@@ -138,12 +114,7 @@ func TestWrongHandlers(t *testing.T) {
 		for _, mode := range modes {
 			t.Run(name+"/"+mode.String(), func(t *testing.T) {
 				t.Parallel()
-				r := &recorder{TB: t}
-				suite(t, mode, wrong.options, wrong.create).Run(r)
-				text := strings.Join(r.errors, "\n")
-				if at := marked(t, name); len(r.errors) != 1 || !strings.Contains(text, at) || !strings.Contains(text, wrong.says) {
-					t.Errorf("got %d errors, want one at %s that says %q: %s", len(r.errors), at, wrong.says, text)
-				}
+				planted.MustAccuse(t, suite(t, mode, wrong.options, wrong.create), name, wrong.says)
 			})
 		}
 	}
@@ -192,20 +163,4 @@ func TestRightHandlers(t *testing.T) {
 			})
 		}
 	}
-}
-
-// marked returns the line that a comment marks.
-func marked(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile("pgxretrytest_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, line := range strings.Split(string(text), "\n") {
-		if strings.HasSuffix(line, "// here: "+name) {
-			return "code     pgxretrytest_test.go:" + strconv.Itoa(i+1) + ": "
-		}
-	}
-	t.Fatalf("no line is marked %q", name)
-	return ""
 }
