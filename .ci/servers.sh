@@ -44,7 +44,7 @@ postgres_programs() {
 # timeouts. They let a test clean up that failed with a transaction open.
 postgres_server() {
 	as postgres "$(postgres_programs)/postgres" -D "$work/postgres/data" -p "$1" -k "$work/postgres" -c listen_addresses=127.0.0.1 \
-		-c max_connections=200 -c lock_timeout=2min -c idle_in_transaction_session_timeout=5min
+		-c max_connections=400 -c lock_timeout=2min -c idle_in_transaction_session_timeout=5min
 }
 
 postgres_answers() { psql -X -w -h "$work/postgres" -p "$1" -U postgres -d postgres -c 'select 1'; }
