@@ -3,6 +3,7 @@ package idem_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +15,8 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
 
-// Claims and settlements are told of; those of a Memory are not.
+// Claims and settlements are told of; those of a Memory are not. A panic of who
+// is told changes nothing.
 func TestObserveCalls(t *testing.T) {
 	slow := func(context.Context) error { time.Sleep(time.Second); return nil }
 	for name, tt := range map[string]struct {
@@ -35,7 +37,9 @@ func TestObserveCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRunner(tt.store(idemtest.NewFaulty(newMemory())), idem.Options{Join: tt.join})
+				var log strings.Builder
+				r := idem.NewRunner(tt.store(idemtest.NewFaulty(newMemory())),
+					idem.Options{Join: tt.join, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 				var mu sync.Mutex
 				var told []string
 				r.ObserveCalls(func(context.Context, string, time.Duration, bool) { t.Error("one that was replaced is told") })
@@ -43,12 +47,16 @@ func TestObserveCalls(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					told = append(told, fmt.Sprint(call, " ", took, answered))
+					panic("told")
 				})
 				for i := range 2 {
 					if _, e, err := r.Begin(t.Context(), numberedRequest(i), nil); err == nil {
 						e.Settle(t.Context(), answer("created"))
 					}
 					synctest.Wait()
+				}
+				if n := strings.Count(log.String(), "the observer of calls panicked"); n != len(told) {
+					t.Errorf("%d panics, of which %d are logged", len(told), n)
 				}
 				// A claim that failed is undone, more than once.
 				if text := strings.Join(slices.Compact(told), ", "); text != tt.want {

@@ -125,9 +125,9 @@ func (r *Runner) Stats() RunnerStats {
 // named "settle", when the store's answer is there or is not waited for any
 // more: how long it took, and whether there was one. With Options.Join a claim
 // includes the wait for a transaction, and a settlement is COMMIT or ROLLBACK.
-// Calls of a [Memory] are not told of. f is called from many goroutines at once,
-// must be quick, and must not panic: no request waits for some of the calls. It
-// takes the place of one that was given before.
+// Calls of a [Memory] are not told of. f is called from many goroutines at once
+// and must be quick; its panic goes to the log and changes nothing. It takes the
+// place of one that was given before.
 func (r *Runner) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
 	r.backend.observe.Store(&f)
 }

@@ -148,6 +148,11 @@ func (b *backend) callUntil(
 // called tells the observer of a call that has ended.
 func (b *backend) called(ctx context.Context, call string, began time.Time, answered bool) {
 	if f := b.observe.Load(); f != nil {
+		defer func() {
+			if p := recover(); p != nil {
+				b.logger.ErrorContext(ctx, "the observer of calls panicked", "panic", p, "stack", string(debug.Stack()))
+			}
+		}()
 		(*f)(ctx, call, time.Since(began), answered)
 	}
 }

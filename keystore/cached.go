@@ -228,9 +228,7 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 	c.noticeNoRun(began)
 	asked := time.Now()
 	l.caller, l.err = c.ask(ctx, d, places, after(began, c.options.Timeout), &l.shared)
-	if f := c.observe.Load(); f != nil && !errors.Is(l.err, ErrOverloaded) {
-		(*f)(ctx, "lookup", time.Since(asked), l.err == nil || errors.Is(l.err, ErrNotFound))
-	}
+	c.called(ctx, asked, l.err)
 	if of := l.caller.more().child; of != nil {
 		of.loaded, of.parents = l.began, c.parents.of(of.ancestors)
 	}

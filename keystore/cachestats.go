@@ -2,6 +2,8 @@ package keystore
 
 import (
 	"context"
+	"errors"
+	"runtime/debug"
 	"time"
 )
 
@@ -70,9 +72,21 @@ func (c *Cached) Expiring(d time.Duration) (n int) {
 
 // ObserveCalls lets f know of each question to the store, named "lookup", when
 // it ends: how long it took, and whether the store answered in time, be it that
-// there is no key. f is called from many goroutines at once, must be quick, and
-// must not panic: in an outage no request calls it, and a panic would end the
-// process. It takes the place of one that was given before.
+// there is no key. f is called from many goroutines at once and must be quick;
+// its panic goes to the log and changes nothing. It takes the place of one that
+// was given before.
 func (c *Cached) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
 	c.observe.Store(&f)
+}
+
+// called tells the observer of a question that has ended with err.
+func (c *Cached) called(ctx context.Context, asked time.Time, err error) {
+	if f := c.observe.Load(); f != nil && !errors.Is(err, ErrOverloaded) {
+		defer func() {
+			if p := recover(); p != nil {
+				c.options.Logger.Error("the observer of calls panicked", "panic", p, "stack", string(debug.Stack()))
+			}
+		}()
+		(*f)(ctx, "lookup", time.Since(asked), err == nil || errors.Is(err, ErrNotFound))
+	}
 }

@@ -3,6 +3,7 @@ package keystore_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,16 +14,18 @@ import (
 
 type observed struct{} // of a context
 
-// Each question to the store is told of; an answer from
-// memory is none, nor is a question that was not put.
+// Each question to the store is told of; an answer from memory is none, nor is
+// a question that was not put. A panic of who is told changes nothing.
 func TestObserveCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		c := keystore.NewCached(f, keystore.CacheOptions{})
+		var log strings.Builder
+		c := keystore.NewCached(f, keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		var told []string
 		c.ObserveCalls(func(context.Context, string, time.Duration, bool) { t.Error("one that was replaced is told") })
 		c.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
 			told = append(told, fmt.Sprint(ctx.Value(observed{}), call, took, answered))
+			panic("told")
 		})
 		ctx := context.WithValue(t.Context(), observed{}, "value ")
 		d := f.add(t)
@@ -30,8 +33,11 @@ func TestObserveCalls(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			return f.Store.Lookup(ctx, d)
 		})
-		c.Lookup(ctx, d)
-		c.Lookup(ctx, d)
+		for range 2 {
+			if _, err := c.Lookup(ctx, d); err != nil {
+				t.Error(err)
+			}
+		}
 		c.Lookup(ctx, unknown(1))
 		release := make(chan struct{})
 		defer close(release)
@@ -40,6 +46,9 @@ func TestObserveCalls(t *testing.T) {
 		want := "value lookup10ms true, value lookup10ms true, value lookup2s false"
 		if got := strings.Join(told, ", "); got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+		if n := strings.Count(log.String(), "the observer of calls panicked"); n != len(told) {
+			t.Errorf("%d panics, of which %d are logged", len(told), n)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package ratelimit_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,16 +12,18 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// Each call of the store is told of; a decision without it
-// is none.
+// Each call of the store is told of; a decision without it is none. Also where
+// no request waits, a panic of who is told changes nothing.
 func TestObserveCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaulty()
-		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+		var log strings.Builder
+		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		var told []string
 		f.ObserveCalls(func(context.Context, string, time.Duration, bool) { t.Error("one that was replaced is told") })
 		f.ObserveCalls(func(_ context.Context, call string, took time.Duration, answered bool) {
 			told = append(told, fmt.Sprint(call, " ", took, answered))
+			panic("told")
 		})
 		take := func(times int) {
 			for range times {
@@ -32,9 +35,16 @@ func TestObserveCalls(t *testing.T) {
 		take(1)
 		store.fail(refuse)
 		take(20)
-		want := "take 0s true, take 50ms false" + strings.Repeat(", take 0s false", 4)
+		time.Sleep(1300 * time.Millisecond) // one probe
+		store.mend()
+		time.Sleep(1300 * time.Millisecond)
+		take(1)
+		want := "take 0s true, take 50ms false" + strings.Repeat(", take 0s false", 5) + strings.Repeat(", take 0s true", 2)
 		if got := strings.Join(told, ", "); got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+		if n := strings.Count(log.String(), "the observer of calls panicked"); n != len(told) {
+			t.Errorf("%d panics, of which %d are logged", len(told), n)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 	"weak"
@@ -101,11 +102,22 @@ func (f *Failover) Stats() (down bool, fallbacks int64) {
 
 // ObserveCalls lets o know of each call of the store, named "take", when it
 // ends or its budget does: how long it took, and whether the store answered. o
-// is called from many goroutines at once, must be quick, and must not panic: in
-// an outage no request calls it, and a panic would end the process. It takes the
-// place of one that was given before.
+// is called from many goroutines at once and must be quick; its panic goes to
+// the log and changes nothing. It takes the place of one that was given before.
 func (f *Failover) ObserveCalls(o func(ctx context.Context, call string, took time.Duration, answered bool)) {
 	f.observe.Store(&o)
+}
+
+// called tells the observer of a call that has ended.
+func (f *Failover) called(ctx context.Context, asked time.Time, answered bool) {
+	if o := f.observe.Load(); o != nil {
+		defer func() {
+			if p := recover(); p != nil {
+				f.breaker.log.Error("the observer of calls panicked", "panic", p, "stack", string(debug.Stack()))
+			}
+		}()
+		(*o)(ctx, "take", time.Since(asked), answered)
+	}
 }
 
 // Take decides charges, as Store says, with or without the store.
@@ -165,9 +177,7 @@ func (f *Failover) call(ctx context.Context, charges []Charge) (Decision, error)
 		a.err = bounded.Err()
 	}
 	answered := a.err == nil || errors.Is(a.err, ErrCost)
-	if o := f.observe.Load(); o != nil {
-		(*o)(ctx, "take", time.Since(asked), answered)
-	}
+	f.called(ctx, asked, answered)
 	switch {
 	case answered:
 		f.breaker.answered(c)
