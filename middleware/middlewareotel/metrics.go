@@ -93,36 +93,42 @@ func New(m metric.Meter, o Options) (*Metrics, error) {
 	if m == nil {
 		return nil, errors.New("middlewareotel: the Meter is nil; give otel.Meter with the name of your program")
 	}
-	made := maker{meter: m}
+	var errs []error
+	count := func(name, help string) metric.Int64Counter {
+		c, err := m.Int64Counter(name, metric.WithDescription(help), metric.WithUnit("{request}"))
+		errs = append(errs, err)
+		return c
+	}
+	seconds := func(name, help string, bounds ...float64) metric.Float64Histogram {
+		h, err := m.Float64Histogram(name, metric.WithDescription(help), metric.WithUnit("s"),
+			metric.WithExplicitBucketBoundaries(bounds...))
+		errs = append(errs, err)
+		return h
+	}
 	metrics := &Metrics{
-		requests:    made.counter("sallyport.requests", "Responses."),
-		failures:    made.counter("sallyport.failures", "Responses that failed on our side."),
-		limits:      made.counter("sallyport.rate_limit.requests", "Requests that a rate limit decided on."),
-		idempotency: made.counter("sallyport.idempotency.requests", "Requests with an idempotency key."),
-		wait: made.histogram("sallyport.idempotency.wait.duration", "How long repeats waited for the first request.",
-			figures.WaitBounds),
+		requests:    count("sallyport.requests", "Responses."),
+		failures:    count("sallyport.failures", "Responses that failed on our side."),
+		limits:      count("sallyport.rate_limit.requests", "Requests that a rate limit decided on."),
+		idempotency: count("sallyport.idempotency.requests", "Requests with an idempotency key."),
+		wait: seconds("sallyport.idempotency.wait.duration", "How long repeats waited for the first request.",
+			figures.WaitBounds...),
 		outcomes: make(map[string][]metric.AddOption),
 	}
 	if o.RequestDuration {
-		metrics.duration = made.histogram("http.server.request.duration", "How long requests took.",
-			figures.DurationBounds)
+		metrics.duration = seconds("http.server.request.duration", "How long requests took.", figures.DurationBounds...)
 	}
 	var calls metric.Float64Histogram
 	if o.StoreDuration {
-		calls = made.histogram("sallyport.store.duration", "How long calls of the stores took.", figures.CallBounds)
+		calls = seconds("sallyport.store.duration", "How long calls of the stores took.", figures.CallBounds...)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("middlewareotel: %w", err)
 	}
 	parts := figures.Parts{Keys: o.Keys, Replies: o.Replies, Counters: o.Counters}
 	for _, f := range parts.Figures() {
-		made.show(f)
-	}
-	if err := errors.Join(made.errs...); err != nil {
-		return nil, fmt.Errorf("middlewareotel: %w", err)
-	}
-	if calls != nil {
-		parts.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
-			calls.Record(ctx, took.Seconds(), metric.WithAttributes(
-				attribute.String("sallyport.call", call), attribute.String("sallyport.result", figures.Result(answered))))
-		})
+		if err := show(m, f); err != nil {
+			return nil, fmt.Errorf("middlewareotel: %w", err)
+		}
 	}
 	// The SDK counts 2,000 sets of attributes apart, and the rest with no attribute
 	// at all. Beyond this room, method and class of the status are left.
@@ -141,6 +147,12 @@ func New(m metric.Meter, o Options) (*Metrics, error) {
 	}
 	for _, f := range figures.Failures() {
 		metrics.countFailure(context.Background(), 0, f)
+	}
+	if calls != nil {
+		parts.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
+			calls.Record(ctx, took.Seconds(), metric.WithAttributes(
+				attribute.String("sallyport.call", call), attribute.String("sallyport.result", figures.Result(answered))))
+		})
 	}
 	return metrics, nil
 }
@@ -250,13 +262,12 @@ func (m *maker) show(f figures.Figure) {
 		o.Observe(f.Read())
 		return nil
 	}
-	var err error
 	if f.Counter {
-		_, err = m.meter.Float64ObservableCounter(f.Name, metric.WithDescription(f.Help), metric.WithUnit(f.Unit),
+		_, err := m.Float64ObservableCounter(f.Name, metric.WithDescription(f.Help), metric.WithUnit(f.Unit),
 			metric.WithFloat64Callback(read))
-	} else {
-		_, err = m.meter.Float64ObservableGauge(f.Name, metric.WithDescription(f.Help), metric.WithUnit(f.Unit),
-			metric.WithFloat64Callback(read))
+		return err
 	}
-	m.errs = append(m.errs, err)
+	_, err := m.Float64ObservableGauge(f.Name, metric.WithDescription(f.Help), metric.WithUnit(f.Unit),
+		metric.WithFloat64Callback(read))
+	return err
 }

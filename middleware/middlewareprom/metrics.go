@@ -42,6 +42,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -77,10 +78,9 @@ type Metrics struct {
 	failures    *prometheus.CounterVec
 	limits      *prometheus.CounterVec
 	idempotency *prometheus.CounterVec
-	wait        prometheus.Histogram
+	wait        prometheus.Observer
 	durations   *prometheus.HistogramVec
 	calls       *prometheus.HistogramVec
-	all         []prometheus.Collector
 	options     Options
 
 	response *figures.Cache[figures.Response, response]
@@ -100,34 +100,30 @@ func New(r prometheus.Registerer, o Options) (*Metrics, error) {
 	if r == nil {
 		return nil, errors.New("middlewareprom: the Registerer is nil; give prometheus.DefaultRegisterer or one of your own")
 	}
+	own := prometheus.NewRegistry() // in r as one: all of it or nothing
+	with := promauto.With(own)
 	m := &Metrics{
-		requests: counters("sallyport_requests_total", "Responses.",
+		requests: counters(with, "sallyport_requests_total", "Responses.",
 			"method", "route", "status", "outcome", "environment"),
-		failures: counters("sallyport_failures_total", "Responses that failed on our side.", "kind", "outcome"),
-		limits: counters("sallyport_rate_limit_requests_total", "Requests that a rate limit decided on.",
+		failures: counters(with, "sallyport_failures_total", "Responses that failed on our side.", "kind", "outcome"),
+		limits: counters(with, "sallyport_rate_limit_requests_total", "Requests that a rate limit decided on.",
 			"policy", "result"),
-		idempotency: counters("sallyport_idempotency_requests_total", "Requests with an idempotency key.", "outcome"),
-		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "sallyport_idempotency_wait_duration_seconds",
-			Help:    "How long repeats waited for the first request.",
-			Buckets: figures.WaitBounds,
-		}),
+		idempotency: counters(with, "sallyport_idempotency_requests_total", "Requests with an idempotency key.", "outcome"),
+		wait: histograms(with, "sallyport_idempotency_wait_duration_seconds",
+			"How long repeats waited for the first request.", figures.WaitBounds).WithLabelValues(),
 		options: o,
 	}
-	m.all = []prometheus.Collector{m.requests, m.failures, m.limits, m.idempotency, m.wait}
 	parts := figures.Parts{Keys: o.Keys, Replies: o.Replies, Counters: o.Counters}
 	for _, f := range parts.Figures() {
-		m.all = append(m.all, collector(f))
+		show(with, f)
 	}
 	if o.RequestDuration {
-		m.durations = histograms("sallyport_request_duration_seconds", "How long requests took.",
+		m.durations = histograms(with, "sallyport_request_duration_seconds", "How long requests took.",
 			figures.DurationBounds, "method", "route", "outcome")
-		m.all = append(m.all, m.durations)
 	}
 	if o.StoreDuration {
-		m.calls = histograms("sallyport_store_duration_seconds", "How long calls of the stores took.",
+		m.calls = histograms(with, "sallyport_store_duration_seconds", "How long calls of the stores took.",
 			figures.CallBounds, "call", "result")
-		m.all = append(m.all, m.calls)
 	}
 	m.response = figures.NewCache(4000, func(l figures.Response) (r response) {
 		r.count = m.requests.WithLabelValues(l.Method, l.Route(), strconv.Itoa(l.Status), l.Outcome, l.Environment)
@@ -139,7 +135,7 @@ func New(r prometheus.Registerer, o Options) (*Metrics, error) {
 	m.limit = figures.NewCache(400, func(l figures.Limit) prometheus.Counter {
 		return m.limits.WithLabelValues(l.Policy, l.Result)
 	})
-	if err := r.Register(whole{m}); err != nil {
+	if err := r.Register(own); err != nil {
 		return nil, fmt.Errorf("middlewareprom: %w; "+
 			"with two APIs, give each a Registerer with a label of its own by prometheus.WrapRegistererWith", err)
 	}
@@ -212,16 +208,16 @@ func (m *Metrics) measure(ctx context.Context, o prometheus.Observer, d time.Dur
 	o.Observe(d.Seconds())
 }
 
-func histograms(name, help string, bounds []float64, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: bounds}, labels)
+func histograms(with promauto.Factory, name, help string, bounds []float64, labels ...string) *prometheus.HistogramVec {
+	return with.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: bounds}, labels)
 }
 
-func counters(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+func counters(with promauto.Factory, name, help string, labels ...string) *prometheus.CounterVec {
+	return with.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// collector returns f under a name of Prometheus.
-func collector(f figures.Figure) prometheus.Collector {
+// show makes a metric that reads f, under a name of Prometheus.
+func show(with promauto.Factory, f figures.Figure) {
 	name := strings.ReplaceAll(f.Name, ".", "_")
 	switch f.Unit {
 	case "By":
@@ -230,22 +226,8 @@ func collector(f figures.Figure) prometheus.Collector {
 		name += "_timestamp_seconds"
 	}
 	if f.Counter {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name + "_total", Help: f.Help}, f.Read)
+		with.NewCounterFunc(prometheus.CounterOpts{Name: name + "_total", Help: f.Help}, f.Read)
+		return
 	}
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: f.Help}, f.Read)
-}
-
-// whole is all metrics as one collector: registered all or none.
-type whole struct{ *Metrics }
-
-func (w whole) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range w.all {
-		c.Describe(ch)
-	}
-}
-
-func (w whole) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range w.all {
-		c.Collect(ch)
-	}
+	with.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: f.Help}, f.Read)
 }
