@@ -237,27 +237,8 @@ func set(all ...attribute.KeyValue) []metric.AddOption {
 	return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(all...))}
 }
 
-// maker makes instruments, and keeps what the Meter says to each.
-type maker struct {
-	meter metric.Meter
-	errs  []error
-}
-
-func (m *maker) counter(name, help string) metric.Int64Counter {
-	c, err := m.meter.Int64Counter(name, metric.WithDescription(help), metric.WithUnit("{request}"))
-	m.errs = append(m.errs, err)
-	return c
-}
-
-func (m *maker) histogram(name, help string, bounds []float64) metric.Float64Histogram {
-	h, err := m.meter.Float64Histogram(name, metric.WithDescription(help), metric.WithUnit("s"),
-		metric.WithExplicitBucketBoundaries(bounds...))
-	m.errs = append(m.errs, err)
-	return h
-}
-
 // show makes an instrument that reads f.
-func (m *maker) show(f figures.Figure) {
+func show(m metric.Meter, f figures.Figure) error {
 	read := func(_ context.Context, o metric.Float64Observer) error {
 		o.Observe(f.Read())
 		return nil
