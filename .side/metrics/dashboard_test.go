@@ -2,8 +2,10 @@ package metrics
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,6 +33,36 @@ func TestDashboardSchema(t *testing.T) {
 	}
 	if image := readComposition(t).Services["grafana"].Image; !strings.HasPrefix(image, "grafana/grafana:12.") {
 		t.Errorf("compose.yaml starts %s", image)
+	}
+}
+
+// The picture in the guide is of the dashboard as it is: draw has it.
+func TestDashboardPicture(t *testing.T) {
+	picture, err := os.ReadFile("../../.github/dashboard.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d struct {
+		Panels []struct{ Type, Title string }
+	}
+	if err := json.Unmarshal(middlewareprom.Dashboard, &d); err != nil {
+		t.Fatal(err)
+	}
+	row, drawn := "", 0
+	for _, p := range d.Panels {
+		if p.Type == "row" {
+			row = p.Title
+		}
+		there := strings.Contains(string(picture), fmt.Sprintf("class='%s'>%s<", p.Type, p.Title))
+		if there != strings.Contains("Now, What users feel, Stores", row) {
+			t.Errorf("%s of %s is in the picture: %t", p.Title, row, there)
+		}
+		if there {
+			drawn++
+		}
+	}
+	if drawn != strings.Count(string(picture), "class='row'")+strings.Count(string(picture), "class='grid' x=") {
+		t.Errorf("the picture has other than the %d panels and rows", drawn)
 	}
 }
 
