@@ -78,8 +78,8 @@ func (x *exchange) events(entries []issuing.AuditEntry) (events []event) {
 }
 
 var actNames = map[string]string{
-	"issue": "Created", "delegate": "Created by its parent", "rotate": "Created in a rotation", "import": "Imported", "revoke": "Revoked",
-	"suspend": "Suspended", "resume": "Resumed", "rename": "Renamed", "edit": "Changed",
+	"issue": "Created", "delegate": "Created by its parent", "rotate": "Created in a rotation", "import": "Imported",
+	"revoke": "Revoked", "suspend": "Suspended", "resume": "Resumed", "rename": "Renamed", "edit": "Changed",
 }
 
 // detail says what an edit changed. The values of attributes are not said:

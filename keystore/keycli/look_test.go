@@ -65,7 +65,7 @@ func TestList(t *testing.T) {
 	for line, want := range map[string]string{
 		"list -parent " + used.ID:           "run1 run0",
 		"list -org acme":                    "gone used late soon",
-		"list -org acme -active":              "used late soon",
+		"list -org acme -active":            "used late soon",
 		"list -org acme -expiring 60d":      "soon",
 		"list -org acme -expiring 65535d":   "late soon",
 		"list -org acme -never-used":        "late soon",

@@ -207,7 +207,9 @@ func TestHelp(t *testing.T) {
 	s.config.Migrate = func(context.Context, func(string) string) error { return nil }
 	for _, line := range []string{"-h", "help", "--help"} {
 		text := s.does("", line)
-		for _, want := range []string{"Usage: keys COMMAND", "issue NAME", "who-can SCOPE", "migrate", "KEYS_DSN", "130  interrupted"} {
+		for _, want := range []string{
+			"Usage: keys COMMAND", "issue NAME", "who-can SCOPE", "migrate", "KEYS_DSN", "130  interrupted",
+		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q in %s", line, want, text)
 			}
