@@ -10,8 +10,7 @@ import (
 // CacheStats are figures of a [Cached]. Hits, Asked and Failed count since its
 // start.
 type CacheStats struct {
-	Usable  int // tokens remembered that were usable when the store was last asked
-	Refused int // tokens remembered that were not
+	Usable int // tokens remembered that were usable when the store was last asked
 
 	Hits   uint64 // lookups that were answered from memory, also by [Cached.Remembered]
 	Asked  uint64 // questions to the store; lookups that share one count once
@@ -36,7 +35,6 @@ func (c *Cached) Stats() CacheStats {
 		s := &c.shards[i]
 		s.mu.Lock()
 		sum.Usable += s.accepted.Len()
-		sum.Refused += s.refused.Len()
 		sum.Hits += s.hits
 		sum.Asked += s.asked
 		sum.Failed += s.failed
