@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // An Issuer issues, rotates and revokes keys. Every method acts for one
@@ -47,8 +46,7 @@ type Options struct {
 	// nobody is told.
 	Audit func(context.Context, AuditEntry)
 
-	MaxLife    time.Duration // longest time until a key expires: each needs an expiry then. Zero: any
-	NeedExpiry []scope.Name  // a key that may do one of these needs an expiry
+	MaxLife time.Duration // longest time until a key expires: each needs an expiry then. Zero: any
 
 	// MaxKeys is how many keys an organization may have. Those that have
 	// expired, are revoked, or will be after a rotation do not count. Of the

@@ -13,9 +13,6 @@ func (o Options) validate() error {
 	if o.MaxLife < 0 || o.MaxKeys < 0 || o.MaxChildLife < 0 || o.MaxChildren < 0 {
 		return errors.New("issuing: Options with a negative limit")
 	}
-	if _, unknown := o.Service.Scopes.Parse(o.NeedExpiry); len(unknown) > 0 {
-		return fmt.Errorf("issuing: Options.NeedExpiry has scopes that the service does not: %q", unknown)
-	}
 	return nil
 }
 
@@ -24,12 +21,6 @@ func (o Options) problems(k *keystore.Key, now time.Time) []keystore.FieldError 
 	if o.MaxLife > 0 && (k.ExpiresAt.IsZero() || k.ExpiresAt.After(now.Add(o.MaxLife))) {
 		message := fmt.Sprintf("The key must expire within %s.", lifeText(o.MaxLife))
 		return []keystore.FieldError{problem("expires_at", message)}
-	}
-	granted, _ := o.Service.Scopes.Parse(k.Scopes)
-	for _, n := range o.NeedExpiry {
-		if k.ExpiresAt.IsZero() && granted.Has(n) {
-			return []keystore.FieldError{problem("expires_at", fmt.Sprintf("A key with the scope %s needs an expiry.", n))}
-		}
 	}
 	return nil
 }

@@ -13,45 +13,35 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 const day = 24 * time.Hour
 
-func TestPolicyOfExpiry(t *testing.T) {
+func TestLimitOfExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		registry := scope.New(scope.Definition{Name: "cars:write", Implies: []scope.Name{"cars:read"}},
-			scope.Definition{Name: "cars:read"}, scope.Definition{Name: "cars:drive"})
-		within, needed := "The key must expire within 90 days.", "A key with the scope cars:read needs an expiry."
+		const within = "The key must expire within 90 days."
 		for _, c := range []struct {
 			options issuing.Options
-			scopes  []scope.Name
 			expires time.Duration // from now; 0: never
 			want    string
 		}{
-			{issuing.Options{}, []scope.Name{"cars:write"}, 0, ""},
-			{issuing.Options{MaxLife: 90 * day}, nil, 0, within},
-			{issuing.Options{MaxLife: 90 * day}, nil, 90*day + 1, within},
-			{issuing.Options{MaxLife: 90 * day}, nil, 90 * day, ""},
-			{issuing.Options{MaxLife: day}, nil, 0, "The key must expire within 24h0m0s."},
-			{issuing.Options{MaxLife: 90 * time.Minute}, nil, 0, "The key must expire within 1h30m0s."},
-			{issuing.Options{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:read"}, 0, needed},
-			{issuing.Options{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 0, needed},
-			{issuing.Options{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:write"}, 999 * day, ""},
-			{issuing.Options{NeedExpiry: []scope.Name{"cars:read"}}, []scope.Name{"cars:drive"}, 0, ""},
+			{issuing.Options{}, 0, ""},
+			{issuing.Options{MaxLife: 90 * day}, 0, within},
+			{issuing.Options{MaxLife: 90 * day}, 90*day + 1, within},
+			{issuing.Options{MaxLife: 90 * day}, 90 * day, ""},
+			{issuing.Options{MaxLife: day}, 0, "The key must expire within 24h0m0s."},
+			{issuing.Options{MaxLife: 90 * time.Minute}, 0, "The key must expire within 1h30m0s."},
 		} {
-			c.options.Service.Scopes = registry
 			issuer := issuing.New(issuing.NewMemory(), c.options)
 			g := grant()
-			if g.Scopes = c.scopes; c.expires != 0 {
+			if c.expires != 0 {
 				g.ExpiresAt = time.Now().Add(c.expires)
 			}
 			_, _, err := issuer.Issue(t.Context(), g)
 			wrong, _ := errors.AsType[*keystore.FieldsError](err)
 			if c.want == "" && err != nil || c.want != "" && (wrong == nil || len(wrong.Fields) != 1 ||
 				wrong.Fields[0] != keystore.FieldError{Field: "expires_at", Message: c.want}) {
-				t.Errorf("%+v: Issue of %q that expires in %v returned %v, want %q", c.options, c.scopes, c.expires, err,
-					c.want)
+				t.Errorf("%+v: Issue of a key that expires in %v returned %v, want %q", c.options, c.expires, err, c.want)
 			}
 		}
 	})
@@ -59,12 +49,11 @@ func TestPolicyOfExpiry(t *testing.T) {
 
 // A successor lives no longer than the options let it, nor than its
 // predecessor.
-func TestPolicyOfRotation(t *testing.T) {
+func TestLimitOfRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := issuing.NewMemory()
 		free := issuing.New(memory, issuing.Options{})
-		issuer := issuing.New(memory, issuing.Options{
-			MaxLife: 90 * day, NeedExpiry: []scope.Name{scope.TasksRead}})
+		issuer := issuing.New(memory, issuing.Options{MaxLife: 90 * day})
 		for expires, want := range map[time.Duration]time.Duration{0: 90 * day, 91 * day: 90 * day, 5 * day: 5 * day} {
 			g := grant()
 			if expires != 0 {
@@ -94,7 +83,6 @@ func TestRotateWithAnotherExpiry(t *testing.T) {
 			{issuing.Options{}, -time.Second, "The expiry must lie in the future."},
 			{issuing.Options{MaxLife: 90 * day}, 90 * day, ""},
 			{issuing.Options{MaxLife: 90 * day}, 91 * day, "The key must expire within 90 days."},
-			{issuing.Options{NeedExpiry: []scope.Name{scope.TasksRead}}, 0, "A key with the scope tasks:read needs an expiry."},
 		} {
 			store := issuing.NewMemory()
 			issuer := issuing.New(store, c.options)
@@ -128,7 +116,7 @@ func TestRotateWithAnotherExpiry(t *testing.T) {
 
 // The limit holds, and says what to do, with an Auditor also under concurrent
 // calls. A key that made room and a repeat are let in.
-func TestPolicyOfMaxKeys(t *testing.T) {
+func TestLimitOfMaxKeys(t *testing.T) {
 	for name, store := range map[string]keystore.Store{
 		"an Auditor":    issuing.NewMemory(),
 		"a Cached":      keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{}),
@@ -195,7 +183,7 @@ func TestPolicyOfMaxKeys(t *testing.T) {
 
 // Of old keys that work on there are no more than of others. One that ends at
 // once is no such key, and a repeat is let in.
-func TestPolicyOfOverlaps(t *testing.T) {
+func TestLimitOfOverlaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := issuing.NewMemory()
 		issuer := issuing.New(store, issuing.Options{MaxKeys: 2})
@@ -253,7 +241,7 @@ func (unlisted) List(context.Context, string, issuing.Page) ([]*keystore.Key, er
 }
 
 func TestLimitsPanic(t *testing.T) {
-	for _, p := range []issuing.Options{{MaxLife: -1}, {MaxKeys: -1}, {NeedExpiry: []scope.Name{"task:read"}}} {
+	for _, p := range []issuing.Options{{MaxLife: -1}, {MaxKeys: -1}} {
 		got := panicOf(func() { issuing.New(issuing.NewMemory(), p) })
 		if !strings.HasPrefix(got, "issuing: Options") {
 			t.Errorf("New with %+v: got the panic %q", p, got)
