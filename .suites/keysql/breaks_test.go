@@ -34,18 +34,20 @@ func TestEachFailure(t *testing.T) {
 		return fmt.Sprintf("%s", values(t, db, "SELECT id || organization || version FROM sallyport_keys UNION ALL "+
 			"SELECT id FROM sallyport_keys_audit UNION ALL SELECT id || requests FROM sallyport_keys_days"))
 	}
-	for _, method := range slices.Sorted(maps.Keys(breakable(whole, newKey("acme"), ""))) {
+	for _, method := range slices.Sorted(maps.Keys(breakable(whole, newKey("acme"), newKey("acme"), ""))) {
 		for fails = 1; ; fails++ {
 			start := present(t, whole)
 			k := inserted(t, whole, rand.Text(), 2)[0]
-			if err := errors.Join(whole.UpdateAudited(t.Context(), k, newEntry(k)),
+			child := newKey(k.Organization)
+			child.Parent = k.ID
+			if err := errors.Join(whole.Insert(t.Context(), child), whole.UpdateAudited(t.Context(), k, newEntry(k)),
 				whole.Touch(t.Context(), needed(k))); err != nil {
 				t.Fatal(err)
 			}
 			k.Version++
 			before := contents()
 			step = 0
-			err := breakable(store, k, start)[method](t.Context())
+			err := breakable(store, k, child, start)[method](t.Context())
 			if step < fails {
 				if err != nil || fails == 1 {
 					t.Errorf("%s returned %v after %d steps, want nil and a step", method, err, step)
@@ -60,6 +62,10 @@ func TestEachFailure(t *testing.T) {
 			}
 		}
 	}
+	step, fails = 0, 0
+	if err := store.Touch(t.Context(), uses(inserted(t, whole, "acme", 1), time.Now())); err != nil || step != 1 {
+		t.Errorf("Touch without scopes and requests took %d statements, %v, want 1", step, err)
+	}
 }
 
 // needed returns a use of two scopes of k.
@@ -70,7 +76,7 @@ func needed(k *keystore.Key) []keystore.Use {
 
 // breakable returns calls that succeed if nothing breaks, of which those that
 // read have several rows.
-func breakable(s *keysql.Store, k *keystore.Key, start string) map[string]func(context.Context) error {
+func breakable(s *keysql.Store, k, child *keystore.Key, start string) map[string]func(context.Context) error {
 	all := calls(s, k)
 	maps.Copy(all, map[string]func(context.Context) error{
 		"Changes": func(ctx context.Context) error {
@@ -87,6 +93,7 @@ func breakable(s *keysql.Store, k *keystore.Key, start string) map[string]func(c
 			}
 			return err
 		},
+		"Lookup, a child": func(ctx context.Context) error { _, err := s.Lookup(ctx, child.Digest); return err },
 		"Insert, there already": func(ctx context.Context) error {
 			if err := s.Insert(ctx, k); err != issuing.ErrExists {
 				return err

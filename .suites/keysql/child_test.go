@@ -46,6 +46,10 @@ func TestStatementsOfAChild(t *testing.T) {
 			}
 			fails = 0
 		}
+		execute(t, d.open(t), "UPDATE sallyport_keys SET scopes = 'null' WHERE parent = ''")
+		if k, err := store.Find(t.Context(), "acme", parent); !errors.Is(err, keystore.ErrCorrupt) {
+			t.Errorf("a key whose first ancestor is corrupt: got %v, %v, want ErrCorrupt", k, err)
+		}
 	})
 }
 

@@ -86,28 +86,20 @@ func (s *Store) Changes(ctx context.Context, since string) (changed []keystore.D
 		}
 		args = append(args, number)
 	}
-	rows, err := s.query(ctx, "WITH h AS ("+s.horizon+")"+changesAfter, args...)
-	if err != nil {
-		return nil, "", failed(ctx, "changes", err)
-	}
-	defer rows.Close()
 	var horizon, latest int64
 	var server string
-	for rows.Next() {
-		var number *int64
-		var d []byte
-		if err := rows.Scan(&horizon, &latest, &server, &number, &d); err != nil {
-			return nil, "", failed(ctx, "changes", err)
-		}
-		if number == nil {
-			continue // the row of the horizon, without a change
-		}
-		at.Changed, at.Digest = *number, d
-		changed = append(changed, keystore.Digest{})
-		copy(changed[len(changed)-1][:], d)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, "", failed(ctx, "changes", err)
+	var number *int64
+	var d []byte
+	err = s.each(ctx, "changes", statement{"WITH h AS (" + s.horizon + ")" + changesAfter, args},
+		[]any{&horizon, &latest, &server, &number, &d}, func() {
+			if number != nil { // else the row of the horizon, without a change
+				at.Changed, at.Digest = *number, d
+				changed = append(changed, keystore.Digest{})
+				copy(changed[len(changed)-1][:], d)
+			}
+		})
+	if err != nil {
+		return nil, "", err
 	}
 	if at.Changed > latest || since != "" && at.Server != server {
 		return nil, "", keystore.ErrNotFound
