@@ -96,9 +96,8 @@ func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined
 	stop := context.AfterFunc(ctx, cancel)
 	j := &joined{store: s, ctx: txCtx, cancel: cancel, conn: conn, key: c.Key, token: c.Token, claim: c}
 	record, err := s.claimIn(ctx, j, c)
-	if !stop() && err == nil {
-		err = ctx.Err()
-	}
+	stop()
+	err = cmp.Or(err, ctx.Err())
 	if err != nil || record.State != idem.Claimed {
 		j.abandon()
 		return record, nil, err
@@ -113,7 +112,7 @@ func (s *Store) waitedFor() func() bool {
 	before := s.db.Stats().WaitCount
 	return func() bool {
 		now := s.db.Stats()
-		return now.MaxOpenConnections > 0 && now.InUse >= now.MaxOpenConnections && now.WaitCount > before
+		return now.InUse >= now.MaxOpenConnections && now.WaitCount > before
 	}
 }
 
