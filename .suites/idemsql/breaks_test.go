@@ -18,7 +18,7 @@ import (
 
 var errRefused = errors.New("the statement was refused")
 
-// Each statement of each call fails once. That is the error of the call and no
+// Each statement and row of each call fails once. That is the error of the call and no
 // refusal, no connection stays in use, and a transaction leaves nothing. What
 // else servers do when it happens is tried in .suites/adapters.
 func TestEachFailure(t *testing.T) {

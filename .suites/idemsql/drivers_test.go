@@ -14,9 +14,11 @@ import (
 	"modernc.org/sqlite"
 )
 
-// A watcher is told of each statement before the connection sends it. With an
-// error the statement is not sent and fails.
+// A watcher is told of each statement before the connection sends it, and of each
+// aRow and the end of them. With an error the statement is not sent and fails.
 type watcher func(ctx context.Context, c driver.Conn, statement string) error
+
+const aRow = "a row"
 
 // watched returns a pool whose statements w is told of.
 func (d database) watched(t testing.TB, w watcher) *sql.DB {
@@ -108,7 +110,23 @@ func (c watchedConn) QueryContext(ctx context.Context, query string, args []driv
 	if err := c.watcher(ctx, c.Conn, query); err != nil {
 		return nil, err
 	}
-	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
+	if err != nil {
+		return nil, err
+	}
+	return watchedRows{rows, func() error { return c.watcher(ctx, c.Conn, aRow) }}, nil
+}
+
+type watchedRows struct {
+	driver.Rows
+	next func() error
+}
+
+func (r watchedRows) Next(dest []driver.Value) error {
+	if err := r.next(); err != nil {
+		return err
+	}
+	return r.Rows.Next(dest)
 }
 
 func (c watchedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
