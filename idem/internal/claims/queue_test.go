@@ -90,6 +90,10 @@ func TestQueueOfOneConnection(t *testing.T) {
 				} else if left := time.Until(deadline); err != nil || left != test.left {
 					t.Errorf("got error %v and %v to join, want %v", err, left, test.left)
 				}
+				// The Join of the second has no answer either.
+				if _, gaveUp := enter("third"); err == nil && (gaveUp == nil || errors.Is(gaveUp, idem.ErrNoTurn)) {
+					t.Errorf("the third got error %v, want that the database does not answer", gaveUp)
+				}
 			})
 		})
 	}
