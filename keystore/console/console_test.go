@@ -60,6 +60,9 @@ func TestOnlyAdministratorsGetIn(t *testing.T) {
 				t.Errorf("%q, %v: the page offers to sign in: %t", row.who, at, offered)
 			}
 			sent := at[0] == "POST"
+			if !sent && strings.Contains(got.text, "Sign in in another tab") {
+				t.Errorf("%q, %v: the page has kept nothing, and says so: %s", row.who, at, got.text)
+			}
 			bodies[sent] = append(bodies[sent], plain(got))
 		}
 		for sent, bodies := range bodies {
@@ -199,10 +202,11 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 		for _, at := range paths {
 			got := b.do(who, at[0], at[1], "")
 			for name, want := range map[string]string{
-				"Cache-Control":          "no-store",
-				"Referrer-Policy":        "no-referrer",
-				"X-Content-Type-Options": "nosniff",
-				"X-Frame-Options":        "DENY",
+				"Cache-Control":                "no-store",
+				"Referrer-Policy":              "no-referrer",
+				"X-Content-Type-Options":       "nosniff",
+				"X-Frame-Options":              "DENY",
+				"Cross-Origin-Resource-Policy": "same-origin",
 				"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; " +
 					"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
 			} {

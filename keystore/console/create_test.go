@@ -203,6 +203,7 @@ func TestExpiry(t *testing.T) {
 		want       time.Time // in a bubble, whose clock starts on 1 January 2000
 	}{
 		{"never", "", time.Time{}},
+		{"1", "", time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)},
 		{"30", "", time.Date(2000, 1, 31, 0, 0, 0, 0, time.UTC)},
 		{"365", "", time.Date(2000, 12, 31, 0, 0, 0, 0, time.UTC)},
 		{"date", "2000-01-01", time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)}, // the day is included
@@ -210,6 +211,9 @@ func TestExpiry(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t)
+			if page := b.get("/new").text; !strings.Contains(page, `min="2000-01-02"`) {
+				t.Errorf("the form lets a key end today: %s", page)
+			}
 			f := b.form(t)
 			f.Set("expiry", row.expiry)
 			f.Set("expires_on", row.on)

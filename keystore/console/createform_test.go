@@ -267,6 +267,10 @@ func TestCreateOneLikeIt(t *testing.T) {
 		if strings.Contains(form.text, `value="tasks:read" checked`) || strings.Contains(form.text, k.ID) {
 			t.Error("the form has a scope that the key lacks, or makes the key's successor")
 		}
+		_, endless := b.add(t, "acme")
+		if got := b.get("/new?like=" + endless.ID).text; !strings.Contains(got, `value="never" selected`) {
+			t.Errorf("the form like a key without an end: %s", got)
+		}
 		_, theirs := b.add(t, "other")
 		wantText(t, "like another organization's", b.get("/new?like="+theirs.ID), 404, "Nothing here")
 	})

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -58,7 +57,7 @@ func (x *exchange) editForm(k *keystore.Key) error {
 	if err := x.editable(k); err != nil {
 		return err
 	}
-	f := editForm{strconv.FormatInt(k.Version, 10), k.Name, k.Scopes, true, "", restrictionOf(k)}
+	f := editForm{fmt.Sprint(k.Version), k.Name, k.Scopes, true, "", restrictionOf(k)}
 	return x.showEditForm(http.StatusOK, k, f, nil, "")
 }
 
@@ -103,7 +102,7 @@ func (x *exchange) edit(k *keystore.Key) error {
 		if err != nil {
 			return err
 		}
-		f.Version = strconv.FormatInt(k.Version, 10)
+		f.Version = fmt.Sprint(k.Version)
 		return x.showEditForm(http.StatusConflict, k, f, nil, "Somebody else has changed this key since you opened the "+
 			"form. Nothing was saved, and what you typed is kept: compare it with the key as it is now, then save again.")
 	}
@@ -120,7 +119,7 @@ func (x *exchange) edit(k *keystore.Key) error {
 
 // change applies what was typed and returns the key as it is then.
 func (x *exchange) change(k *keystore.Key, f editForm) (*keystore.Key, error) {
-	if f.Version != "" && f.Version != strconv.FormatInt(k.Version, 10) {
+	if f.Version != "" && f.Version != fmt.Sprint(k.Version) {
 		return nil, issuing.ErrConflict
 	}
 	edited := k.Clone()
