@@ -15,8 +15,8 @@ import (
 
 // Memory is a [Store] in the memory of one process. Its records are lost with
 // the process, and two processes, each with its own Memory, may both run the
-// same request. The zero Memory is ready to use. Its fields must
-// not change afterwards; one that is zero or less stands for its default.
+// same request. The zero Memory is ready to use. Its fields must not change
+// afterwards; one that is zero or less stands for its default.
 //
 // It is a cache with a budget of bytes. A repeat within MinRetention never runs a
 // second time, and one within the retention does not as long as there is room

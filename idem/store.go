@@ -84,7 +84,6 @@ type Eraser interface {
 	// was erased runs again, so revoke the organization's API keys first. A
 	// request that runs meanwhile gets [ErrLost], unless it is joined: then its
 	// reply is stored. Erase once more when the longest handler has ended.
-	//
 	Erase(ctx context.Context, organization string) (removed int, err error)
 }
 

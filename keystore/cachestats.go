@@ -69,8 +69,8 @@ func (c *Cached) Expiring(d time.Duration) (n int) {
 }
 
 // ObserveCalls lets f know of each question to the store, named "lookup", when
-// it ends: how long it took, and whether the store answered in time, be it that
-// there is no key. f is called from many goroutines at once and must be quick;
+// it ends: how long it took, and whether the store answered in time, which
+// [ErrNotFound] does too. f is called from many goroutines at once and must be quick;
 // its panic goes to the log and changes nothing. It takes the place of one that
 // was given before.
 func (c *Cached) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {

@@ -16,9 +16,9 @@ import (
 // It asks for one digest after the other, and the first that has a key decides,
 // whatever the status of that key. It returns [ErrNotFound] when none has one,
 // and any other error of s as it is. It returns an error that wraps
-// [ErrCorrupt] when s gave a key of another digest or environment, no key and
-// no error, or a key without the mark of a legacy key for a legacy token or the
-// other way round; and so with a Parent and a child's token.
+// [ErrCorrupt] when s gave a key of another digest or environment, no key and no
+// error, or where one of key and token is legacy, or a child's, and the other is
+// not.
 //
 // When s is a [Cached] that remembers one of the digests, that one is asked for
 // first: a key in use costs one look-up, and does not wait behind questions

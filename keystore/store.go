@@ -38,14 +38,14 @@ type Store interface {
 // Touch sets LastUsedAt of each key to At unless what is stored is later
 // already. It MUST NOT change any other field, Version among them: a use that
 // is written while somebody revokes the key must not undo that, nor make it
-// fail. Uses of keys that do not exist are ignored. A store that
-// keeps no more leaves the fields of a Use after At alone.
+// fail. Uses of keys that do not exist are ignored. A store that keeps no more
+// leaves the fields of a Use after At alone.
 type Toucher interface {
 	Touch(ctx context.Context, uses []Use) error
 }
 
-// A Use says when a key was last used, and how until then on the same day: the
-// one of At, in UTC.
+// A Use says when a key was last used, and how up to then on the day of At, in
+// UTC.
 type Use struct {
 	Organization string
 	ID           string

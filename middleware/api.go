@@ -112,10 +112,10 @@ type RouteOptions struct {
 	// requests are charged to no policy, the API's and Client among them, and
 	// only Concurrent counts them.
 	Policy *ratelimit.Policy
-	// Cost is what one request spends of each policy; 0 means 1, and so differs
-	// from the 0 of a ratelimit.Charge. It needs a policy. Handle panics if Cost is above the burst of Policy, or of a
-	// policy that refuses and that no plan replaces. Where a plan chooses a
-	// policy with a smaller burst, the request gets 400.
+	// Cost is what one request spends of each policy; 0 means 1. It needs a
+	// policy. Handle panics if Cost is above the burst of Policy, or of a policy
+	// that refuses and that no plan replaces. Where a plan chooses a policy with
+	// a smaller burst, the request gets 400.
 	Cost int64
 	// Idempotency changes the API's for this route: a field that is zero has
 	// the API's value, the Runner too. Off takes the route out. Methods must

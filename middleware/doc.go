@@ -2,12 +2,8 @@
 // keys: a request id on every response, authentication, scopes, rate limits and
 // idempotent creates.
 //
-//	keys := issuing.NewMemory()
-//	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
-//	api := middleware.NewAPI(keys, middleware.Options{
-//		RateLimit:   middleware.PerOrganization("100-S"),
-//		Idempotency: middleware.IdempotencyOptions{Runner: replies},
-//	})
+//	keys, issuer := issuing.InMemory(keystore.Service{})
+//	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.PerOrganization("100-S")})
 //
 //	var tasks atomic.Int64
 //	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
@@ -17,8 +13,8 @@
 //			fmt.Fprintf(w, "task %d of %s", tasks.Add(1), caller.Organization())
 //		})
 //
-// An issuing.Issuer makes the keys. The api is an http.Handler: without an
-// active key it answers 401, over the limit 429, without the scope 403. A retry
+// The issuer makes the keys. The api is an http.Handler: without an active key it
+// answers 401, over the limit 429, without the scope 403. A retry
 // with the same Idempotency-Key gets the response of the first request.
 //
 // Its main types are three.

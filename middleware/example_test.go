@@ -52,12 +52,8 @@ func send(h http.Handler, method, path, key, body string, header ...string) *htt
 // An API is the whole contract: the order of the stages and the routing are its
 // own.
 func Example() {
-	keys := issuing.NewMemory()
-	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
-	api := middleware.NewAPI(keys, middleware.Options{
-		RateLimit:   middleware.PerOrganization("100-S"),
-		Idempotency: middleware.IdempotencyOptions{Runner: replies},
-	})
+	keys, issuer := issuing.InMemory(keystore.Service{})
+	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.PerOrganization("100-S")})
 
 	var tasks atomic.Int64
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
@@ -67,7 +63,6 @@ func Example() {
 			fmt.Fprintf(w, "task %d of %s", tasks.Add(1), caller.Organization())
 		})
 
-	issuer := issuing.New(keys, issuing.Options{})
 	key := issue(issuer, "org_1", scope.TasksWrite)
 	for range 2 {
 		w := send(api, "POST", "/api/v1/tasks", key, "{}", "Idempotency-Key", "7f1c")

@@ -37,8 +37,8 @@ type Options struct {
 	TrustRequestID func(*http.Request) bool
 
 	// KeyHeader, when set, is a header that may carry the API key in place of
-	// Authorization, such as "X-API-Key", and no header that a browser or proxy
-	// writes. A request with a Bearer token too is refused.
+	// Authorization, such as "X-API-Key": one that no browser or proxy writes. A
+	// request with a Bearer token too is refused.
 	KeyHeader string
 
 	// Environment, when set, is the only one whose API keys are accepted, for

@@ -48,7 +48,7 @@ var ErrCost = errors.New("ratelimit: cost exceeds the burst")
 type Charge struct {
 	Policy *Policy
 	Bucket string // any bytes; two policies, or two limits of one name, never share a bucket
-	Cost   int64  // 0 charges nothing and reads the bucket; of a middleware.RouteOptions it means 1
+	Cost   int64  // 0 charges nothing and reads the bucket
 }
 
 // State is one bucket after a decision.
