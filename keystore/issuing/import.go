@@ -35,8 +35,9 @@ const maxHint = 8
 //
 // Import returns [ErrExists] when there is such a key already, under whichever
 // digest, and the key too when it belongs to the organization: a program that
-// imports many can be run again. For an ID that another key has, or had
-// whose children are left, the error is a [*keystore.FieldsError].
+// imports many can be run again. For an ID that another key has, or
+// that of a key that was swept before its children, the error is a
+// [*keystore.FieldsError].
 func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return nil, err
