@@ -44,7 +44,7 @@ func TestList(t *testing.T) {
 	usedToken, used := s.issue("used" + flags)
 	gone, _ := s.issue("gone -expires 2d" + flags)
 	s.does(gone, "revoke - -yes")
-	s.issue("other -org other -env sandbox -scopes tasks:read")
+	_, other := s.issue("other -org other -env sandbox -scopes tasks:read")
 	use := keystore.Use{Organization: "acme", ID: used.ID, At: time.Now()}
 	if err := s.store.(keystore.Toucher).Touch(t.Context(), []keystore.Use{use}); err != nil {
 		t.Fatal(err)
@@ -61,6 +61,22 @@ func TestList(t *testing.T) {
 	}
 	if all := s.does("", "list -org acme -json"); strings.Count(all, `"children":2`) != 1 {
 		t.Errorf("got %s, want the children with their parent", all)
+	}
+	child, _, err := s.issuer().Delegate(t.Context(), keystore.Key{Organization: "other", Parent: other.ID,
+		ExpiresAt: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Suspended = true
+	if _, err := s.issuer().Edit(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if text := s.does(child.Reveal(), "show - -json"); !strings.Contains(text, `"status":"suspended"`) {
+		t.Errorf("got %s, want a child to be suspended with its parent", text)
+	}
+	other.Suspended, other.Version = false, other.Version+1
+	if _, err := s.issuer().Edit(t.Context(), other); err != nil {
+		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
 		"list -parent " + used.ID:           "run1 run0",

@@ -27,10 +27,8 @@ type record struct {
 
 func (c *call) record(k *keystore.Key) record {
 	r := record{k, c.issuer.Service().Masked(k), k.Status(time.Now()), c.children[k.ID]}
-	for _, a := range k.Ancestors {
-		if r.Status == keystore.Active {
-			r.Status = a.Status(time.Now())
-		}
+	for i := 0; r.Status == keystore.Active && i < len(k.Ancestors); i++ {
+		r.Status = k.Ancestors[i].Status(time.Now())
 	}
 	return r
 }
