@@ -34,8 +34,8 @@ func Example() {
 			return "", fmt.Errorf("the first request is %v", record.State)
 		}
 		defer execution.Settle(ctx, idem.Settlement{}) // after a panic; it does nothing once it is settled
-		answer := "created: " + body
-		return answer, execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(answer)})
+		reply := "created: " + body
+		return reply, execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(reply)})
 	}
 
 	fmt.Println(create("7c0e", `{"title":"Call back"}`))
