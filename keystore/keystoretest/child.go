@@ -119,7 +119,6 @@ var childCases = []testCase{
 			func(k *keystore.Key) { k.Suspended = true },
 			func(k *keystore.Key) { k.ExpiresAt = at(-time.Second) },
 			func(k *keystore.Key) { k.RevokedAt = at(-time.Second) },
-			func(k *keystore.Key) { k.Organization = unique("org") },
 		} {
 			k := newKey(keys[0].Organization)
 			k.Parent, k.RotatedFrom = keys[0].ID, ""

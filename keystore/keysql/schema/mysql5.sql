@@ -12,5 +12,5 @@ ALTER TABLE sallyport_keys
 		LEAST(COALESCE(expires_at, revoked_at), COALESCE(revoked_at, expires_at)), NULL)) VIRTUAL,
 	DROP KEY sallyport_keys_list,
 	ADD KEY sallyport_keys_list (organization, parent, created_at, id),
-	ADD KEY sallyport_keys_children (parent, expires_at),
+	ADD KEY sallyport_keys_live (parent, revoked_at, expires_at),
 	ADD KEY sallyport_keys_ends (child_ends);

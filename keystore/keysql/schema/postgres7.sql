@@ -11,7 +11,7 @@ DROP INDEX sallyport_keys_list;
 
 CREATE INDEX sallyport_keys_list ON sallyport_keys (organization, parent, created_at, id);
 
-CREATE INDEX sallyport_keys_children ON sallyport_keys (parent, expires_at) WHERE parent <> '';
+CREATE INDEX sallyport_keys_live ON sallyport_keys (parent, revoked_at, expires_at) WHERE parent <> '';
 
 CREATE INDEX sallyport_keys_ends ON sallyport_keys (expires_at) WHERE parent <> '';
 
