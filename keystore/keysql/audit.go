@@ -189,30 +189,25 @@ func (s *Store) Audit(
 // SweepAudit implements [issuing.Auditor]. It deletes 1000 entries or children
 // at a time, and also what [Store.Erase] has left behind for an hour.
 func (s *Store) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
-	type rows struct {
-		table, column string
-		before        time.Time
-	}
-	old := []rows{{"sallyport_keys", "organization = '' AND id = " + s.erasedID + " AND revoked_at",
-		time.Now().Add(-erasedFor)}}
-	for _, end := range s.ends {
-		old = append(old, rows{"sallyport_keys", end, time.Now().Add(-childKept)})
-	}
-	for _, o := range append(old, rows{"sallyport_keys_audit", "at", before}) {
-		if removed, err = s.sweep(ctx, o.table, o.column, o.before); err != nil {
+	for _, old := range []struct {
+		table, condition, column string
+		before                   time.Time
+	}{
+		{"sallyport_keys", "organization = '' AND id = " + s.erasedID + " AND", "revoked_at", time.Now().Add(-erasedFor)},
+		{"sallyport_keys", "parent <> '' AND", s.ends, time.Now().Add(-childKept)},
+		{"sallyport_keys_audit", "", "at", before},
+	} {
+		if removed, err = s.sweep(ctx, old.table, old.condition, old.column, old.before); err != nil {
 			break
 		}
 	}
 	return removed, err
 }
 
-// sweep deletes the rows of which a time, after a condition, is before at. The
-// subquery within a subquery is for MySQL, which takes no LIMIT in the outer.
-func (s *Store) sweep(ctx context.Context, table, column string, at time.Time) (removed int, err error) {
+// sweep deletes the rows of which a time, after a condition, is before at.
+func (s *Store) sweep(ctx context.Context, table, condition, column string, at time.Time) (removed int, err error) {
 	for {
-		rows, err := s.exec(ctx, "sweep", fmt.Sprintf("DELETE FROM %[1]s WHERE id IN "+
-			"(SELECT id FROM (SELECT id FROM %[1]s WHERE %[2]s < ?1 LIMIT %[3]d) AS batch)", table, column, sweepBatch),
-			s.time(at))
+		rows, err := s.exec(ctx, "sweep", fmt.Sprintf(s.batch, table, condition, column, sweepBatch), s.time(at))
 		removed += int(rows)
 		if err != nil || rows < sweepBatch {
 			return removed, err

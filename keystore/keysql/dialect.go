@@ -42,10 +42,11 @@ type dialect struct {
 	touch    touch
 	counter  string // query for ?4 of horizon; empty if horizon has none
 	horizon  string
-	lock     string   // waits for other transactions that insert keys of the organization ?1
-	lockKeys string   // locks the keys of the organization ?1 as touch does; empty where touch tries again
-	erasedID string   // the id of an erased key, from its digest
-	ends     []string // the times, after a condition, at which a child expires or is revoked
+	lock     string // waits for other transactions that insert keys of the organization ?1
+	lockKeys string // locks the keys of the organization ?1 as touch does; empty where touch tries again
+	erasedID string // the id of an erased key, from its digest
+	batch    string // deletes %[4]d rows of the table %[1]s where %[2]s the time %[3]s is before ?1
+	ends     string // the time at which a child expires or is revoked
 
 	// isolation is that of a transaction, where another one that a program may
 	// have made the default would not see what was written during a wait.
@@ -72,7 +73,8 @@ var postgres = dialect{
 	lock:     "SELECT pg_advisory_xact_lock(hashtextextended('sallyport_keys ' || ?1, 0))",
 	lockKeys: "SELECT 1 FROM sallyport_keys WHERE organization = ?1 ORDER BY id FOR UPDATE",
 	erasedID: "encode(digest, 'hex')",
-	ends:     []string{"parent <> '' AND expires_at", "parent <> '' AND revoked_at"},
+	batch:    batch,
+	ends:     "least(expires_at, revoked_at)",
 
 	isolation: sql.LevelReadCommitted,
 
@@ -94,7 +96,8 @@ var sqlite = dialect{
 	horizon:  sqliteHorizon,
 	lock:     lockCounter,
 	erasedID: "lower(hex(digest))",
-	ends:     []string{"parent <> '' AND expires_at", "parent <> '' AND revoked_at"},
+	batch:    batch,
+	ends:     "ifnull(min(expires_at, revoked_at), ifnull(expires_at, revoked_at))",
 
 	folded:  "lower(%s)",
 	within:  "instr(%s, ?)",
@@ -116,7 +119,8 @@ var mysql = dialect{
 	horizon:  mysqlHorizon,
 	lock:     lockCounter,
 	erasedID: "LOWER(HEX(digest))",
-	ends:     []string{"child_ends"},
+	batch:    "DELETE FROM %[1]s WHERE %[2]s %[3]s < ?1 ORDER BY %[3]s LIMIT %[4]d",
+	ends:     "child_ends",
 
 	folded:  "CAST(LOWER(CONVERT(%s USING utf8mb4)) AS BINARY)", // the columns are bytes, which have no case
 	within:  "INSTR(%s, ?)",
@@ -125,6 +129,11 @@ var mysql = dialect{
 
 	jsonText: func(text string) string { return hex.EncodeToString([]byte(text)) },
 }
+
+// batch sorts, so that Postgres takes the index of the time. MySQL has a text of
+// its own, because it would read and lock all rows for the subquery.
+const batch = "DELETE FROM %[1]s WHERE id IN " +
+	"(SELECT id FROM %[1]s WHERE %[2]s %[3]s < ?1 ORDER BY %[3]s LIMIT %[4]d)"
 
 const issued = "issue_token = ?3 AND issue_token <> ''"
 

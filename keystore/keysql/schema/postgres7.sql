@@ -13,6 +13,4 @@ CREATE INDEX sallyport_keys_list ON sallyport_keys (organization, parent, create
 
 CREATE INDEX sallyport_keys_live ON sallyport_keys (parent, revoked_at, expires_at) WHERE parent <> '';
 
-CREATE INDEX sallyport_keys_ends ON sallyport_keys (expires_at) WHERE parent <> '';
-
-CREATE INDEX sallyport_keys_ended ON sallyport_keys (revoked_at) WHERE parent <> '' AND revoked_at IS NOT NULL;
+CREATE INDEX sallyport_keys_ends ON sallyport_keys (least(expires_at, revoked_at)) WHERE parent <> '';
