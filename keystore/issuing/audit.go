@@ -58,7 +58,7 @@ type Auditor interface {
 	// calls no more succeed than there is room for. The keys are those of the
 	// organization without a parent, or, if k has one, all that are below the
 	// last of its Ancestors. Those that have expired or have a RevokedAt do not
-	// count, nor do those below them. A child has an ExpiresAt.
+	// count. A child has an ExpiresAt.
 	InsertAudited(ctx context.Context, k *keystore.Key, e AuditEntry, maxKeys int) error
 
 	// UpdateAudited does what Update does and stores the entry, both or

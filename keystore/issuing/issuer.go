@@ -58,8 +58,8 @@ type Options struct {
 	// Of children, see [Issuer.Delegate]: the longest time until one expires;
 	// how many may live at once below one key without a parent, theirs included,
 	// which do not count in MaxKeys; and the names of the attributes that one may
-	// have beside its parent's. Zero: any time, any number and no name. Revoked
-	// children do not count.
+	// have beside its parent's. Zero: any time, any number and no name. A revoked
+	// child does not count, and those below it do until they end.
 	MaxChildLife    time.Duration
 	MaxChildren     int
 	ChildAttributes []string

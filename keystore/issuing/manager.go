@@ -31,7 +31,8 @@ type Manager interface {
 
 	// Insert stores a new key, every field of it but Ancestors, and Version,
 	// which becomes 1. k is neither kept nor changed, and the key that
-	// RotatedFrom names need not exist. A key with a Parent has no RotatedFrom.
+	// RotatedFrom names need not exist. A key with a Parent has no RotatedFrom,
+	// and has its Ancestors, so that a store can note the last of them.
 	// It stores nothing and returns
 	//
 	//   - [ErrExists] when the ID or the Digest is taken, or when IssueToken

@@ -29,6 +29,7 @@ type memory struct {
 type record struct {
 	key   *keystore.Key
 	usage Usage // without LastUsedAt, which key has
+	root  string
 }
 
 // issue is the triple that an issue token is unique in.
@@ -104,7 +105,7 @@ func (m *memory) Insert(ctx context.Context, k *keystore.Key) error {
 
 // insert stores k. The lock is held.
 func (m *memory) insert(k *keystore.Key) error {
-	r := &record{key: stored(k)}
+	r := &record{key: stored(k), root: root(k)}
 	r.key.Version = 1
 	by := issue{k.Organization, k.CreatedBy, k.IssueToken}
 	of := succession{k.Organization, k.RotatedFrom}

@@ -17,7 +17,7 @@ func (m *memory) InsertAudited(ctx context.Context, k *keystore.Key, e AuditEntr
 	return m.audited(ctx, e, func() error {
 		now, count := time.Now(), 0
 		for _, r := range m.lists[k.Organization] {
-			if r.key.Parent == k.Parent && counts(r.key, now) || k.Parent != "" && m.below(top(k), r.key, now) {
+			if r.root == root(k) && counts(r.key, now) {
 				count++
 			}
 		}
@@ -26,22 +26,6 @@ func (m *memory) InsertAudited(ctx context.Context, k *keystore.Key, e AuditEntr
 		}
 		return m.insert(k)
 	})
-}
-
-// below reports whether k and what is between it and the key with the id top
-// count. The lock is held.
-func (m *memory) below(top string, k *keystore.Key, now time.Time) bool {
-	for n := 0; n < ancestors && k.Parent != "" && counts(k, now); n++ {
-		parent := m.byID[k.Parent]
-		switch {
-		case k.Parent == top:
-			return true
-		case parent == nil || parent.key.Organization != k.Organization:
-			return false
-		}
-		k = parent.key
-	}
-	return false
 }
 
 // UpdateAudited implements [Auditor].

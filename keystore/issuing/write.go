@@ -45,7 +45,7 @@ func (i *Issuer) store(ctx context.Context, isNew bool, k *keystore.Key, e Audit
 	case i.auditor != nil:
 		return i.auditor.UpdateAudited(ctx, k, e)
 	case isNew:
-		if err := i.room(ctx, k.Organization, top(k), maxKeys, counts); err != nil {
+		if err := i.room(ctx, k.Organization, root(k), maxKeys, counts); err != nil {
 			return err
 		}
 		return i.manager.Insert(ctx, k)
@@ -76,8 +76,8 @@ func (i *Issuer) entry(act string, before, after *keystore.Key) AuditEntry {
 	}
 }
 
-// top returns the id of the last of the ancestors, "" if there are none.
-func top(k *keystore.Key) string {
+// root returns the id of the last of the ancestors, "" if there are none.
+func root(k *keystore.Key) string {
 	if n := len(k.Ancestors); n > 0 {
 		return k.Ancestors[n-1].ID
 	}
@@ -85,12 +85,12 @@ func top(k *keystore.Key) string {
 }
 
 // room returns [ErrTooManyKeys] if the organization has maxKeys keys below the
-// one with the id top, or without a parent, that count, unless maxKeys is zero.
+// one with the id root, or without a parent, that count, unless maxKeys is zero.
 // It reads the lists.
 func (i *Issuer) room(
-	ctx context.Context, organization, top string, maxKeys int, counts func(*keystore.Key, time.Time) bool,
+	ctx context.Context, organization, root string, maxKeys int, counts func(*keystore.Key, time.Time) bool,
 ) error {
-	now, count, page, parents := time.Now(), 0, Page{Limit: 200}, []string{top}
+	now, count, page, parents := time.Now(), 0, Page{Limit: 200}, []string{root}
 	for maxKeys > 0 && len(parents) > 0 {
 		page.Parent = parents[0]
 		keys, err := i.Keys(ctx, organization, page)
@@ -104,9 +104,9 @@ func (i *Issuer) room(
 		for _, k := range keys {
 			if counts(k, now) {
 				count++
-				if top != "" {
-					parents = append(parents, k.ID)
-				}
+			}
+			if k.Parent != "" {
+				parents = append(parents, k.ID)
 			}
 		}
 		if count >= maxKeys {

@@ -55,20 +55,11 @@ func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.Au
 	return s.conflict(ctx, k)
 }
 
+// The conditions of the keys that count, of the organization or below the key
+// ?1. Each stands in an index: thousands may have ended.
 const (
-	liveKeys = "SELECT count(*) FROM sallyport_keys WHERE organization = ?1 AND parent = ?3 AND " +
-		"revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)"
-
-	// As the index of children has it: thousands may have expired. UNION ends
-	// also where somebody has made a key its own ancestor.
-	liveTree = `WITH RECURSIVE tree (key_id) AS (
-		SELECT id FROM sallyport_keys
-		WHERE organization = ?1 AND parent = ?3 AND parent <> '' AND revoked_at IS NULL AND expires_at > ?2
-		UNION
-		SELECT k.id FROM tree JOIN sallyport_keys AS k ON k.parent = tree.key_id
-		WHERE k.organization = ?1 AND k.parent <> '' AND k.revoked_at IS NULL AND k.expires_at > ?2
-	)
-	SELECT count(*) FROM tree`
+	liveKeys  = "organization = ?1 AND parent = '' AND (expires_at IS NULL OR expires_at > ?2)"
+	liveBelow = "root = ?1 AND root <> '' AND expires_at > ?2"
 )
 
 // room returns [issuing.ErrTooManyKeys] if there may be no other key without a
@@ -78,14 +69,12 @@ func (s *Store) room(ctx context.Context, tx *sql.Tx, k *keystore.Key, maxKeys i
 	if _, err := s.execTx(ctx, tx, statement{s.lock, []any{k.Organization}}); err != nil {
 		return err
 	}
-	count, top := liveKeys, k.Parent
-	if top != "" {
-		count = liveTree
+	live, of := liveKeys, k.Organization
+	if k.Parent != "" {
+		live, of = liveBelow, rootOf(k)
 	}
-	if n := len(k.Ancestors); n > 0 {
-		top = k.Ancestors[n-1].ID
-	}
-	query, args := s.sql(count, []any{k.Organization, s.time(time.Now()), top})
+	query, args := s.sql("SELECT count(*) FROM (SELECT 1 FROM sallyport_keys WHERE "+live+
+		" AND revoked_at IS NULL LIMIT ?3) AS live", []any{of, s.time(time.Now()), maxKeys})
 	var keys int
 	if err := tx.QueryRowContext(ctx, query, args...).Scan(&keys); err != nil {
 		return err
@@ -230,7 +219,7 @@ func (s *Store) Erase(ctx context.Context, organization string) (keys, entries i
 			scopes = '[]', created_at = ?2, created_by = '', expires_at = NULL, revoked_at = ?2,
 			suspended = FALSE, last_used_at = NULL, last_used_from = NULL, observed_since = NULL,
 			issue_token = '', rotated_from = '', attributes = '{}', networks = '[]', version = version + 1,
-			parent = CASE WHEN parent = '' THEN '' ELSE 'erased' END
+			root = '', parent = CASE WHEN parent = '' THEN '' ELSE 'erased' END
 			WHERE organization = ?1`, []any{organization, s.time(time.Now())}},
 		{"DELETE FROM sallyport_keys_audit WHERE organization = ?1", []any{organization}},
 	}

@@ -163,14 +163,22 @@ func (s *Store) inserting(k *keystore.Key) (statement, error) {
 	}
 	return statement{
 		"INSERT INTO sallyport_keys (" + columns +
-			") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, " +
-			"?14, ?15, 1, ?16, ?17, ?18, ?19)" + onConflict,
+			", root) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, " +
+			"?14, ?15, 1, ?16, ?17, ?18, ?19, ?20)" + onConflict,
 		[]any{
 			k.ID, digestBytes(k), k.Organization, string(k.Environment), k.Name, k.Hint, scopesText(k),
 			s.time(k.CreatedAt), k.CreatedBy, s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
 			s.optional(k.LastUsedAt),
-			k.IssueToken, successorOf, k.Legacy, attributesText(k), networksText(k), k.Parent,
+			k.IssueToken, successorOf, k.Legacy, attributesText(k), networksText(k), k.Parent, rootOf(k),
 		}}, s.checkLengths(k)
+}
+
+// rootOf returns the id of the last of the ancestors, "" if there are none.
+func rootOf(k *keystore.Key) string {
+	if n := len(k.Ancestors); n > 0 {
+		return k.Ancestors[n-1].ID
+	}
+	return k.Parent
 }
 
 // conflict returns why k could not be inserted.

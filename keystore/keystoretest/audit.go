@@ -341,17 +341,17 @@ func maxKeys(t testing.TB, m issuing.Manager, parent string) {
 	} {
 		there := newKey(k.Organization)
 		there.Parent = parent
-		before := counted
 		change(there)
+		if parent != "" && there.Organization != k.Organization { // no child is
+			continue
+		}
 		insert(t, m, there)
-		if parent != "" {
+		if parent != "" && there.Parent == parent { // what is below a child counts until it ends itself
 			below := newKey(there.Organization)
-			below.Parent, below.RotatedFrom = there.ID, ""
+			below.Parent, below.RotatedFrom, below.Ancestors = there.ID, "", []*keystore.Key{there, {ID: parent}}
 			insert(t, m, below)
-			counted += counted - before
-			if k.Ancestors == nil {
-				k.Parent, k.Ancestors = below.ID, []*keystore.Key{below, there, {ID: parent}}
-			}
+			counted++
+			k.Parent, k.Ancestors = below.ID, append([]*keystore.Key{below}, below.Ancestors...)
 		}
 	}
 	if parent == "" { // a child has an end

@@ -57,7 +57,7 @@ var brokenAudits = []defect{
 	{"counts children among the others", []string{"Audit/MaxChildren"}, func(b *broken) {
 		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			k = k.Clone()
-			k.Parent = ""
+			k.Parent, k.Ancestors = "", nil
 			return b.Store.InsertAudited(ctx, k, e, maxKeys)
 		}
 	}},

@@ -8,9 +8,11 @@
 
 ALTER TABLE sallyport_keys
 	ADD COLUMN parent VARBINARY(512) NOT NULL DEFAULT '', -- id of a key; '' for none
+	ADD COLUMN root VARBINARY(512) NOT NULL DEFAULT '', -- id of the last ancestor, which has no parent; '' for none
 	ADD COLUMN child_ends BIGINT GENERATED ALWAYS AS (IF(LENGTH(parent) > 0,
 		LEAST(COALESCE(expires_at, revoked_at), COALESCE(revoked_at, expires_at)), NULL)) VIRTUAL,
 	DROP KEY sallyport_keys_list,
 	ADD KEY sallyport_keys_list (organization, parent, created_at, id),
 	ADD KEY sallyport_keys_live (parent, revoked_at, expires_at),
+	ADD KEY sallyport_keys_below (root, revoked_at, expires_at),
 	ADD KEY sallyport_keys_ends (child_ends);

@@ -4,7 +4,9 @@
 -- cannot rotate them, because a child stands in rotated_from as its own
 -- successor. Nothing changes the parent of a key.
 
-ALTER TABLE sallyport_keys ADD COLUMN parent text COLLATE "C" NOT NULL DEFAULT ''; -- id of a key; '' for none
+ALTER TABLE sallyport_keys
+	ADD COLUMN parent text COLLATE "C" NOT NULL DEFAULT '', -- id of a key; '' for none
+	ADD COLUMN root   text COLLATE "C" NOT NULL DEFAULT ''; -- id of the last ancestor, which has no parent; '' for none
 
 -- Lists are of the keys without a parent, or of one parent.
 DROP INDEX sallyport_keys_list;
@@ -12,5 +14,7 @@ DROP INDEX sallyport_keys_list;
 CREATE INDEX sallyport_keys_list ON sallyport_keys (organization, parent, created_at, id);
 
 CREATE INDEX sallyport_keys_live ON sallyport_keys (parent, revoked_at, expires_at) WHERE parent <> '';
+
+CREATE INDEX sallyport_keys_below ON sallyport_keys (root, revoked_at, expires_at) WHERE root <> '';
 
 CREATE INDEX sallyport_keys_ends ON sallyport_keys (least(expires_at, revoked_at)) WHERE parent <> '';
