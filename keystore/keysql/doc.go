@@ -15,7 +15,7 @@
 // schema: the id, the digest that each request looks up, the list of an
 // organization, the issue token, the key that a key replaces, the new and
 // changed keys that caches ask for, and the children of a key and their ends. A
-// key takes about 600 bytes of Postgres and 350 of SQLite, indexes included,
+// key takes about 700 bytes of Postgres and 400 of SQLite, indexes included,
 // plus its texts beyond a few words. The audit is in sallyport_keys_audit, with
 // about 400 bytes of Postgres for each act until it is swept. How a key is used
 // is in sallyport_keys_scopes, a row for each scope that it has needed, and in

@@ -29,7 +29,7 @@ const (
 			WHEN expires_at <= ?4 THEN 2
 			WHEN suspended THEN 3
 			ELSE 4 END IN (?3, ?6))`
-	listOrder = " ORDER BY organization DESC, created_at DESC, id DESC LIMIT ?5"
+	listOrder = " created_at DESC, id DESC LIMIT ?5"
 
 	// Each condition is left out unless it is asked for. If a parameter
 	// switched the cursor off, the database could not start to read the index
@@ -64,9 +64,9 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 		p.After != nil && !isText(p.After.ID, p.After.Organization) {
 		return nil, nil
 	}
-	compared, after := "=", listAfter
+	compared, after, order := "=", listAfter, " ORDER BY" // MySQL sorts where an organization that is given stands here
 	if p.AllOrganizations {
-		compared, after = "<>", listAfterAll // what an erasure leaves has none
+		compared, after, order = "<>", listAfterAll, order+" organization DESC," // what an erasure leaves has none
 	}
 	query := fmt.Sprintf(listKeys, compared)
 	args := []any{organization, string(p.Environment), status, s.time(time.Now()), p.Size(), or}
@@ -112,7 +112,7 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 		selected += listChildren
 		more = append(more, &children)
 	}
-	rows, err := s.query(ctx, "SELECT "+selected+" FROM sallyport_keys WHERE "+query+listOrder, args...)
+	rows, err := s.query(ctx, "SELECT "+selected+" FROM sallyport_keys WHERE "+query+order+listOrder, args...)
 	if err != nil {
 		return nil, failed(ctx, "list", err)
 	}

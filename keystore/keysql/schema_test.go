@@ -19,13 +19,13 @@ func TestSchemaIsFrozen(t *testing.T) {
 	}{
 		"sqlite": {keysql.SQLite(db, keysql.Options{}),
 			[]string{"8611dec6f05af043", "9175191dbdb80c81", "74e71e8b13850b2b", "8676d54d7ed26d82",
-				"c2b667c0ad8069c6", "47508d78dd426463", "9f86da4b284b880e"}},
+				"c2b667c0ad8069c6", "47508d78dd426463", "34fe2bbac07b8102"}},
 		"postgres": {keysql.Postgres(db, keysql.Options{}),
 			[]string{"d4b1a70981360d2a", "40b7e24dd17c84fc", "bf7fe91cb48849b2", "b33f45fc9833ee67",
-				"0f8222daddeba70d", "14d2ef889e953a8e", "3e05be1c2bbed365"}},
+				"0f8222daddeba70d", "14d2ef889e953a8e", "94ad283e212d3964"}},
 		"mysql": {keysql.MySQL(db, keysql.Options{}),
 			[]string{"38b026f7923ccf0e", "f006c804d510a9d1", "d8f3fac8108d0a48",
-				"27d3ec265d71398e", "f482d6ab8cb9de4f"}},
+				"27d3ec265d71398e", "b30e21756f9d4352"}},
 	} {
 		for i, step := range test.store.Schema() {
 			got := fmt.Sprintf("%.8x", sha256.Sum256([]byte(step)))

@@ -8,10 +8,9 @@ ALTER TABLE sallyport_keys
 	ADD COLUMN parent text COLLATE "C" NOT NULL DEFAULT '', -- id of a key; '' for none
 	ADD COLUMN root   text COLLATE "C" NOT NULL DEFAULT ''; -- id of the last ancestor, which has no parent; '' for none
 
--- Lists are of the keys without a parent, or of one parent.
-DROP INDEX sallyport_keys_list;
-
-CREATE INDEX sallyport_keys_list ON sallyport_keys (organization, parent, created_at, id);
+-- Lists are of the keys without a parent, or of one parent. Those of an earlier
+-- version keep their index.
+CREATE INDEX sallyport_keys_children ON sallyport_keys (parent, organization, created_at, id);
 
 CREATE INDEX sallyport_keys_live ON sallyport_keys (parent, revoked_at, expires_at) WHERE parent <> '';
 
