@@ -42,6 +42,10 @@ func TestChildrenStandWithTheirParent(t *testing.T) {
 	if text := b.get("/?parent=" + parent.ID + "&q=run").text; !strings.Contains(text, `name="parent" value="`+parent.ID) {
 		t.Error("a search among children is not one among them next time")
 	}
+	if got := b.get("/?q=" + run.ID); got.StatusCode != 303 || got.Header.Get("Location") != "./"+run.ID {
+		t.Errorf("a search for the ID of a child: got %s to %q, want the child", got.Status, got.Header.Get("Location"))
+	}
+	wantText(t, "of another organization", b.do("oda", "GET", "/?q="+run.ID, ""), 200, "No live key matches")
 	wantText(t, "of another organization", b.do("oda", "GET", "/?parent="+parent.ID, ""), 404)
 }
 

@@ -19,6 +19,12 @@ func (x *exchange) list() error {
 	if _, err := x.issuer.Service().Parse(s.Search); err == nil {
 		return x.toToken(s)
 	}
+	switch k, err := x.issuer.Key(x.r.Context(), x.actor.Organization, s.Search); {
+	case err == nil && k.Parent != "": // the list has no child
+		return x.toKey(k, "")
+	case err != nil && !errors.Is(err, keystore.ErrNotFound):
+		return err
+	}
 	body := struct {
 		selection
 		paging
