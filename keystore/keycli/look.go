@@ -33,6 +33,17 @@ func list(c *call) func() error {
 		if err != nil {
 			return err
 		}
+		if *parent != "" && len(keys) > 0 { // a list has no ancestors
+			above, err := c.issuer.Key(c.ctx, keys[0].Organization, *parent)
+			if err != nil && !errors.Is(err, keystore.ErrNotFound) { // as if it was swept
+				return err
+			}
+			for _, k := range keys {
+				if above != nil {
+					k.Ancestors = append([]*keystore.Key{above}, above.Ancestors...)
+				}
+			}
+		}
 		if len(keys) == 0 && p == (issuing.Page{}) {
 			c.say("organization %q has no keys", c.organization)
 			return nil

@@ -116,6 +116,10 @@ func TestList(t *testing.T) {
 	if text := s.does("", "list -org acme -json"); strings.Contains(strings.ToLower(text), "digest") {
 		t.Errorf("the JSON holds digests: %s", text)
 	}
+	s.does(usedToken, "revoke - -yes")
+	if text := s.does("", "list -parent "+used.ID); strings.Count(text, " revoked ") != 2 {
+		t.Errorf("got %s, want the children revoked as their parent is", text)
+	}
 }
 
 // What somebody else wrote does not reach the terminal as it is.
