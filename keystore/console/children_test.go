@@ -82,4 +82,10 @@ func TestPageOfAChild(t *testing.T) {
 	}
 	wantText(t, "a child of a revoked key", b.get(at), 200, "This key was revoked on "+
 		time.Now().UTC().Format("2 Jan 2006"))
+	orphan := &keystore.Key{ID: "key_orphan", Organization: "acme", Environment: keystore.Sandbox, Parent: "key_swept",
+		ExpiresAt: time.Now().Add(time.Hour)}
+	if err := b.store.Insert(t.Context(), orphan); err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, "a child of a key that was swept", b.get("/key_orphan"), 200, "This key was revoked. Requests")
 }

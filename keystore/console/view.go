@@ -53,6 +53,9 @@ func (x *exchange) view(k *keystore.Key) view {
 	if len(k.Ancestors) > 0 { // a child ends with them
 		v.ExpiresAt, v.RevokedAt = k.Bind(x.registry).Ends()
 	}
+	if v.Status == keystore.Active && k.Refused() == keystore.ErrRevoked { // also where an ancestor is missing
+		v.Status = keystore.Revoked
+	}
 	for _, a := range k.Ancestors {
 		if v.Status == keystore.Active {
 			v.Status = a.Status(time.Now())

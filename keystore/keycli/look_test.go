@@ -117,8 +117,14 @@ func TestList(t *testing.T) {
 		t.Errorf("the JSON holds digests: %s", text)
 	}
 	s.does(usedToken, "revoke - -yes")
-	if text := s.does("", "list -parent "+used.ID); strings.Count(text, " revoked ") != 2 {
-		t.Errorf("got %s, want the children revoked as their parent is", text)
+	orphan := &keystore.Key{ID: "key_orphan", Organization: "acme", Parent: "key_swept", ExpiresAt: time.Now().Add(time.Hour)}
+	if err := s.store.Insert(t.Context(), orphan); err != nil {
+		t.Fatal(err)
+	}
+	for parent, want := range map[string]int{used.ID: 2, orphan.Parent: 1} {
+		if text := s.does("", "list -parent "+parent); strings.Count(text, " revoked ") != want {
+			t.Errorf("got %s, want the children revoked as their parent is, or gone with it", text)
+		}
 	}
 }
 

@@ -27,6 +27,9 @@ type record struct {
 
 func (c *call) record(k *keystore.Key) record {
 	r := record{k, c.issuer.Service().Masked(k), k.Status(time.Now()), c.children[k.ID]}
+	if r.Status == keystore.Active && k.Refused() == keystore.ErrRevoked { // also where an ancestor is missing
+		r.Status = keystore.Revoked
+	}
 	for i := 0; r.Status == keystore.Active && i < len(k.Ancestors); i++ {
 		r.Status = k.Ancestors[i].Status(time.Now())
 	}
