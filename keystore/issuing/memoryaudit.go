@@ -15,14 +15,16 @@ const auditPage = 100
 // InsertAudited implements [Auditor].
 func (m *memory) InsertAudited(ctx context.Context, k *keystore.Key, e AuditEntry, maxKeys int) error {
 	return m.audited(ctx, e, func() error {
-		now, count := time.Now(), 0
-		for _, r := range m.lists[k.Organization] {
-			if r.root == root(k) && counts(r.key, now) {
-				count++
+		if maxKeys > 0 {
+			now := time.Now()
+			for _, r := range m.lists[k.Organization] {
+				if r.root == root(k) && counts(r.key, now) {
+					maxKeys--
+				}
 			}
-		}
-		if maxKeys > 0 && count >= maxKeys {
-			return ErrTooManyKeys
+			if maxKeys <= 0 {
+				return ErrTooManyKeys
+			}
 		}
 		return m.insert(k)
 	})
