@@ -65,7 +65,7 @@ var postgres = dialect{
 		return strings.ReplaceAll(query, "?", "$"), args
 	},
 	time:     func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
-	steps:    steps("postgres", 7),
+	steps:    steps("postgres", 8),
 	engine:   sqlschema.Postgres(),
 	issued:   issued,
 	touch:    postgresTouch,
@@ -89,7 +89,7 @@ var postgres = dialect{
 var sqlite = dialect{
 	sql:      func(query string, args []any) (string, []any) { return query, args },
 	time:     func(t time.Time) any { return t.UnixMicro() },
-	steps:    steps("sqlite", 7),
+	steps:    steps("sqlite", 8),
 	engine:   sqlschema.SQLite(),
 	issued:   issued,
 	touch:    sqliteTouch,
@@ -111,7 +111,7 @@ var mysql = dialect{
 	sql:      positional,
 	time:     func(t time.Time) any { return t.UnixMicro() },
 	longest:  512,
-	steps:    steps("mysql", 5),
+	steps:    steps("mysql", 6),
 	engine:   sqlschema.MySQL(),
 	issued:   "issued = ?3",
 	touch:    mysqlTouch,
