@@ -15,8 +15,9 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
-// A page of the console's list is five statements at most, a search two, with
-// 10,000 keys; and a search finds the oldest of them.
+// A page of the console's list is five statements at most, a search two, and
+// one more when it finds nothing, with 10,000 keys; and a search finds the oldest
+// of them.
 func TestStatementsOfTheConsole(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		seed(t, d, "acme", 10_000)
@@ -63,7 +64,7 @@ func TestStatementsOfTheConsole(t *testing.T) {
 			"?q=" + oldest.Hint:                 {2, "Доставка Zürich"},
 			"?q=svc_live_…" + oldest.Hint:       {2, "Доставка Zürich"},
 			"?q=" + token:                       {2, ""},
-			"?q=no+such":                        {2, "No such keys"},
+			"?q=no+such":                        {3, "No such keys"},
 		} {
 			statements.Store(0)
 			began, w := time.Now(), httptest.NewRecorder()

@@ -19,12 +19,6 @@ func (x *exchange) list() error {
 	if _, err := x.issuer.Service().Parse(s.Search); err == nil {
 		return x.toToken(s)
 	}
-	switch k, err := x.issuer.Key(x.r.Context(), x.actor.Organization, s.Search); {
-	case err == nil && k.Parent != "": // the list has no child
-		return x.toKey(k, "")
-	case err != nil && !errors.Is(err, keystore.ErrNotFound):
-		return err
-	}
 	body := struct {
 		selection
 		paging
@@ -60,7 +54,17 @@ func (x *exchange) list() error {
 			body.AllEnded = ended.query(place{})
 		}
 	}
-	body.Empty = len(body.Keys)+len(body.Ended) == 0 && !s.Narrows() && at.trail == nil
+	found := len(body.Keys) + len(body.Ended)
+	if s.Search != "" && found == 0 { // the list has no child
+		k, err := x.issuer.Key(x.r.Context(), x.actor.Organization, s.Search)
+		if err == nil && k.Parent != "" {
+			return x.toKey(k, "")
+		}
+		if err != nil && !errors.Is(err, keystore.ErrNotFound) {
+			return err
+		}
+	}
+	body.Empty = found == 0 && !s.Narrows() && at.trail == nil
 	if s.Search == "" && parent == nil { // counting while somebody types would keep the store busy
 		if body.Care, err = x.care(shows); err != nil {
 			return err
