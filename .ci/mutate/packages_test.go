@@ -22,7 +22,7 @@ func TestLoad(t *testing.T) {
 			for _, test := range p.tests {
 				folders = append(folders, filepath.Base(test.Dir))
 			}
-			if want := []string{"idempgx", "idemsql", "adapters"}; !slices.Equal(folders, want) {
+			if want := []string{"idempgx", "adapters", "idemsql"}; !slices.Equal(folders, want) {
 				t.Errorf("idempgx is judged by %q, want %q", folders, want)
 			}
 		}

@@ -54,17 +54,16 @@ func (x *exchange) list() error {
 			body.AllEnded = ended.query(place{})
 		}
 	}
-	found := len(body.Keys) + len(body.Ended)
-	if s.Search != "" && found == 0 { // the list has no child
-		k, err := x.issuer.Key(x.r.Context(), x.actor.Organization, s.Search)
-		if err == nil && k.Parent != "" {
+	none := len(body.Keys)+len(body.Ended) == 0
+	if none && s.Search != "" {
+		switch k, err := x.issuer.Key(x.r.Context(), x.actor.Organization, s.Search); {
+		case err == nil && k.Parent != "": // the list has no child
 			return x.toKey(k, "")
-		}
-		if err != nil && !errors.Is(err, keystore.ErrNotFound) {
+		case err != nil && !errors.Is(err, keystore.ErrNotFound):
 			return err
 		}
 	}
-	body.Empty = found == 0 && !s.Narrows() && at.trail == nil
+	body.Empty = none && !s.Narrows() && at.trail == nil
 	if s.Search == "" && parent == nil { // counting while somebody types would keep the store busy
 		if body.Care, err = x.care(shows); err != nil {
 			return err

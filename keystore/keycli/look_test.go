@@ -117,7 +117,8 @@ func TestList(t *testing.T) {
 		t.Errorf("the JSON holds digests: %s", text)
 	}
 	s.does(usedToken, "revoke - -yes")
-	orphan := &keystore.Key{ID: "key_orphan", Organization: "acme", Parent: "key_swept", ExpiresAt: time.Now().Add(time.Hour)}
+	orphan := &keystore.Key{ID: "key_orphan", Organization: "acme", Parent: "key_swept",
+		ExpiresAt: time.Now().Add(time.Hour)}
 	if err := s.store.Insert(t.Context(), orphan); err != nil {
 		t.Fatal(err)
 	}
