@@ -9,9 +9,9 @@ import (
 )
 
 var (
-	errOpen       = errors.New("ratelimit: store not called after failures in a row")
-	errCrowded    = errors.New("ratelimit: too many calls of the store have not returned")
-	errOverBudget = errors.New("ratelimit: no answer within the budget")
+	errOpen    = errors.New("ratelimit: store not called after failures in a row")
+	errCrowded = errors.New("ratelimit: too many calls of the store have not returned")
+	errTimeout = errors.New("ratelimit: no answer within the timeout")
 )
 
 const (
@@ -38,7 +38,7 @@ type breaker struct {
 	warm     bool      // the store has answered once
 	running  int       // calls that have not returned
 	failures int       // in a row
-	cause    error     // the last of these that was not the end of the budget
+	cause    error     // the last of these that was not a timeout
 	open     bool
 	since    time.Time // open since
 	next     time.Time // when the next probe may start
@@ -103,18 +103,18 @@ func (b *breaker) answered(c *call) {
 func (b *breaker) failed(c *call, err error) error {
 	b.mu.Lock()
 	now := time.Now()
-	overBudget := errors.Is(err, errOverBudget)
+	late := errors.Is(err, errTimeout)
 	switch {
-	case !overBudget:
+	case !late:
 		b.cause = err
 	case b.cause == nil:
-		err = fmt.Errorf("%w; if the store usually needs longer, raise FailoverOptions.Budget", err)
+		err = fmt.Errorf("%w; if the store usually needs longer, raise FailoverOptions.Timeout", err)
 	default:
 		// A client that is refused a connection tries again until its time ends,
 		// and says only now and then why.
 		err = fmt.Errorf("%w; the store's last error: %w", err, b.cause)
 	}
-	connecting := overBudget && !b.warm && now.Sub(b.first) < cooldown
+	connecting := late && !b.warm && now.Sub(b.first) < cooldown
 	if !connecting {
 		b.failures++
 	}

@@ -195,8 +195,8 @@ func TestFailoverRecoversFromHanging(t *testing.T) {
 	})
 }
 
-// While a client connects for the first time, calls over budget do not open the
-// breaker, so the store decides as soon as it can. Errors do, and so does a
+// While a client connects for the first time, calls that time out do not open
+// the breaker, so the store decides as soon as it can. Errors do, and so does a
 // store that does not answer within the cooldown.
 func TestFailoverFirstConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -225,16 +225,16 @@ func TestFailoverFirstConnection(t *testing.T) {
 		if crowd(f); fallbacks(f) != 19*20 {
 			t.Errorf("%d fallbacks when the client is connected", fallbacks(f)-19*20)
 		}
-		// From the first answer on, calls over budget are failures.
+		// From the first answer on, calls that time out are failures.
 		store.fail(hang(t))
 		if crowd(f); !isDown(f) {
-			t.Error("up after calls over budget of a store that had answered")
+			t.Error("up after calls that time out of a store that had answered")
 		}
-		if line := log.String(); !strings.Contains(line, "raise FailoverOptions.Budget") {
+		if line := log.String(); !strings.Contains(line, "raise FailoverOptions.Timeout") {
 			t.Errorf("the log is %q, want it to say what to do if the store is only slow", line)
 		}
 
-		// A client that is refused connections tries again until the budget
+		// A client that is refused connections tries again until its time
 		// ends, and says only now and then why.
 		log.Reset()
 		store = newFaulty()
@@ -244,7 +244,7 @@ func TestFailoverFirstConnection(t *testing.T) {
 		takeOne(t, f, p, "org")
 		store.fail(hang(t))
 		if crowd(f); !isDown(f) {
-			t.Error("up after errors and calls over budget")
+			t.Error("up after errors and calls that time out")
 		}
 		if line := log.String(); !strings.Contains(line, "connection refused") || strings.Contains(line, "raise") {
 			t.Errorf("the log is %q, want the store's own error and no advice", line)

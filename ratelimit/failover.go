@@ -15,26 +15,27 @@ import (
 
 // FailoverOptions adjust a Failover. The zero value is ready to use.
 type FailoverOptions struct {
-	// Budget is how long the store may take for one call; 0 means 50 ms. A
+	// Timeout is how long the store may take for one call; 0 means 50 ms. A
 	// store that usually needs longer never decides: every call is decided
 	// without it.
-	Budget time.Duration
-	Logger *slog.Logger // nil means slog.Default()
+	Timeout time.Duration
+	Logger  *slog.Logger // nil means slog.Default()
 }
 
-// Failover is a Store that decides within its budget, whatever happens to the
+// Failover is a Store that decides within its timeout, whatever happens to the
 // store behind it.
 //
 // A call fails when it returns an error, panics, or does not return within the
-// budget. Each policy's Fallback then decides: Local counts in a Memory of
+// timeout. Each policy's Fallback then decides: Local counts in a Memory of
 // the Failover, Open admits, and one Closed policy makes Take return an error
 // with nothing charged. After five failures in a row the store is not called,
 // except by one call a second. The first of these to succeed brings the store
 // back. What was counted locally is not carried over.
 //
-// A client may have to connect first, which can take longer than the budget. So
-// until the store's first answer, and for at most a second, a call over
-// budget is decided without the store but is not one of the failures in a row.
+// A client may have to connect first, which can take longer than the timeout.
+// So until the store's first answer, and for at most a second, a call that
+// times out is decided without the store but is not one of the failures in a
+// row.
 //
 // If a store ignores its context, the call is left behind in a goroutine. There
 // are never more than about a thousand of these. A charge that such a call
@@ -51,24 +52,24 @@ type FailoverOptions struct {
 type Failover struct {
 	store     Store
 	local     *Memory
-	budget    time.Duration
+	timeout   time.Duration
 	breaker   breaker
 	fallbacks atomic.Int64
 	observe   atomic.Pointer[func(ctx context.Context, call string, took time.Duration, answered bool)]
 }
 
-// NewFailover panics if s is nil or the budget is negative.
+// NewFailover panics if s is nil or the timeout is negative.
 func NewFailover(s Store, o FailoverOptions) *Failover {
 	if absent(s) {
 		panic("ratelimit: NewFailover: nil store")
 	}
-	if o.Budget < 0 {
-		panic("ratelimit: NewFailover: negative budget")
+	if o.Timeout < 0 {
+		panic("ratelimit: NewFailover: negative timeout")
 	}
 	f := &Failover{
 		store:   s,
 		local:   NewMemory(),
-		budget:  cmp.Or(o.Budget, 50*time.Millisecond),
+		timeout: cmp.Or(o.Timeout, 50*time.Millisecond),
 		breaker: breaker{log: cmp.Or(o.Logger, slog.Default())},
 	}
 	f.breaker.probe = f.probeLater
@@ -101,7 +102,7 @@ func (f *Failover) Stats() (down bool, fallbacks int64) {
 }
 
 // ObserveCalls lets o know of each call of the store, named "take", when it
-// ends or its budget does: how long it took, and whether the store answered. o
+// ends or its timeout does: how long it took, and whether the store answered. o
 // is called from many goroutines at once and must be quick; its panic goes to
 // the log and changes nothing. It takes the place of one that was given before.
 func (f *Failover) ObserveCalls(o func(ctx context.Context, call string, took time.Duration, answered bool)) {
@@ -150,7 +151,7 @@ func (f *Failover) call(ctx context.Context, charges []Charge) (Decision, error)
 		Decision
 		err error
 	}
-	bounded, cancel := context.WithTimeout(ctx, f.budget)
+	bounded, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	answers := make(chan answer, 1) // room for one, so that the goroutine ends also after a timeout
 	// The store may still read its charges when the caller has reused the
@@ -184,7 +185,7 @@ func (f *Failover) call(ctx context.Context, charges []Charge) (Decision, error)
 	case ctx.Err() != nil:
 		f.breaker.abandoned(c)
 	case bounded.Err() != nil:
-		a.err = f.breaker.failed(c, fmt.Errorf("%w of %v", errOverBudget, f.budget))
+		a.err = f.breaker.failed(c, fmt.Errorf("%w of %v", errTimeout, f.timeout))
 	default:
 		f.breaker.failed(c, a.err)
 	}

@@ -58,7 +58,7 @@ func mode(name string, m ratelimit.Fallback) *ratelimit.Policy {
 
 var discard = slog.New(slog.DiscardHandler)
 
-func TestFailoverBudget(t *testing.T) {
+func TestFailoverTimeout(t *testing.T) {
 	for name, fault := range map[string]func(t *testing.T) func(context.Context) error{
 		"ignores its context": hang,
 		"waits for its context": func(*testing.T) func(context.Context) error {
@@ -69,14 +69,14 @@ func TestFailoverBudget(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFaulty()
 				store.fail(fault(t))
-				for given, budget := range map[time.Duration]time.Duration{0: 50 * time.Millisecond, time.Second: time.Second} {
-					f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Budget: given, Logger: discard})
+				for given, timeout := range map[time.Duration]time.Duration{0: 50 * time.Millisecond, time.Second: time.Second} {
+					f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Timeout: given, Logger: discard})
 					p := mode("local", ratelimit.Local)
 					for i, want := range []bool{true, true, false} {
 						began := time.Now()
 						d := takeOne(t, f, p, "org")
-						if took := time.Since(began); took != budget {
-							t.Errorf("take %d took %v, want the budget of %v", i, took, budget)
+						if took := time.Since(began); took != timeout {
+							t.Errorf("take %d took %v, want the timeout of %v", i, took, timeout)
 						}
 						if d.Allowed != want {
 							t.Errorf("take %d: Allowed %v, want 2 metered locally", i, d.Allowed)
@@ -292,9 +292,9 @@ func TestFailoverCopiesTakes(t *testing.T) {
 
 func TestNewFailoverPanics(t *testing.T) {
 	for name, build := range map[string]func(){
-		"nil":    func() { ratelimit.NewFailover(nil, ratelimit.FailoverOptions{}) },
-		"nil *T": func() { ratelimit.NewFailover((*ratelimit.Memory)(nil), ratelimit.FailoverOptions{}) },
-		"budget": func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Budget: -1}) },
+		"nil":     func() { ratelimit.NewFailover(nil, ratelimit.FailoverOptions{}) },
+		"nil *T":  func() { ratelimit.NewFailover((*ratelimit.Memory)(nil), ratelimit.FailoverOptions{}) },
+		"timeout": func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Timeout: -1}) },
 	} {
 		func() {
 			defer func() {

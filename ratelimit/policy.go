@@ -23,8 +23,8 @@ const (
 //
 // Policies share their counters if they have the same name and limits of the
 // same Interval and Capacity. Under another limit each bucket is another one,
-// and full: while a limit is changed, such as by a deploy, a caller may spend
-// both budgets. What is spent under the old one is forgotten when it would have
+// and full: while a limit is changed, such as by a deploy, a caller may use up
+// both limits. What is spent under the old one is forgotten when it would have
 // come back. Do not write to a policy while a store uses it.
 type Policy struct {
 	Name     string // a token of RFC 9651 section 3.3.4; clients see it

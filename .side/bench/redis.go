@@ -31,7 +31,7 @@ func newSallyportOnRedis(s *Setup, addr string, ahead time.Duration) Server {
 	quiet := slog.New(slog.DiscardHandler)
 	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, PoolSize: 64})
 	limits := ratelimitredis.New(client, ratelimitredis.Options{
-		Ahead: ahead, Failover: ratelimit.FailoverOptions{Budget: time.Minute, Logger: quiet},
+		Ahead: ahead, Failover: ratelimit.FailoverOptions{Timeout: time.Minute, Logger: quiet},
 	})
 	replies := idemredis.New(client, idemredis.Options{})
 	a := application{s}

@@ -517,7 +517,7 @@ func TestErrorPathsOfLimits(t *testing.T) {
 			prefix := redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t)))
 			w.everywhere(t, func(ctx context.Context, what string) {
 				store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Ahead: ahead,
-					Failover: ratelimit.FailoverOptions{Budget: time.Minute}})
+					Failover: ratelimit.FailoverOptions{Timeout: time.Minute}})
 				d, err := store.Take(ctx, []ratelimit.Charge{{Bucket: what, Cost: 1, Policy: &ratelimit.Policy{
 					Name: "one", Limit: ratelimit.MustParse("100000-S"), Fallback: ratelimit.Closed}}})
 				if err == nil && !d.Allowed {

@@ -159,7 +159,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		"units ahead": {0, func(t *testing.T, n *network) func(context.Context, int) error {
 			client, prefix := n.redis(t)
 			store := ratelimitredis.New(client, ratelimitredis.Options{
-				Prefix: prefix, Ahead: 100 * time.Millisecond, Failover: ratelimit.FailoverOptions{Budget: budget},
+				Prefix: prefix, Ahead: 100 * time.Millisecond, Failover: ratelimit.FailoverOptions{Timeout: budget},
 			})
 			charges := []ratelimit.Charge{{Bucket: "one", Cost: 1, Policy: &ratelimit.Policy{
 				Name: "one", Limit: ratelimit.MustParse("100000-S"), Fallback: ratelimit.Closed}}}

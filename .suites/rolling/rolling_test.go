@@ -659,7 +659,7 @@ func (f *fleet) same(id string, here, there *process) {
 }
 
 // limits sends more requests than the limits of 20 a day let through. A limit
-// is exceeded by more than the budgets of the two versions together if more
+// is exceeded by more than what the two versions let through together if more
 // than 40 get through; nothing comes back during the test.
 func (f *fleet) limits(old, present *process) {
 	f.t.Helper()

@@ -189,7 +189,7 @@ func (s *stores) openRedis(ctx context.Context, c config, logger *slog.Logger) e
 	s.pings = append(s.pings, func(ctx context.Context) error { return client.Ping(ctx).Err() })
 	limits := ratelimitredis.New(client, ratelimitredis.Options{
 		Prefix:   c.limitsPrefix,
-		Failover: ratelimit.FailoverOptions{Budget: c.patience, Logger: logger},
+		Failover: ratelimit.FailoverOptions{Timeout: c.patience, Logger: logger},
 	})
 	s.limits = limits
 	if err := limits.Ready(ctx); err != nil || s.inDatabase {

@@ -111,7 +111,7 @@ func TestAutoPipelineTravelsTogether(t *testing.T) {
 	})
 }
 
-// A Redis that hangs holds up no decision for longer than the budget, although
+// A Redis that hangs holds up no decision for longer than the timeout, although
 // the client waits for an hour. Then all goes on.
 func TestAutoPipelineOnAHungServer(t *testing.T) {
 	server := redistest.Start(t)

@@ -87,7 +87,7 @@ type counters struct {
 	answered atomic.Bool // the last call was
 }
 
-// Take bounds the call by ctx, which ends with the budget, only if Redis
+// Take bounds the call by ctx, which ends with the timeout, only if Redis
 // answered the last one. Otherwise the client may have to connect. go-redis
 // would drop a connection that takes longer than ctx, and so would never have
 // one if that is always so. The client's own timeouts bound the call then.

@@ -30,7 +30,7 @@ func ExampleNew_unavailable() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
 	store := ratelimitredis.New(client, ratelimitredis.Options{
-		Failover: ratelimit.FailoverOptions{Budget: 20 * time.Millisecond},
+		Failover: ratelimit.FailoverOptions{Timeout: 20 * time.Millisecond},
 	})
 	take := func(p ratelimit.Policy) {
 		d, err := store.Take(context.Background(), []ratelimit.Charge{{Policy: &p, Bucket: "org_1", Cost: 1}})

@@ -134,7 +134,7 @@ func TestOptions(t *testing.T) {
 	optiontest.Every(t, sent, map[string]func(*ratelimitredis.Options){
 		"Prefix":   func(o *ratelimitredis.Options) { o.Prefix = "acme:" },
 		"Ahead":    func(o *ratelimitredis.Options) { o.Ahead = horizon },
-		"Failover": func(o *ratelimitredis.Options) { o.Failover.Budget = time.Microsecond },
+		"Failover": func(o *ratelimitredis.Options) { o.Failover.Timeout = time.Microsecond },
 	})
 	if got := sent(func(*ratelimitredis.Options) {}); !strings.HasPrefix(got, "[[{sallyport:rate}") {
 		t.Errorf("got the keys %q, want them to begin with {sallyport:rate}", got)

@@ -96,7 +96,7 @@ type (
 )
 
 // patient leaves Redis more time than a busy machine needs.
-var patient = ratelimit.FailoverOptions{Budget: redistest.Patience, Logger: slog.New(slog.DiscardHandler)}
+var patient = ratelimit.FailoverOptions{Timeout: redistest.Patience, Logger: slog.New(slog.DiscardHandler)}
 
 // patientStore has its own prefix. The test fails if it decides without Redis.
 func patientStore(t testing.TB, client redis.UniversalClient) *ratelimitredis.Store {

@@ -37,14 +37,14 @@
 // third of what the near ones do, with Ahead and without.
 //
 // Redis may be unreachable at any time, from the start on. A [Store] decides
-// within its budget all the same, each policy by its Fallback, and notices
+// within its timeout all the same, each policy by its Fallback, and notices
 // when Redis is back. A call that hangs is left behind, with its connection,
 // until the client's own ReadTimeout, 3 seconds by default: every such call
 // without ContextTimeoutEnabled, only those after a failure with it.
 //
-// The budget is 50 ms. If Redis usually needs longer, because it is in another
+// The timeout is 50 ms. If Redis usually needs longer, because it is in another
 // region, no decision waits for it: each process counts by itself, and one
-// warning in the log says so. Raise Options.Failover.Budget then. Connecting
+// warning in the log says so. Raise Options.Failover.Timeout then. Connecting
 // can take longer than a decision: call [Store.Ready] before serving, so that
 // the first requests are not decided without Redis, and set the client's
 // MinIdleConns, so that the next ones need not wait for connections either.
@@ -138,9 +138,9 @@ func New(client redis.Scripter, o Options) *Store {
 	return s
 }
 
-// Ready connects to Redis and runs the script once, without a budget and
-// without changing a counter. It returns an error if that did not work. Call it
-// before serving; the Store works without it too, and after an error.
+// Ready connects to Redis and runs the script once, until ctx ends and without
+// changing a counter. It returns an error if that did not work. Call it before
+// serving; the Store works without it too, and after an error.
 func (s *Store) Ready(ctx context.Context) error {
 	policy := &ratelimit.Policy{Name: "ready", Limit: ratelimit.Limit{Count: 1, Period: time.Second}}
 	_, err := s.counters.take(ctx, []ratelimit.Charge{{Policy: policy}})

@@ -20,7 +20,7 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"
 )
 
-// A client may need longer than the budget to connect, for the first time and
+// A client may need longer than the timeout to connect, for the first time and
 // after a failure. The first time that is no failure. The connection is kept,
 // and Redis decides as soon as it is there.
 func TestSlowConnection(t *testing.T) {
@@ -93,7 +93,7 @@ func TestSlowConnection(t *testing.T) {
 	redistest.Eventually(t, "Redis decides again", decides)
 }
 
-// While Redis answers, a call that hangs ends with the budget, if the client
+// While Redis answers, a call that hangs ends with the timeout, if the client
 // heeds deadlines, and its connection goes with it.
 func TestHungCallEnds(t *testing.T) {
 	server := redistest.Start(t)
@@ -199,7 +199,7 @@ func TestNewPanics(t *testing.T) {
 		"braces":           func() { ratelimitredis.New(client, ratelimitredis.Options{Prefix: "a{b}"}) },
 		"a negative Ahead": func() { ratelimitredis.New(client, ratelimitredis.Options{Ahead: -1}) },
 		"a negative option": func() {
-			ratelimitredis.New(client, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Budget: -1}})
+			ratelimitredis.New(client, ratelimitredis.Options{Failover: ratelimit.FailoverOptions{Timeout: -1}})
 		},
 	} {
 		func() {

@@ -97,7 +97,7 @@ func serve(ctx context.Context) error {
 	client := redis.NewClient(o)
 	defer client.Close()
 	limits := ratelimitredis.New(client, ratelimitredis.Options{Prefix: *prefix + "rate", Ahead: *ahead,
-		Failover: ratelimit.FailoverOptions{Budget: patience}})
+		Failover: ratelimit.FailoverOptions{Timeout: patience}})
 	if err := limits.Ready(ctx); err != nil {
 		return err
 	}
