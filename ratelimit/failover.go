@@ -93,12 +93,17 @@ func (f *Failover) probeLater() {
 	})
 }
 
-// Stats reports whether the store is not called at present, and how many calls
-// were decided without it, including the errors of Closed policies.
-func (f *Failover) Stats() (down bool, fallbacks int64) {
+// FailoverStats are figures of a [Failover].
+type FailoverStats struct {
+	Down      bool  // the store is not called at present, after failures in a row
+	Fallbacks int64 // calls decided without the store since the start, errors of Closed policies included
+}
+
+// Stats returns the figures of f.
+func (f *Failover) Stats() FailoverStats {
 	f.breaker.mu.Lock()
 	defer f.breaker.mu.Unlock()
-	return f.breaker.open, f.fallbacks.Load()
+	return FailoverStats{Down: f.breaker.open, Fallbacks: f.fallbacks.Load()}
 }
 
 // ObserveCalls lets o know of each call of the store, named "take", when it

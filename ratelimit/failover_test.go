@@ -308,15 +308,9 @@ func TestNewFailoverPanics(t *testing.T) {
 }
 
 // isDown and fallbacks are the two figures of Stats.
-func isDown(s interface{ Stats() (bool, int64) }) bool {
-	down, _ := s.Stats()
-	return down
-}
+func isDown(f *ratelimit.Failover) bool { return f.Stats().Down }
 
-func fallbacks(s interface{ Stats() (bool, int64) }) int64 {
-	_, n := s.Stats()
-	return n
-}
+func fallbacks(f *ratelimit.Failover) int64 { return f.Stats().Fallbacks }
 
 func TestFailoverSuite(t *testing.T) {
 	ratelimittest.Suite{
@@ -351,7 +345,7 @@ func TestFailoverProbes(t *testing.T) {
 			for range 5 {
 				f.Take(t.Context(), []ratelimit.Charge{{Policy: mode("open", ratelimit.Open), Cost: 1}})
 			}
-			if down, _ := f.Stats(); !down {
+			if !isDown(f) {
 				t.Error("after five failures the store is not down, want down")
 			}
 			s.calls.Store(0)
@@ -364,7 +358,7 @@ func TestFailoverProbes(t *testing.T) {
 		s.mend()
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
-		if down, _ := f.Stats(); down {
+		if isDown(f) {
 			t.Error("the store answers and is down without requests, want it not down")
 		}
 		if n := strings.Count(text.String(), "the counter store answers again"); n != 1 ||

@@ -169,8 +169,7 @@ func testFigures(t *testing.T, away, name string) {
 		take()
 	}
 
-	k, r := keys.Stats(), replies.Stats()
-	down, fallbacks := counters.Stats()
+	k, r, l := keys.Stats(), replies.Stats(), counters.Stats()
 	want := map[string]float64{
 		"key_cache.hits": float64(k.Hits), "key_cache.misses": float64(k.Asked),
 		"key_cache.failures": float64(k.Failed), "key_cache.keys": float64(k.Usable),
@@ -178,7 +177,7 @@ func testFigures(t *testing.T, away, name string) {
 		"idempotency.executions": float64(r.Executions), "idempotency.waiters": float64(r.Waiters),
 		"idempotency.unsaved": float64(r.Unsaved), "idempotency.renewal_errors": float64(r.RenewalErrors),
 		"idempotency.save_errors": float64(r.SaveErrors), "idempotency.lost": 2,
-		"idempotency.last_sweep": 4321, "rate_limit.fallbacks": float64(fallbacks),
+		"idempotency.last_sweep": 4321, "rate_limit.fallbacks": float64(l.Fallbacks),
 	}
 	seen := make(map[string]bool)
 	for name, v := range want {
@@ -188,7 +187,7 @@ func testFigures(t *testing.T, away, name string) {
 		}
 		seen[fmt.Sprint(part, v)] = true
 	}
-	for name, is := range map[string]bool{"keys": k.Down, "replies": r.Down, "counters": down} {
+	for name, is := range map[string]bool{"keys": k.Down, "replies": r.Down, "counters": l.Down} {
 		if is != (name == away) {
 			t.Errorf("%s are down: %t", name, is)
 		}
@@ -196,7 +195,7 @@ func testFigures(t *testing.T, away, name string) {
 	want["key_cache.down"], want["idempotency.down"], want["rate_limit.down"] =
 		bit(away == "keys"), bit(away == "replies"), bit(away == "counters")
 	failed := map[string]float64{"lookup": float64(k.Failed), "begin": 5 * bit(away == "replies"),
-		"settle": float64(r.SaveErrors), "take": float64(min(fallbacks, 5))}
+		"settle": float64(r.SaveErrors), "take": float64(min(l.Fallbacks, 5))}
 	answered := map[string]float64{"lookup": float64(k.Asked - k.Failed), "begin": 14 - failed["begin"],
 		"settle": 3, "take": 7 + 5*bit(away != "counters")}
 	if away == "replies" {

@@ -14,6 +14,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
+	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 // serveMetrics counts the responses of api and serves the figures at /metrics
@@ -26,7 +27,9 @@ func serveMetrics(
 	registry.MustRegister(collectors.NewGoCollector())
 	options := middlewareprom.Options{Keys: keys, Replies: api.Options().Idempotency.Runner,
 		RequestDuration: true, StoreDuration: true}
-	options.Counters, _ = s.limits.(interface{ Stats() (bool, int64) })
+	options.Counters, _ = s.limits.(interface {
+		Stats() ratelimit.FailoverStats
+	})
 	metrics, err := middlewareprom.New(registry, options)
 	if err != nil {
 		return nil, err

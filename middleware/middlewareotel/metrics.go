@@ -51,6 +51,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/internal/figures"
+	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 // Options name the parts of the server whose figures are shown, and what else
@@ -61,7 +62,7 @@ type Options struct {
 	Replies *idem.Runner
 	// Counters is a ratelimit.Failover or a ratelimitredis.Store.
 	Counters interface {
-		Stats() (down bool, fallbacks int64)
+		Stats() ratelimit.FailoverStats
 	}
 
 	// RequestDuration measures requests; leave it out where otelhttp does.

@@ -174,9 +174,9 @@ func (s *Store) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit
 	return s.failover.Take(ctx, charges)
 }
 
-// Stats reports whether Redis is not called at present, after failures in a row,
-// and how many calls were decided without Redis although it should have decided.
-func (s *Store) Stats() (down bool, fallbacks int64) { return s.failover.Stats() }
+// Stats returns the figures of the Failover in front of Redis. Fallbacks does
+// not count the decisions that need no trip to Redis.
+func (s *Store) Stats() ratelimit.FailoverStats { return s.failover.Stats() }
 
 // ObserveCalls lets f know of each trip to Redis, as that of
 // [ratelimit.Failover] does. What is decided in memory is none.

@@ -214,15 +214,9 @@ func TestNewPanics(t *testing.T) {
 }
 
 // isDown and fallbacks are the two figures of Stats.
-func isDown(s *ratelimitredis.Store) bool {
-	down, _ := s.Stats()
-	return down
-}
+func isDown(s *ratelimitredis.Store) bool { return s.Stats().Down }
 
-func fallbacks(s *ratelimitredis.Store) int64 {
-	_, n := s.Stats()
-	return n
-}
+func fallbacks(s *ratelimitredis.Store) int64 { return s.Stats().Fallbacks }
 
 // refused is a client without a server.
 func refused(t testing.TB) redis.UniversalClient {

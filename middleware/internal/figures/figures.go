@@ -203,7 +203,7 @@ type Parts struct {
 	Keys     *keystore.Cached
 	Replies  *idem.Runner
 	Counters interface {
-		Stats() (down bool, fallbacks int64)
+		Stats() ratelimit.FailoverStats
 	}
 }
 
@@ -303,14 +303,10 @@ func (p Parts) Figures() []Figure {
 		}
 	}
 	if counters := p.Counters; counters != nil {
-		flag("rate_limit.down", "1 while the counter store is not called.", func() bool {
-			down, _ := counters.Stats()
-			return down
-		})
-		count("rate_limit.fallbacks", "Decisions without the counter store.", func() float64 {
-			_, n := counters.Stats()
-			return float64(n)
-		})
+		flag("rate_limit.down", "1 while the counter store is not called.",
+			func() bool { return counters.Stats().Down })
+		count("rate_limit.fallbacks", "Decisions without the counter store.",
+			func() float64 { return float64(counters.Stats().Fallbacks) })
 	}
 	return all
 }

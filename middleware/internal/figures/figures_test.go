@@ -11,6 +11,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/internal/figures"
+	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 func TestResponseOf(t *testing.T) {
@@ -185,4 +186,6 @@ func TestFigures(t *testing.T) {
 // broken is a counter store that is down.
 type broken struct{}
 
-func (broken) Stats() (bool, int64) { return true, 3 }
+func (broken) Stats() ratelimit.FailoverStats {
+	return ratelimit.FailoverStats{Down: true, Fallbacks: 3}
+}
