@@ -131,7 +131,7 @@ func (e *Execution) unseal(record *Record) {
 	var err error
 	if record.Payload, err = o.Seal.open(e.claim.Key[:], record.Payload); err != nil {
 		record.Retained = false
-		o.Logger.ErrorContext(e.ctx, "a stored reply of an idempotent request cannot be opened; its repeats get none",
+		o.Logger.ErrorContext(e.ctx, "a stored reply of a keyed request cannot be opened; its repeats get none",
 			"idempotency_key", e.name(), "error", err)
 	}
 }

@@ -214,7 +214,7 @@ func (e *Execution) lose(cause error) {
 	}
 	e.mu.Unlock()
 	if !over {
-		e.runner.options.Logger.ErrorContext(e.ctx, "an idempotent request lost its claim and was cancelled",
+		e.runner.options.Logger.ErrorContext(e.ctx, "a keyed request lost its claim and was cancelled",
 			"idempotency_key", e.name(), "error", cause)
 	}
 }

@@ -134,7 +134,7 @@ func (e *Execution) save(s *saving, timeout time.Duration) (err error, final boo
 // from memory.
 func (e *Execution) saveLater(s saving, err error) {
 	r := e.runner
-	r.options.Logger.WarnContext(s.ctx, "the outcome of an idempotent request could not be saved; the server keeps trying",
+	r.options.Logger.WarnContext(s.ctx, "the outcome of a keyed request could not be saved; the server keeps trying",
 		"idempotency_key", e.name(), "error", err)
 	r.background(1)
 	r.mu.Lock()
@@ -159,7 +159,7 @@ func (e *Execution) saveAgain(s *saving) {
 		return
 	}
 	if err == nil {
-		r.options.Logger.InfoContext(s.ctx, "the outcome of an idempotent request is saved", "idempotency_key", e.name())
+		r.options.Logger.InfoContext(s.ctx, "the outcome of a keyed request is saved", "idempotency_key", e.name())
 	} else {
 		e.logNotSaved(s.ctx, err)
 	}
@@ -168,7 +168,7 @@ func (e *Execution) saveAgain(s *saving) {
 }
 
 func (e *Execution) logNotSaved(ctx context.Context, err error) {
-	e.runner.options.Logger.ErrorContext(ctx, "the outcome of an idempotent request is not saved and will not be",
+	e.runner.options.Logger.ErrorContext(ctx, "the outcome of a keyed request is not saved and will not be",
 		"idempotency_key", e.name(), "error", err)
 }
 

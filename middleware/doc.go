@@ -58,6 +58,8 @@
 //     Limits and replies belong to it.
 //   - A refusal is a response of a stage in place of the handler's. It is
 //     application/problem+json (RFC 9457).
+//   - A keyed request has an Idempotency-Key, and its method is one of
+//     [IdempotencyOptions].Methods.
 //   - A reply is what is stored of a response.
 //   - A repeat is another request with the same Idempotency-Key. A repeat that
 //     gets the reply is a replay.

@@ -141,7 +141,7 @@ func (g *Guard) admits(f *facts) bool {
 // Options returns the options with the defaults filled in.
 func (g *Guard) Options() Options { return g.options }
 
-// WaitSettled waits, after http.Server.Shutdown, until no idempotent request
+// WaitSettled waits, after http.Server.Shutdown, until no keyed request
 // runs and the outcomes of all of them are saved, or until ctx is done.
 func (g *Guard) WaitSettled(ctx context.Context) error {
 	for runner := range g.warnings {

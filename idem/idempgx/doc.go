@@ -1,8 +1,8 @@
-// Package idempgx keeps idempotent requests in Postgres through a pool of pgx,
-// for a server whose handlers use pgx itself, by hand or by sqlc. It is a module
-// of its own that requires pgx and this library, and works with package idem
-// alone: keys, scopes and limits need not be used. Handlers that use
-// database/sql, also with the driver of pgx, take package idemsql.
+// Package idempgx keeps Idempotency-Keys and their replies in Postgres through
+// a pool of pgx, for a server whose handlers use pgx itself, by hand or by
+// sqlc. It is a module of its own that requires pgx and this library, and works
+// with package idem alone: keys, scopes and limits need not be used. Handlers
+// that use database/sql, also with the driver of pgx, take package idemsql.
 //
 //	go get github.com/sallyport-go/sallyport/idem/idempgx
 //

@@ -1,6 +1,6 @@
-// Package idemsql keeps idempotent requests in a database that the server has
-// already: Postgres, MySQL, MariaDB or SQLite, through database/sql and
-// whichever driver the server uses.
+// Package idemsql keeps Idempotency-Keys and their replies in a database that
+// the server has already: Postgres, MySQL, MariaDB or SQLite, through
+// database/sql and whichever driver the server uses.
 //
 //	store := idemsql.Postgres(db, idemsql.Options{})
 //	err := store.Migrate(ctx) // makes the table; a team with a migration tool of its own runs store.Schema() there

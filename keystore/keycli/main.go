@@ -51,7 +51,7 @@ type Config struct {
 	// command for that.
 	Migrate func(ctx context.Context, getenv func(string) string) error
 
-	// Replies returns the store of the replies to idempotent requests, which
+	// Replies returns the store of the replies to keyed requests, which
 	// erase removes with the keys, or nil if there is none. It is called after
 	// Open. Nil: erase removes no replies, and says so.
 	Replies func(ctx context.Context, getenv func(string) string) (idem.Eraser, error)
