@@ -621,8 +621,8 @@ func TestCallerNotAccepted(t *testing.T) {
 				for range 3 {
 					e, got := o.ask(api, request("GET", "/api/v1/any", jwt, ""))
 					wantRefusal(t, name, got, 403, "caller_not_accepted", "")
-					if got.Header["Retry-After"] != nil || e.Stage != middleware.StageAuth || e.Outcome != "caller_not_accepted" ||
-						e.Caller != nil {
+					if got.Header["Retry-After"] != nil || e.Stage != middleware.StageAuthenticate ||
+						e.Outcome != "caller_not_accepted" || e.Caller != nil {
 						t.Errorf("%s: got %v and the Event %+v", name, got.Header, e)
 					}
 				}
@@ -701,7 +701,7 @@ func TestReportOnlyAuthentication(t *testing.T) {
 			}
 			want, refused := ask(false)
 			got, answered := ask(true)
-			switch refusedByAuth := want.Stage == middleware.StageAuth; {
+			switch refusedByAuth := want.Stage == middleware.StageAuthenticate; {
 			case !refusedByAuth:
 				if got.Status != want.Status || got.Reported != "" || answered.body[:9] != refused.body[:9] {
 					t.Errorf("%s, %s: got %+v %s, want %+v", form, name, got, answered.body, want)

@@ -26,7 +26,7 @@ type facts struct {
 	caller     *keystore.Caller // nil for nobody
 	reported   bool             // Options.ReportOnly let the request pass without a caller
 	scoped     atomic.Bool      // a scope decision let the caller pass
-	idempotent any              // the Idempotency stage that the request is inside of, or nil
+	idempotent any              // the Idempotent stage that the request is inside of, or nil
 	repeatable *http.Request    // as that stage was given it
 	claim      *keyed.Claim     // that the handler runs under, or nil
 }

@@ -17,13 +17,13 @@ import (
 
 // The stages in the order of the path, as [Event].Stage names them.
 const (
-	StageRecover     = "recover"
-	StageAuth        = "authenticate"
-	StageRoute       = "route"
-	StageRateLimit   = "rate_limit"
-	StageScope       = "scope"
-	StageIdempotency = "idempotency"
-	StageHandler     = "handler"
+	StageRecover      = "recover"
+	StageAuthenticate = "authenticate"
+	StageRoute        = "route"
+	StageRateLimit    = "rate_limit"
+	StageScope        = "scope"
+	StageIdempotency  = "idempotency"
+	StageHandler      = "handler"
 )
 
 // An Event is the record of one response, complete when the response ends, and

@@ -359,9 +359,9 @@ func TestEventOfAMisuse(t *testing.T) {
 	})
 	chain := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.Authenticate)
 	e, res := o.ask(chain(http.HandlerFunc(sayOK)), request("POST", "/", token, "{}"))
-	if e.Status != 500 || e.Stage != middleware.StageAuth || e.Caller.Organization() != "org_1" {
+	if e.Status != 500 || e.Stage != middleware.StageAuthenticate || e.Caller.Organization() != "org_1" {
 		t.Errorf("got %d, %s and the caller %q, want 500, %s and org_1",
-			e.Status, e.Stage, e.Caller.Organization(), middleware.StageAuth)
+			e.Status, e.Stage, e.Caller.Organization(), middleware.StageAuthenticate)
 	}
 	if res.Header.Get("Connection") != "" {
 		t.Error("the connection of a caller with a key was closed")

@@ -66,7 +66,7 @@ func TestLateResponse(t *testing.T) {
 		runs = 0
 		id := ask("a", "").Header.Get("Svc-Request-Id")
 		_, text, _ := strings.Cut(log.String(), "level=ERROR")
-		if strings.Count(text, "after the Idempotency stage had ended") != 1 || !strings.Contains(text, id) {
+		if strings.Count(text, "after the Idempotent stage had ended") != 1 || !strings.Contains(text, id) {
 			t.Errorf("the log has %q", text)
 		}
 		for range 2 {
@@ -126,7 +126,7 @@ func TestResponsePastTheStage(t *testing.T) {
 			t.Errorf("%s: got %d %q, want the handler's 201 alone", name, a.StatusCode, a.body)
 		}
 		text := log.String()
-		if strings.Count(text, "\n") != 1 || !strings.Contains(text, "sent past the Idempotency stage") {
+		if strings.Count(text, "\n") != 1 || !strings.Contains(text, "sent past the Idempotent stage") {
 			t.Errorf("%s: the log has %q", name, text)
 		}
 		p := serve(h, post(token, "a")).problem(t)

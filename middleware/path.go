@@ -48,11 +48,11 @@ func (c *call) enter() {
 	g := c.gate.guard
 	switch {
 	case c.misplaced && c.gate.mux != nil:
-		g.report.misuse(c.w, c.r, StageAuth, // 500
+		g.report.misuse(c.w, c.r, StageAuthenticate, // 500
 			"an API stands inside Idempotent, so a replay would skip its decisions; make its routes idempotent instead")
 		return
 	case c.misplaced:
-		g.report.misuse(c.w, c.r, StageAuth,
+		g.report.misuse(c.w, c.r, StageAuthenticate,
 			"Authenticate stands inside Idempotent, so a replay would skip it; put it outside")
 		return
 	case c.gate.authenticates:
@@ -64,7 +64,7 @@ func (c *call) enter() {
 			c.facts.reported = true
 			c.facts.response.observed().noteReported(d.problem.Code, d.problem.key)
 		default:
-			g.report.refuse(c.w, c.r, StageAuth, d) // 401, 400, 403, 429, 500, 503
+			g.report.refuse(c.w, c.r, StageAuthenticate, d) // 401, 400, 403, 429, 500, 503
 			return
 		}
 		if c.gate.mux == nil {

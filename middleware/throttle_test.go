@@ -131,7 +131,7 @@ func TestThrottleFailures(t *testing.T) {
 				t.Errorf("got policy %q and Retry-After %q, want failures and 12", got, res.Header.Get("Retry-After"))
 			}
 		}
-		if last.Stage != middleware.StageAuth || last.Outcome != "too_many_failures" || last.Policy != "failures" ||
+		if last.Stage != middleware.StageAuthenticate || last.Outcome != "too_many_failures" || last.Policy != "failures" ||
 			last.Caller.KeyID() != "" {
 			t.Errorf("got event %+v", last)
 		}

@@ -39,12 +39,12 @@ func TestWrongAdapters(t *testing.T) {
 			e := echo.New()
 			e.POST(tasksPath, tasks.echoCreate, echo.WrapMiddleware(decision), echo.WrapMiddleware(idempotent))
 			return e
-		}, 200, 409, "written after the Idempotency stage had ended"},
+		}, 200, 409, "written after the Idempotent stage had ended"},
 		{"echo.WrapMiddleware of v4", func(decision, idempotent stage, tasks *Tasks) http.Handler {
 			e := echo4.New()
 			e.POST(tasksPath, tasks.echo4Create, echo4.WrapMiddleware(decision), echo4.WrapMiddleware(idempotent))
 			return e
-		}, 200, 409, "written after the Idempotency stage had ended"},
+		}, 200, 409, "written after the Idempotent stage had ended"},
 		{"gin, errors answered outside", func(decision, idempotent stage, tasks *Tasks) http.Handler {
 			engine := gin.New()
 			engine.Use(func(c *gin.Context) {
@@ -54,14 +54,14 @@ func TestWrongAdapters(t *testing.T) {
 			})
 			engine.POST(tasksPath, ginStage(engine, decision, idempotent), func(c *gin.Context) { _ = c.Error(errTitle) })
 			return engine
-		}, 200, 409, "written after the Idempotency stage had ended"},
+		}, 200, 409, "written after the Idempotent stage had ended"},
 		{"gin, without the writer", onGin(func(s stage) gin.HandlerFunc {
 			return func(c *gin.Context) {
 				s(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { c.Request = r; c.Next() })).ServeHTTP(c.Writer,
 					c.Request)
 				c.Abort()
 			}
-		}), 422, 409, "sent past the Idempotency stage"},
+		}), 422, 409, "sent past the Idempotent stage"},
 		{"gin, without the request", onGin(func(s stage) gin.HandlerFunc {
 			return func(c *gin.Context) {
 				s(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { c.Next() })).ServeHTTP(c.Writer, c.Request)
@@ -72,7 +72,7 @@ func TestWrongAdapters(t *testing.T) {
 			engine := gin.New()
 			engine.POST(tasksPath, ginadapter.Wrap(middleware.Chain(decision, idempotent)), tasks.ginCreate)
 			return engine
-		}, 200, 409, "sent past the Idempotency stage"},
+		}, 200, 409, "sent past the Idempotent stage"},
 		{"huma.WithContext", func(decision, idempotent stage, tasks *Tasks) http.Handler {
 			mux := http.NewServeMux()
 			api := humago.New(mux, huma.DefaultConfig("Tasks", "1"))
@@ -84,7 +84,7 @@ func TestWrongAdapters(t *testing.T) {
 			})
 			huma.Register(api, huma.Operation{Method: "POST", Path: tasksPath, OperationID: "create-task"}, tasks.humaCreate)
 			return mux
-		}, 400, 409, "sent past the Idempotency stage"},
+		}, 400, 409, "sent past the Idempotent stage"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start(t, func(keys keystore.Store, o middleware.Options, tasks *Tasks) http.Handler {

@@ -17,7 +17,7 @@ import (
 // Where outer was made too, r is a copy of it if it shares the header map or,
 // if [http.Request.Clone] made it, the body that a keyed handler reads.
 //
-// outer is a request as the Idempotency stage was given it; see [Request].
+// outer is a request as the Idempotent stage was given it; see [Request].
 func SameRequest(outer, r *http.Request) bool {
 	if outer.RequestURI != "" {
 		return r.RequestURI == outer.RequestURI

@@ -12,7 +12,7 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
-// Stage is what the requests of an Idempotency stage share.
+// Stage is what the requests of an Idempotent stage share.
 type Stage struct {
 	MaxBody     int64 // bytes of a request's body
 	Bodies      *Bodies

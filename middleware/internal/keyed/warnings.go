@@ -66,7 +66,7 @@ func (t *Warnings) first(what string, r *http.Request) bool {
 // late reports a response that was written after the stage had ended. An empty
 // 200 was stored and sent, which is not what the handler decided.
 func (t *Warnings) late(log func() *slog.Logger, key idem.Key, retention time.Duration) {
-	log().Error("the response to a keyed request was written after the Idempotency stage had ended; the client got " +
+	log().Error("the response to a keyed request was written after the Idempotent stage had ended; the client got " +
 		"an empty 200, and repeats get 409. An adapter lets the router write its errors too late: write them inside " +
 		"the handler that the stage wraps, or put the stage around the whole router")
 	t.addFalse(key, retention)
@@ -74,7 +74,7 @@ func (t *Warnings) late(log func() *slog.Logger, key idem.Key, retention time.Du
 
 // past reports a response that the client got in place of the handler's.
 func (t *Warnings) past(log func() *slog.Logger) {
-	log().Error("the response to a keyed request was sent past the Idempotency stage, " +
+	log().Error("the response to a keyed request was sent past the Idempotent stage, " +
 		"so it was not stored, and repeats get 409. An adapter between router and stage hands on the request " +
 		"and not the writer, or a writer of which some methods go past the stage")
 }
