@@ -36,10 +36,10 @@ func As(r *http.Request, registry *scope.Registry, organization string, scopes .
 }
 
 // Keyed returns a copy of the request as a handler inside Guard.Idempotent sees
-// it: middleware.Execution.Attempt returns the number that is given, and freed
-// reports whether the handler has called middleware.Execution.Free.
-func Keyed(r *http.Request, executions int) (_ *http.Request, freed func() bool) {
-	claim := &keyed.Claim{Executions: executions}
+// it: middleware.Execution.Attempt returns attempt, and freed reports whether the
+// handler has called middleware.Execution.Free.
+func Keyed(r *http.Request, attempt int) (_ *http.Request, freed func() bool) {
+	claim := &keyed.Claim{Executions: attempt}
 	return r.WithContext(keyed.WithClaim(r.Context(), claim)), claim.Freed.Load
 }
 
