@@ -34,7 +34,7 @@ type Transaction interface {
 	Context(parent context.Context) context.Context
 
 	// Settle ends the transaction; it is called once. [OutcomeDone] commits the
-	// record with the rows, or without them when s.Undo is set; [OutcomeFree]
+	// record with the rows, or without them when s.RollBack is set; [OutcomeFree]
 	// rolls everything back. A Runner passes OutcomeFree for OutcomeUnknown.
 	//
 	// The error is [ErrCommitUnknown] when COMMIT itself failed, so that it may

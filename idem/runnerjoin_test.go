@@ -79,7 +79,7 @@ func (x *transaction) Settle(ctx context.Context, s idem.Settlement) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if s.Outcome == idem.OutcomeDone && !s.Undo && x.row != "" {
+	if s.Outcome == idem.OutcomeDone && !s.RollBack && x.row != "" {
 		j.rows = append(j.rows, x.row)
 	}
 	return nil
@@ -102,8 +102,8 @@ var joining = idem.Options{Join: true}
 func write(ctx context.Context, row string) { ctx.Value(transactionKey{}).(*transaction).row = row }
 
 func TestJoined(t *testing.T) {
-	undone := answer("refused")
-	undone.Undo = true
+	refused := answer("refused")
+	refused.RollBack = true
 	for _, test := range []struct {
 		name       string
 		settlement idem.Settlement
@@ -111,7 +111,7 @@ func TestJoined(t *testing.T) {
 		then       idem.State
 	}{
 		{"commit", answer("created"), 1, idem.Done},
-		{"record alone", undone, 0, idem.Done},
+		{"record alone", refused, 0, idem.Done},
 		{"roll back", freed, 0, idem.Claimed},
 		{"no unknown outcome", unknown, 0, idem.Claimed},
 	} {

@@ -193,9 +193,9 @@ type Settlement struct {
 	// Summary is what a store keeps in place of Payload when it runs out of
 	// room. Keep it under 1 KiB, with a [Seal] 40 bytes less.
 	Summary []byte
-	// Undo, in joined mode only, keeps the record and rolls back what the
+	// RollBack, in joined mode only, keeps the record and rolls back what the
 	// request wrote in its transaction.
-	Undo bool
+	RollBack bool
 	// Retention is how long the outcome is remembered, from the time it is
 	// stored. Positive, unless Outcome is OutcomeFree; a [Runner] fills it in.
 	Retention time.Duration

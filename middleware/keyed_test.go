@@ -86,7 +86,7 @@ func (tx *transaction) Settle(ctx context.Context, s idem.Settlement) error {
 		if err := tx.store.Memory.Settle(context.Background(), tx.claim.Key, tx.claim.Token, s); err != nil {
 			panic(err)
 		}
-		if s.Outcome == idem.OutcomeDone && !s.Undo {
+		if s.Outcome == idem.OutcomeDone && !s.RollBack {
 			tx.store.mu.Lock()
 			tx.store.rows = append(tx.store.rows, tx.rows...)
 			tx.store.mu.Unlock()

@@ -336,7 +336,7 @@ var answered = idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte("answe
 // neither, and unless COMMIT is unknown its error says which.
 func TestErrorPathsOfJoinedRequests(t *testing.T) {
 	refused := answered
-	refused.Undo = true
+	refused.RollBack = true
 	for kind, open := range sqlKinds {
 		for name, settlement := range map[string]idem.Settlement{
 			"created": answered, "refused": refused, "failed": {Outcome: idem.OutcomeFree},
@@ -363,7 +363,7 @@ func TestErrorPathsOfJoinedRequests(t *testing.T) {
 						t.Errorf("%s: error %v, and a repeat finds a reply: %t", what, err, done)
 					}
 					want := 0
-					if done && !settlement.Undo {
+					if done && !settlement.RollBack {
 						want = 1
 					}
 					if got := a.count(t, "rows_of_handlers WHERE name = '"+row+"'"); got != want {

@@ -108,7 +108,7 @@ var breakable = map[string]func(ctx context.Context, s store, c, done idem.Claim
 		return unless(idem.ErrLost, s.Extend(ctx, c.Key, c.Token, time.Minute))
 	},
 	"a row":     joining(finished("answer")),
-	"a refusal": joining(idem.Settlement{Outcome: idem.OutcomeDone, Undo: true, Retention: time.Hour}),
+	"a refusal": joining(idem.Settlement{Outcome: idem.OutcomeDone, RollBack: true, Retention: time.Hour}),
 	"a failure": joining(outcomeFree),
 }
 

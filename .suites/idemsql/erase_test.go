@@ -27,7 +27,7 @@ func TestErase(t *testing.T) {
 						t.Fatal(err)
 					}
 					s := finished("answer")
-					s.Undo = o.Join && i%2 == 0
+					s.RollBack = o.Join && i%2 == 0
 					if err := e.Settle(t.Context(), s); err != nil {
 						t.Fatal(err)
 					}

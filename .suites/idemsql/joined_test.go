@@ -314,7 +314,8 @@ func TestWithTx(t *testing.T) {
 }
 
 // refusal is the settlement of a joined request that answered with a 4xx.
-var refusal = idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte("refused"), Retention: time.Hour, Undo: true}
+var refusal = idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte("refused"), Retention: time.Hour,
+	RollBack: true}
 
 // isKeep reports whether a statement stores a reply after a rollback: it is the
 // only one that stores one without having claimed the key.

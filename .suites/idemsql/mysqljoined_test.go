@@ -98,11 +98,11 @@ func TestConnectionIsGivenBack(t *testing.T) {
 	db := d.open(t)
 	db.SetMaxOpenConns(1)
 	store := d.on(db, idemsql.Options{})
-	undo := finished("answer")
-	undo.Undo = true
+	refused := finished("answer")
+	refused.RollBack = true
 	for name, end := range map[string]func(c idem.Claim, j idem.Transaction) error{
 		"committed":   func(_ idem.Claim, j idem.Transaction) error { return j.Settle(t.Context(), finished("answer")) },
-		"undone":      func(_ idem.Claim, j idem.Transaction) error { return j.Settle(t.Context(), undo) },
+		"refused":     func(_ idem.Claim, j idem.Transaction) error { return j.Settle(t.Context(), refused) },
 		"rolled back": func(_ idem.Claim, j idem.Transaction) error { return j.Settle(t.Context(), outcomeFree) },
 		"ended by the handler": func(_ idem.Claim, j idem.Transaction) error {
 			tx, _ := idemsql.Tx(j.Context(t.Context()))
@@ -229,8 +229,8 @@ func TestLostRollback(t *testing.T) {
 	}{
 		"rolled back":             {outcomeFree, 1, false, idem.Claimed},
 		"rolled back, the driver": {outcomeFree, 2, false, idem.Claimed},
-		"undone":                  {refusal, 1, false, idem.Claimed},
-		"undone, the driver":      {refusal, 3, false, idem.Done},
+		"refused":                 {refusal, 1, false, idem.Claimed},
+		"refused, the driver":     {refusal, 3, false, idem.Done},
 		"committed":               {finished("answer"), 1, false, idem.Claimed},
 		"committed, the driver":   {finished("answer"), 2, false, idem.Done},
 		"too late":                {finished("answer"), 1, true, idem.Claimed},

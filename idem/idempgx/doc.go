@@ -31,7 +31,7 @@
 // Behind package middleware the runner is IdempotencyOptions.Runner, ctx is
 // that of the request, and the status of the response says what is kept. With
 // idem alone ctx is that of idem's Execution.Context, and its Settle says it:
-// OutcomeDone commits, with Undo the reply alone, and all else rolls back.
+// OutcomeDone commits, with RollBack the reply alone, and all else rolls back.
 //
 // # What it costs
 //
@@ -41,7 +41,7 @@
 //	…               what the handler does
 //	UPDATE, COMMIT  turns the claim into the reply
 //
-// An UPDATE that finds no claim fails, and COMMIT is then skipped. With Undo, as
+// An UPDATE that finds no claim fails, and COMMIT is then skipped. With RollBack, as
 // after a 4xx, the second trip is ROLLBACK, and a third one the INSERT of the
 // reply. Where nothing is kept, as after a 5xx, there is no third. A repeat takes
 // three.

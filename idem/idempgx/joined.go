@@ -45,7 +45,7 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 		return j.ended(ctx)
 	case t.Outcome != idem.OutcomeDone:
 		return claims.CallError(ctx, "idempgx: settle", j.rollBack(ctx))
-	case t.Undo:
+	case t.RollBack:
 		return j.rollBackAndKeep(ctx, t)
 	}
 	return j.commit(ctx, t)

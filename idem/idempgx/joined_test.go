@@ -100,7 +100,7 @@ func TestTrips(t *testing.T) {
 	pool := newPool(t, 1, func(c *pgx.ConnConfig) { wire = newRelay(t, c) })
 	store := newStore(pool)
 	refusal := finished
-	refusal.Undo = true
+	refusal.RollBack = true
 	for _, row := range []struct {
 		name string
 		s    idem.Settlement
@@ -189,7 +189,7 @@ func TestStatementIsCancelled(t *testing.T) {
 	pool := newPool(t, 2, nil)
 	store := newStore(pool)
 	refusal := finished
-	refusal.Undo = true
+	refusal.RollBack = true
 	for name, s := range map[string]idem.Settlement{
 		"created": finished, "refused": refusal, "failed": {Outcome: idem.OutcomeFree},
 	} {

@@ -37,7 +37,7 @@ type claiming struct {
 type dialect struct {
 	begin, join claiming // outside a transaction, and as the first statement of one
 	peek        string   // the part of them that only looks
-	keep        string   // stores a reply without a claim; empty where a transaction can undo a part of itself
+	keep        string   // stores a reply without a claim; empty where a transaction can roll back a part of itself
 	oneWriter   bool
 	sweepLooks  bool             // sweep returns how many rows it has removed, and looked at
 	mysql       *mysqlStatements // nil in Postgres and SQLite

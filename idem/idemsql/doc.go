@@ -34,7 +34,7 @@
 // back and the reply alone is kept, also when the database had refused a
 // statement; after a 401, 403, 425, 429, 5xx, a panic or a deadline nothing is
 // kept and the key is free. With idem alone its Execution.Settle says so:
-// OutcomeDone, OutcomeDone with Undo, OutcomeFree. When the connection breaks
+// OutcomeDone, OutcomeDone with RollBack, OutcomeFree. When the connection breaks
 // during COMMIT nobody knows ([idem.ErrCommitUnknown]); a repeat finds out. A
 // serialization failure, a deadlock or SQLITE_BUSY leaves nothing, and a
 // handler is never run again within one request. What the handler does outside

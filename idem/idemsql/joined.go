@@ -70,7 +70,7 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	if t.Outcome != idem.OutcomeDone {
 		return j.notSaved(ctx, j.rollBack())
 	}
-	if t.Undo && j.store.keep != "" {
+	if t.RollBack && j.store.keep != "" {
 		return j.rollBackAndKeep(ctx, t)
 	}
 	err := ctx.Err()
@@ -95,11 +95,11 @@ func (j *joined) notSaved(ctx context.Context, err error) error {
 // record turns the claim into the reply, within the transaction.
 func (j *joined) record(ctx context.Context, t idem.Settlement) error {
 	ctx = j.store.calm(ctx)
-	if t.Undo && j.store.mysql != nil {
+	if t.RollBack && j.store.mysql != nil {
 		if err := j.undoMySQL(ctx); err != nil {
 			return err
 		}
-	} else if t.Undo {
+	} else if t.RollBack {
 		if _, err := j.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+savepoint); err != nil {
 			return err
 		}
@@ -153,16 +153,16 @@ func (j *joined) commit(ctx context.Context) error {
 		return nil
 	case refused(err):
 		return fmt.Errorf("idemsql: commit: %w", err)
-	case j.store.oneWriter && j.undone(ctx):
+	case j.store.oneWriter && j.rolledBack(ctx):
 		return fmt.Errorf("idemsql: commit: %w", err)
 	}
 	return fmt.Errorf("idemsql: %w: %w", idem.ErrCommitUnknown, err)
 }
 
-// undone rolls back a transaction that SQLite neither committed nor ended. A
-// rollback that succeeds proves that nothing was committed, and after one that
+// rolledBack rolls back a transaction that SQLite neither committed nor ended.
+// A rollback that succeeds proves that nothing was committed, and after one that
 // the driver or SQLite has done already it is proved by the reply's absence.
-func (j *joined) undone(ctx context.Context) bool {
+func (j *joined) rolledBack(ctx context.Context) bool {
 	ctx = context.WithoutCancel(ctx)
 	_, err := j.conn.ExecContext(ctx, "ROLLBACK")
 	if err == nil {

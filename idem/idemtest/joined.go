@@ -89,11 +89,11 @@ var joinedRules = []rule{
 					brief(string(r.Payload)), r.Retained, r.Fingerprint)
 			}
 		}},
-	{"join-undo", "Undo keeps the reply and takes back the rows.",
+	{"join-rollback", "RollBack keeps the reply and takes back the rows.",
 		func(e *env) {
 			c, j := e.joined()
 			s := finished("refused")
-			s.Undo = true
+			s.RollBack = true
 			e.settleJoined("the holder", j, s)
 			e.mustHaveRows("afterwards")
 			e.mustReplay("afterwards", again(c), "refused")

@@ -65,7 +65,7 @@ func (x *modelTx) Settle(ctx context.Context, s idem.Settlement) error {
 	if x.ctx.Err() != nil && m.has("ends a transaction with the context of Join") {
 		s, err = idem.Settlement{Outcome: idem.OutcomeFree}, x.ctx.Err()
 	}
-	if s.Undo && m.has("undoes the answer too") {
+	if s.RollBack && m.has("rolls the answer back too") {
 		s.Outcome = idem.OutcomeFree
 	}
 	if m.has("keeps joined answers for ever") {
@@ -88,7 +88,7 @@ func (x *modelTx) Settle(ctx context.Context, s idem.Settlement) error {
 		}
 	}
 	switch {
-	case s.Undo && !m.has("undoes nothing"):
+	case s.RollBack && !m.has("rolls nothing back"):
 	case m.has("loses rows") || m.has("shows rows at once"):
 	default:
 		m.rows = append(m.rows, x.rows...)

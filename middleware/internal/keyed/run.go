@@ -237,7 +237,7 @@ func (x *Run) commit() error {
 		return nil
 	}
 	s := x.settlement()
-	s.Undo = w.status >= 400
+	s.RollBack = w.status >= 400
 	err := x.save(s)
 	switch {
 	case err == nil:
