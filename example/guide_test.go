@@ -68,7 +68,7 @@ func TestTheGuideHasEveryLineOfTheLog(t *testing.T) {
 var attributes = strings.Fields(`
 	aborted act actor after agent budget budget_needed burst bytes caller changes client code deprecated duration
 	environment error id idempotency_key kept key max_staleness method organization outcome page panic path
-	pattern policy problem reason refused refused_key remaining reported request_id retention scope since stack
+	pattern policy problem reason refused refused_key remaining reported request_id retention scope stack
 	stage status subject unlogged url uses waited`)
 
 // TestAttributesOfTheLog: the library names an attribute of the log by a text,

@@ -23,7 +23,7 @@ func Watch(ctx context.Context, logger *slog.Logger, key idem.Key, waits func() 
 		if waits() {
 			logger.WarnContext(ctx, "a joined request holds its transaction for long while the pool has no connection left; "+
 				"a handler that uses the pool in place of its transaction may be waiting for itself",
-				"idempotency_key", name(key), "since", stall)
+				"idempotency_key", name(key), "after", stall)
 		}
 	})
 }
