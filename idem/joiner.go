@@ -16,11 +16,11 @@ type Joiner interface {
 	//
 	// ctx bounds Join and nothing else: the transaction outlives it. timeout is
 	// the part of that time which the database may take; 0 leaves it to the
-	// Joiner. Where as many transactions are open as may be, Join waits for one
-	// to end, at most until timeout before the deadline of ctx, or until half of
-	// the time to the deadline is over if that is later. Then the error is
-	// [ErrNoTurn]. Join gives up earlier when the database has answered no call
-	// for as long as timeout.
+	// Joiner. If as many transactions are open as may be, Join waits for one to
+	// end. It stops at the later of two times: timeout before the deadline of
+	// ctx, and half-way to the deadline. Then the error is [ErrNoTurn]. Join
+	// gives up earlier when the database has answered no call for as long as
+	// timeout.
 	//
 	// Join does not wait for a transaction that holds the same key. The answer
 	// is then InProgress, with a zero Fingerprint if the other's cannot be read.

@@ -1,8 +1,8 @@
 package keystore
 
-// CacheOf returns the Cached that s is or embeds, or nil, and whether s is that
-// Cached itself. What embeds one may have other methods in place of its own:
-// who goes past them, or by what the Cached has beside Lookup, asks for itself.
+// CacheOf returns the Cached that s is or embeds, or nil. itself is false if s
+// embeds it: s may then have methods in place of the Cached's, and a call of c
+// goes past them.
 func CacheOf(s Store) (c *Cached, itself bool) {
 	if c, itself = s.(*Cached); itself { // the common case, and cheap to ask
 		return c, c != nil

@@ -22,13 +22,13 @@ type CacheOptions struct {
 	// it earlier. Zero means 5 s.
 	NegativeTTL time.Duration
 
-	// Size is the number of usable keys that are remembered, and that of
-	// refusals. Beyond it the least recently used are evicted. Refusals are
-	// kept apart from the keys, so that no flood of made-up tokens evicts a
-	// key. A key takes about 310 bytes, and 160 more with a [LastUsed]. One that
-	// expires, or has attributes or networks, takes 130 more and what these take.
-	// A child has a copy of each of its ancestors, without their attributes. A
-	// refusal takes about 200 bytes. Zero means 100,000.
+	// Size is how many usable keys are remembered, and as many refusals. Beyond
+	// it the least recently used are evicted. Refusals are kept apart from the
+	// keys, so that no flood of made-up tokens evicts a key. A key takes about
+	// 310 bytes, and 160 more with a [LastUsed]. One that expires, or has
+	// attributes or networks, takes 130 more and what these take. A child has a
+	// copy of each of its ancestors, without their attributes. A refusal takes
+	// about 200 bytes. Zero means 100,000.
 	Size int
 
 	// Timeout bounds one question to the store, and so the wait of every

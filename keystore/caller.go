@@ -121,8 +121,8 @@ func (c *Caller) KeyID() string {
 	return c.text[c.id:]
 }
 
-// RootID returns the id of the key without a parent that the API key is, or
-// comes from; "" for a caller without one. Limits of a key belong to it:
+// RootID returns the id of the API key, or for a child of its furthest
+// ancestor; "" for a caller without an API key. Limits of a key belong to it:
 // children are no way round them.
 func (c *Caller) RootID() string {
 	if of := c.more().child; of != nil {

@@ -52,7 +52,7 @@ type Use struct {
 	At           time.Time
 	From         netip.Addr   // the client's address at At or up to a second earlier; zero: unknown
 	Scopes       []scope.Name // that requests needed
-	Requests     int64        // that no other Use counts; zero: the key is not observed
+	Requests     int64        // of this process since its Use before; zero: Touch leaves ObservedSince as it is
 }
 
 // A Feed is a store that can say which keys are new or were changed, so that

@@ -113,20 +113,22 @@ type RouteOptions struct {
 	// only Concurrent counts them.
 	Policy *ratelimit.Policy
 	// Cost is what one request spends of each policy; 0 means 1. It needs a
-	// policy. Handle panics if Cost is above the burst of Policy, or of a policy
-	// that refuses and that no plan replaces. Where a plan chooses a policy with
-	// a smaller burst, the request gets 400.
+	// policy. Handle panics if Cost is above the burst of Policy, or of a
+	// policy of the API that is not report-only, unless RateLimit.Plan replaces
+	// that one. Where a plan chooses a policy with a smaller burst, the request
+	// gets 400.
 	Cost int64
 	// Idempotency changes the API's for this route: a field that is zero has
-	// the API's value, the Runner too. Off takes the route out. Methods must
-	// have the route's method, where those of the API do not.
+	// the API's value, the Runner too. Off takes the route out. Where
+	// Options.Idempotency.Methods lacks the method of the route, set Methods
+	// here.
 	Idempotency IdempotencyOptions
 	// Deprecated is since when, or from when on, clients should not use the
 	// route; Sunset is when it will be gone, not before. Responses of the route
 	// say so in the fields Deprecation (RFC 9745) and Sunset (RFC 8594), its
-	// refusals and replays too; one without a caller is refused before the
-	// route is known. [Event].Deprecated tells who still calls. Zero says
-	// nothing.
+	// refusals and replays too. A request without a caller is refused before
+	// the route is known: that response has neither field. [Event].Deprecated
+	// tells who still calls. Zero says nothing.
 	Deprecated, Sunset time.Time
 	// Successor is the URL of a page that says what to use in place of the
 	// route: a Link of the relations "deprecation" and "sunset", as they are set.

@@ -34,7 +34,7 @@ type Event struct {
 	Method    string // cut to 16 bytes
 	Pattern   string // of the mux inside, or else of the one outside; "" for an unknown path
 
-	Status   int   // 0 if the connection was aborted, or else hijacked, before a status was sent
+	Status   int   // 0 if the connection was aborted, or hijacked, before a status was sent
 	Bytes    int64 // of the body, as the handlers wrote it
 	Duration time.Duration
 

@@ -45,9 +45,11 @@ type Guard struct {
 
 // New returns a Guard for the keys in a store. keys may be nil when
 // [Guard.Authenticate] is not used or Options.Authenticate finds all callers.
-// New panics on options that [Options.Validate] refuses, on a Service other than
-// that of a keystore.Cached in keys, and if keys is nil, on options of keys
-// beside Options.Authenticate and on ReportOnly without it.
+// New panics on options that [Options.Validate] refuses, and on a Service that
+// differs from that of a keystore.Cached in keys. With nil keys it also panics
+// on ReportOnly without Options.Authenticate, and with Authenticate on options
+// that are for API keys: KeyHeader, Environment, RejectBrowsers, LastUsed and
+// Failures.
 func New(keys keystore.Store, o Options) *Guard {
 	if err := o.Validate(); err != nil {
 		panic(err.Error())

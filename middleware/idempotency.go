@@ -76,10 +76,10 @@ type IdempotencyOptions struct {
 
 	// MaxBodies is how many bytes all such bodies, and all responses that are
 	// recorded while they stream, may take in this process; at least twice
-	// MaxBody; 0 means 256 MiB. A tenant may have as much as it leaves free, so
-	// alone half of it. Beyond that its requests get 503, and its streams are
-	// not recorded any more. A body of up to 4 KiB does not count. A route
-	// without MaxBodies of its own shares the API's.
+	// MaxBody; 0 means 256 MiB. A tenant may take as much as it leaves free:
+	// half, if it is the only one. Beyond that its requests get 503, and its
+	// streams are not recorded any more. A body of up to 4 KiB does not count.
+	// A route without MaxBodies of its own shares the API's.
 	MaxBodies int64
 
 	// MaxResponse is the largest response body that is retained, in bytes; 0
@@ -107,8 +107,8 @@ type IdempotencyOptions struct {
 	//
 	//   - a 4xx or 5xx;
 	//   - one whose WriteHeader was called after the end, with a status other
-	//     than 200, which layers and routers send for a handler that says
-	//     nothing;
+	//     than 200 (layers and routers send 200 for a handler that says
+	//     nothing);
 	//   - one whose WriteHeader was called before the end, with 204, 304 or a
 	//     Content-Length that the body has.
 	//

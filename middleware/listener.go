@@ -23,8 +23,8 @@ import (
 // srv.ConnContext and srv.ConnState before, not after: it composes with them.
 // It sets srv.DisableGeneralOptionsHandler, so that "OPTIONS *" reaches the
 // handler. Of the options it uses RequestIDHeader alone: there is no request
-// to show to Hooks.ProblemBody. It panics on a Header that [Options.Validate]
-// refuses.
+// to show to Hooks.ProblemBody. It panics on a RequestIDHeader that
+// [Options.Validate] refuses.
 //
 // Two things stay net/http's own: the automatic "100 Continue", and over HTTP/2
 // the 400 for a connection-specific field and the 431.

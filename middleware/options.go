@@ -76,10 +76,10 @@ type Options struct {
 	//     gets 503 and may retry; the error goes to the log.
 	//
 	// For anything else the client gets 500, with a line in the log. A request
-	// with an active API key gets 400 for each answer but ErrNoCredentials, also
-	// if the other credentials could not be checked: two parties may believe
-	// different ones. To let the key win, return ErrNoCredentials for a request
-	// that has an Authorization header.
+	// with an active API key gets 400 for each answer but ErrNoCredentials,
+	// also if the other credentials could not be checked: two servers on the
+	// way may believe different ones. To let the key win, return
+	// ErrNoCredentials for a request that has an Authorization header.
 	Authenticate func(*http.Request) (*keystore.Caller, error)
 
 	// ResourceMetadata is the URL of this API's protected resource metadata (RFC
@@ -89,14 +89,15 @@ type Options struct {
 
 	// ReportOnly is for an API that has callers without keys already. A request
 	// that authentication would refuse, for whatever reason, goes on without a
-	// caller: [CallerFrom] returns nil, and each handler has to ask it.
-	// A refusal with a 5xx stays: the credentials could not be checked, or
+	// caller: [CallerFrom] returns nil, and each handler has to ask it. A
+	// refusal with a 5xx stays: the credentials could not be checked, or
 	// Authenticate broke its contract. An active key is checked however many
-	// failures its address has: a retry of it must not run as nobody's.
-	// [Event].Reported is the code of the refusal. No scope is asked for, an
-	// Idempotency-Key is ignored, and of the limits only RateLimit.Client
-	// counts: without it there is none. A caller who is authenticated is served
-	// as always, and needs the scopes. New and NewAPI log a warning.
+	// failures its address has: a retry with this key must not run without a
+	// caller. [Event].Reported is the code of the refusal. No scope is asked
+	// for, an Idempotency-Key is ignored, and of the limits only
+	// RateLimit.Client counts: without it there is none. A caller who is
+	// authenticated is served as always, and needs the scopes. New and NewAPI
+	// log a warning.
 	ReportOnly bool
 
 	// Failures is how many requests with a refused API key one client address

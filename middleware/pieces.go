@@ -28,11 +28,11 @@ func (g *Guard) RequestID(next http.Handler) http.Handler {
 // Recover answers a panic with 500 and keeps the connection. If the response is
 // already committed, it aborts the connection, so that a truncated body is
 // never taken for a whole one. The panic and its stack, which has no arguments,
-// go to the log without the request's credentials: no eight characters of one
-// in a row. A credential of less than four characters stays. A text of more
-// than 8 KiB is cut. If the credentials are more than 8 KiB, the type of the
-// panic replaces its text. http.ErrAbortHandler passes through without a log
-// line, as in net/http.
+// go to the log without the request's credentials. Of each credential no eight
+// characters in a row are shown; one of four to seven is left out whole, a
+// shorter one stays. A text of more than 8 KiB is cut. If the credentials are
+// more than 8 KiB, the type of the panic replaces its text.
+// http.ErrAbortHandler passes through without a log line, as in net/http.
 //
 // It SHOULD stand directly inside [Guard.RequestID]; without one outside, it
 // adds one.
@@ -58,10 +58,10 @@ func (g *Guard) Recover(next http.Handler) http.Handler {
 // With Options.ReportOnly it refuses only with a 5xx: the credentials could not
 // be checked, or Options.Authenticate broke its contract.
 //
-// A status below 300 that is sent inside without a decision of [Guard.Enforce],
-// or an upgrade of the connection, becomes a 500, and a line at level error names
-// the route. The handler has run then; only its answer is refused. What a router
-// answers by itself (404, 405, redirects) stays. To test all routes, see
+// If no [Guard.Enforce] has decided, a status below 300 or an upgrade of the
+// connection becomes a 500, and a line at level error names the route. The
+// handler has run then; only its answer is refused. What a router answers by
+// itself (404, 405, redirects) stays. To test all routes, see
 // middlewaretest.OpenRoutes.
 //
 // [Guard.RequestID] and [Guard.Recover] SHOULD stand before it. Nothing checks
@@ -80,10 +80,10 @@ func (g *Guard) Authenticate(next http.Handler) http.Handler {
 //
 // [Guard.Authenticate] MUST stand before it, unless Client is the only limit.
 // RateLimit SHOULD stand before [Guard.Idempotent], so that a refusal is never
-// taken for the operation's response. Inside it, a refusal frees the
-// Idempotency-Key, unless the body was read or the response begun: nothing
-// between the two may have an effect. RateLimit panics on a RateLimitOptions
-// without a limit that is not zero.
+// taken for the operation's response. If it stands inside Idempotent, its
+// refusal frees the Idempotency-Key, unless the body was read or the response
+// begun. So nothing between the two may have an effect. RateLimit panics on a
+// RateLimitOptions without a limit that is not zero.
 func (g *Guard) RateLimit(next http.Handler) http.Handler {
 	g.noRateLimit.Store(false)
 	if !g.limits.limits() {

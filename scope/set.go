@@ -39,9 +39,9 @@ func (s Set) HasAny(t Set) bool {
 	return s.registry == t.registry && t.bits&s.grants() != 0
 }
 
-// Granting returns the scopes of s by which it grants those of t: for each of
-// them that scope, or where s does not hold it, all of s that imply it. It is
-// empty when t belongs to another registry.
+// Granting returns the scopes of s by which it grants those of t. For each
+// scope of t: that scope, if s holds it; otherwise all scopes of s that imply
+// it. It is empty when t belongs to another registry.
 func (s Set) Granting(t Set) Set {
 	if s.registry == nil || s.registry != t.registry {
 		return Set{}

@@ -160,8 +160,9 @@ func (j *joined) commit(ctx context.Context) error {
 }
 
 // rolledBack rolls back a transaction that SQLite neither committed nor ended.
-// A rollback that succeeds proves that nothing was committed, and after one that
-// the driver or SQLite has done already it is proved by the reply's absence.
+// A rollback that succeeds proves that nothing was committed, and after one
+// that the driver or SQLite has done already it is proved by the reply's
+// absence.
 func (j *joined) rolledBack(ctx context.Context) bool {
 	ctx = context.WithoutCancel(ctx)
 	_, err := j.conn.ExecContext(ctx, "ROLLBACK")

@@ -55,10 +55,10 @@ type Auditor interface {
 	// InsertAudited does what Insert does and stores the entry, both or
 	// neither. If maxKeys is not zero and there are that many keys already, it
 	// stores nothing and returns [ErrTooManyKeys]; of any number of concurrent
-	// calls no more succeed than there is room for. The keys are those of the
-	// organization without a parent, or, if k has one, all that are below the
-	// last of its Ancestors. Those that have expired or have a RevokedAt do not
-	// count. A child has an ExpiresAt.
+	// calls no more succeed than there is room for. If k has no parent, the
+	// keys that count are those of the organization without a parent; otherwise
+	// all keys below k's furthest ancestor. Those that have expired or have a
+	// RevokedAt do not count. A child has an ExpiresAt.
 	InsertAudited(ctx context.Context, k *keystore.Key, e AuditEntry, maxKeys int) error
 
 	// UpdateAudited does what Update does and stores the entry, both or

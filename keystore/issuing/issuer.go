@@ -49,10 +49,11 @@ type Options struct {
 	MaxLife time.Duration // longest time until a key expires: each needs an expiry then. Zero: any
 
 	// MaxKeys is how many keys an organization may have. Those that have
-	// expired, are revoked, or will be after a rotation do not count. Of the
-	// last kind there may be MaxKeys too: then [Issuer.Rotate] refuses any
-	// overlap. Concurrent calls of Rotate can each add the last one, those of
-	// Issue only if the store is no [Auditor]. Zero: any number.
+	// expired, are revoked, or will be after a rotation do not count. Keys that
+	// a rotation will end have a limit of their own, of the same number: once
+	// it is reached, [Issuer.Rotate] takes no overlap but zero. Concurrent
+	// calls of Rotate can each add the last one, those of Issue only if the
+	// store is no [Auditor]. Zero: any number.
 	MaxKeys int
 
 	// Of children, see [Issuer.Delegate]: the longest time until one expires;

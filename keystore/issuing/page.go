@@ -25,9 +25,9 @@ type Page struct {
 	UnusedSince   time.Time // keys that were created before it and not used at it or after. Zero: all
 	NeverUsed     bool      // keys that were never used
 
-	// ScopesUnusedSince selects keys that have been observed since before it, and
-	// some but not all of whose scopes requests have needed since its day. It is
-	// for a [UsageReader]. Zero: all.
+	// ScopesUnusedSince selects keys that were observed before this time
+	// already, and of whose scopes requests since its day in UTC needed some,
+	// but not all. It is for a [UsageReader]. Zero: all.
 	ScopesUnusedSince time.Time
 
 	RotatedFrom string // the key that replaces the one with this id, if there is one. Empty: all

@@ -9,8 +9,8 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A UsageReader is a [keystore.Toucher] that keeps all of a [keystore.Use].
-// Touch also
+// A UsageReader is a [keystore.Toucher] that keeps all of a [keystore.Use]: its
+// Touch must store more than LastUsedAt. Touch also
 //
 //   - keeps From beside LastUsedAt;
 //   - sets ObservedSince to At if it is zero, unless Requests is zero;

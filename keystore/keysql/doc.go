@@ -27,7 +27,7 @@
 // four characters.
 //
 // The feed also has the keys that are inserted or changed with SQL, because the
-// schema numbers them. They reach all servers as soon as others do, see
+// schema numbers them. Caches learn of them as soon as of other changes, see
 // [keystore.Cached.MaxStaleness]. To revoke every key of an organization, in
 // Postgres,
 //

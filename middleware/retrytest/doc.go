@@ -38,10 +38,10 @@
 //   - The process crashes before the step takes effect, and after it. Another
 //     process gets the repeat; the lease of the claim has lapsed.
 //   - The client leaves.
-//   - At the host's own steps also: the database refuses the statement; the
-//     deadline of the handler passes; a repeat comes to another process at the
-//     same time; in lease mode the claim is lost, a repeat comes to another
-//     process, and then this one goes on.
+//   - At the steps of the server's own code also: the database refuses the
+//     statement; the deadline of the handler passes; a repeat comes to another
+//     process at the same time; in lease mode the claim is lost, a repeat comes
+//     to another process, and then this one goes on.
 //
 // And the response is cut off after none, one and half of its bytes. After each
 // the request is repeated until there is a final answer. A line says what became

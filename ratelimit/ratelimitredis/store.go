@@ -15,10 +15,10 @@
 // rights of the user counters in .github/OPERATING.md of the module.
 //
 // Options.Ahead lets each process take units for its next decisions in one
-// trip, and spend them in memory. It takes as many as half of that time needs
-// at the recent rate of the same policies, buckets and costs, and one at a time
-// when a bucket has less than twice as many left. With 100 ms, 1,000 requests a
-// second of one caller cost about 25 trips. In exchange:
+// trip, and spend them in memory. It takes what half of that time needs at the
+// recent rate of the same policies, buckets and costs; if a bucket has less
+// than twice that left, it takes one unit at a time. With 100 ms, 1,000
+// requests a second of one caller cost about 25 trips. In exchange:
 //
 //   - A window of time W admits up to burst + floor((W+Ahead)/interval), for
 //     any number of processes, instead of burst + floor(W/interval). The
@@ -39,8 +39,9 @@
 // Redis may be unreachable at any time, from the start on. A [Store] decides
 // within its timeout all the same, each policy by its Fallback, and notices
 // when Redis is back. A call that hangs is left behind, with its connection,
-// until the client's own ReadTimeout, 3 seconds by default: every such call
-// without ContextTimeoutEnabled, only those after a failure with it.
+// until the client's own ReadTimeout, 3 seconds by default: without
+// ContextTimeoutEnabled each call that hangs; with it only those after a
+// failure.
 //
 // The timeout is 50 ms. If Redis usually needs longer, because it is in another
 // region, no decision waits for it: each process counts by itself, and one
