@@ -93,14 +93,15 @@ var Table = map[string]Row{
 	InProgress: {Status: 409, Detail: "The first request with this Idempotency-Key is still being worked on. " +
 		"Retry after the wait to get its response.", RetryAfter: time.Second, Again: Helps},
 	OutcomeUnknown: {Status: 409, Detail: "The first request with this Idempotency-Key was interrupted, " +
-		"and whether it took effect is not known. Look at the resource before you try again with a new key.", Again: InVain},
+		"and whether it took effect is not known. Look at the resource before you try again with a new Idempotency-Key.",
+		Again: InVain},
 	NotRetained: {Status: 409, Detail: "The response to the first request with this Idempotency-Key cannot be " +
 		"returned: it was a stream, cut short, too large or secret, there was no room for it, or it cannot be read any " +
 		"more. The request is not carried out again.", Again: InVain},
 
 	BodyTooLarge: {Status: 413, Detail: "The request body is too large."},
 	KeyReused: {Status: 422, Detail: "This Idempotency-Key was used for a different request. " +
-		"A key belongs to one method, host, path, query, Range, content type and body; use a new key for a new operation.",
+		"It belongs to one method, host, path, query, Range, content type and body; use a new one for a new operation.",
 		Again: InVain},
 
 	RateLimited: {Status: 429, Detail: "Too many requests. Wait as long as the Retry-After header says.", Again: Helps},
@@ -118,11 +119,11 @@ var Table = map[string]Row{
 	ReplyStore: {Status: 503, Detail: "The Idempotency-Key cannot be checked at the moment. " +
 		"Nothing was done: retry after the wait with the same key.", RetryAfter: time.Second, Again: Helps},
 	ReplyStoreFull: {Status: 503, Detail: "No more operations can be remembered at the moment. " +
-		"Nothing was done: retry after the wait with the same key.", RetryAfter: 5 * time.Second, Again: Helps},
+		"Nothing was done: retry after the wait with the same Idempotency-Key.", RetryAfter: 5 * time.Second, Again: Helps},
 	CommitUnknown: {Status: 503, Detail: "The operation was carried out or it was not; the database did not say. " +
 		"Retry with the same Idempotency-Key to find out.", RetryAfter: time.Second, Again: Helps},
 	Interrupted: {Status: 503, Detail: "The operation was interrupted, and whether it took effect is not known. " +
-		"Look at the resource before you send the request again with a new key.", Again: InVain},
+		"Look at the resource before you send the request again with a new Idempotency-Key.", Again: InVain},
 	RateStore: {Status: 503, Detail: "The rate limit cannot be checked at the moment. " +
 		"Nothing was done: retry after the wait.", RetryAfter: time.Second, Again: Helps},
 
