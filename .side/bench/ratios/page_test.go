@@ -113,9 +113,9 @@ func TestWritePage(t *testing.T) {
 func TestWritePageOfHalfARun(t *testing.T) {
 	dir, page := folder(t)
 	before, _ := os.ReadFile(page)
-	half, _, _ := strings.Cut(printed(), "POST postgres-leased / postgres-bare, 64")
+	half, _, _ := strings.Cut(printed(), "POST postgres-joined / postgres-bare, 64")
 	err := writePage(dir, read(strings.NewReader(half)))
-	const want = "the run has not POST postgres-leased / postgres-bare, 64 connections"
+	const want = "the run has not POST postgres-joined / postgres-bare, 64 connections"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
