@@ -337,7 +337,9 @@ func (p *Process) send(limit int) reply {
 	p.hung = !p.quiet(id) || p.hung
 	r.mu.Lock()
 	p.serving = false
-	r.fired = r.fired || limit != whole
+	if limit != whole { // not of a second process, which may end after the run
+		r.fired = true
+	}
 	r.mu.Unlock()
 	if p.died.Err() != nil {
 		return reply{}
