@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Memory is a Store in the memory of this process, of fixed size.
+// Memory is a Store in the memory of this process, of bounded size.
 //
 // A bucket that has refilled needs no memory. Each bucket may lie in one of
 // sixteen places. When these are full, the bucket that has spent least is
@@ -19,9 +19,9 @@ import (
 // A bucket is known by a 64-bit hash with a random seed. Two of 100,000 buckets
 // share a counter by accident in one of 3 billion processes.
 //
-// Take does not allocate, starts nothing and ignores its context. It uses the
-// monotonic clock: setting the time of day changes no limit. It returns no
-// errors but those of Check.
+// Take allocates only when it grows, starts nothing and ignores its context. It
+// uses the monotonic clock: setting the time of day changes no limit. It returns
+// no errors but those of Check.
 //
 // Make one with NewMemory: the zero Memory panics.
 type Memory struct {
@@ -30,13 +30,16 @@ type Memory struct {
 	shards []shard // a power of two of them
 }
 
-// NewMemory returns a Memory for 100,000 buckets in debt at one time: 3.2 MB, of
-// which the operating system hands out what is touched. Where more are in debt,
+// NewMemory returns a Memory for 100,000 buckets in debt at one time. It begins
+// with 12 kB and grows to 3.2 MB as more are. Where more than that are in debt,
 // count in Redis.
 func NewMemory() *Memory { return newMemory(100_000) }
 
 func newMemory(keys int) *Memory {
-	return &Memory{seed: maphash.MakeSeed(), start: time.Now(), shards: newShards(keys)}
+	// In a bubble of testing/synctest it is the year 2000, and no time may be
+	// negative.
+	start := time.Now().Add(-50 * 365 * 24 * time.Hour)
+	return &Memory{seed: maphash.MakeSeed(), start: start, shards: newShards(keys)}
 }
 
 // pending is a charge that is not decided yet.
@@ -78,18 +81,22 @@ func (m *Memory) Take(_ context.Context, charges []Charge) (d Decision, err erro
 		locks = slices.Compact(locks)
 	}
 	// Read the clock before locking, to hold the locks for less time. Another
-	// call may get them first with a later time. Then this one sees more debt
-	// than there is, even more than a full burst, which never admits too much.
+	// call may get them first with a later time. Then this one takes over that
+	// time: what the other has dropped was no longer in debt by then.
 	now := m.now()
 	for _, i := range locks {
-		m.shards[i].mu.Lock()
+		s := &m.shards[i]
+		s.mu.Lock()
+		now = max(now, s.latest)
 	}
 	admitted := read(ps, charges, now)
 	if admitted {
 		m.commit(ps, now)
 	}
 	for _, i := range locks {
-		m.shards[i].mu.Unlock()
+		s := &m.shards[i]
+		s.latest = now
+		s.mu.Unlock()
 	}
 	for i := range ps {
 		tat := ps[ps[i].first].tat
@@ -132,9 +139,12 @@ func (m *Memory) commit(ps []pending, now int64) {
 		if p.first != i || p.next == p.tat {
 			continue
 		}
-		// A new bucket of this decision may have replaced this one since read.
-		// It then gets another place, with its debt.
-		if p.entry == nil || p.entry.key != p.key {
+		// A new bucket of this decision may have replaced this one since read,
+		// or moved it. One that was replaced gets another place, with its debt.
+		if p.entry != nil && p.entry.key != p.key {
+			p.entry = p.shard.find(p.key)
+		}
+		if p.entry == nil {
 			p.entry = p.shard.place(p.key, now)
 		}
 		*p.entry = entry{p.key, p.next}
@@ -152,6 +162,7 @@ func (m *Memory) Refund(c Charge) {
 	s := &m.shards[m.index(key)]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now = max(now, s.latest) // as in Take
 	if e := s.find(key); e != nil {
 		debt := pace.debt(now, e.tat)
 		e.tat = now + int64(debt-min(debt, pace.interval*uint64(c.Cost)))

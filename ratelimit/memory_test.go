@@ -175,6 +175,90 @@ func TestMemoryForgetsTheLeastDebt(t *testing.T) {
 	})
 }
 
+// A ninth bucket makes the Memory grow, and all of them move.
+func TestMemoryGrowsWithinADecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := policy("live", "10-M")
+		charge := func(bucket string) ratelimit.Charge { return ratelimit.Charge{Policy: p, Bucket: bucket, Cost: 2} }
+		for _, decision := range [][]string{{"new", "a", "b"}, {"a", "new", "b"}, {"a", "b", "new"}} {
+			store := ratelimit.NewMemorySize(32)
+			for _, bucket := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+				take(t, store, charge(bucket))
+			}
+			take(t, store, charge(decision[0]), charge(decision[1]), charge(decision[2]))
+			for bucket, want := range map[string]int64{"a": 6, "b": 6, "c": 8, "d": 8, "h": 8, "new": 8} {
+				if got := take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket}).States[0].Remaining; got != want {
+					t.Errorf("%v: bucket %s: %d remain, want %d", decision, bucket, got, want)
+				}
+			}
+		}
+	})
+}
+
+// The room is that for the buckets in debt at one time, however many there were.
+func TestMemoryGrowsWithDebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := ratelimit.NewMemory(), policy("live", "1-S")
+		for _, tt := range []struct{ atOnce, rounds, least, most int }{
+			{1, 5000, 512, 512},
+			{2000, 5, 2000, 8000},
+			{1, 5000, 2000, 8000}, // it keeps its room
+			{100_000, 2, 100_000, 200_200},
+		} {
+			for round := range tt.rounds {
+				for _, name := range names[round*tt.atOnce:][:tt.atOnce] {
+					takeOne(t, store, p, name)
+				}
+				time.Sleep(time.Second)
+			}
+			if got := ratelimit.Places(store); got < tt.least || got > tt.most {
+				t.Errorf("after %d buckets in debt at a time: room for %d, want %d to %d", tt.atOnce, got, tt.least, tt.most)
+			}
+		}
+	})
+}
+
+// A call that has read the clock before others and got the lock after them does
+// not go back behind what they have done.
+func TestMemoryLateCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, p := ratelimit.NewMemorySize(1), policy("live", "1-S")
+		takeOne(t, store, p, "org")
+		time.Sleep(time.Second)
+		for _, name := range names[:8] {
+			takeOne(t, store, p, name) // in all eight places
+		}
+		ratelimit.Late(store, 900*time.Millisecond, func() { takeOne(t, store, p, "org") })
+		time.Sleep(500 * time.Millisecond)
+		if takeOne(t, store, p, "org").Allowed {
+			t.Error("two units were admitted within 500 ms, want one in a second")
+		}
+
+		store, p = ratelimit.NewMemorySize(1), policy("live", "10-S")
+		time.Sleep(time.Second)
+		exhaust(t, store, p, "org")
+		ratelimit.Late(store, 900*time.Millisecond, func() {
+			store.Refund(ratelimit.Charge{Policy: p, Bucket: "org", Cost: 1})
+		})
+		if got := exhaust(t, store, p, "org"); got != 1 {
+			t.Errorf("after a refund of one unit %d were admitted, want 1", got)
+		}
+	})
+}
+
+// A Memory made outside a bubble counts inside it, where the clock is another.
+func TestMemoryOlderThanItsBubble(t *testing.T) {
+	store, p := ratelimit.NewMemory(), policy("live", "10-S")
+	synctest.Test(t, func(t *testing.T) {
+		for range 2 {
+			if got := exhaust(t, store, p, "org"); got != 10 {
+				t.Errorf("%d were admitted, want 10", got)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
 // In two full sets the bucket with the least debt is forgotten: always if the
 // new bucket belongs to both, and in half of the cases if it belongs to one of
 // them only. Chance makes that three quarters; the first set alone would make
