@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 	"weak"
-
-	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
 // Cached remembers what a [Store] says about tokens, and protects the store:
@@ -66,23 +64,14 @@ type Cached struct {
 // the change. The ancestors of a child change in [parents].
 type shard struct {
 	mu       sync.Mutex
-	accepted *simplelru.LRU[Digest, answer] // tokens that were usable when the store was last asked
-	refused  *simplelru.LRU[Digest, answer] // tokens that were not
-	loads    map[Digest]*load               // questions whose answer may be remembered
+	accepted answers          // tokens that were usable when the store was last asked
+	refused  answers          // tokens that were not
+	loads    map[Digest]*load // questions whose answer may be remembered
 
 	hits, asked, failed uint64 // of CacheStats
 
 	_ [40]byte // no shard shares a cache line with another
 }
-
-// An answer is what the store said about a token.
-type answer struct {
-	caller   *Caller       // nil: there is no key
-	deadline time.Duration // when it is too old to be used
-}
-
-// tooOld marks a token that was usable. Its caller is dropped.
-var tooOld = answer{deadline: math.MinInt64}
 
 // A load is a question to the store. Its result is set before done is closed.
 type load struct {
@@ -124,22 +113,12 @@ func NewCached(s Store, o CacheOptions) *Cached {
 	c.shards = make([]shard, shards)
 	for i := range c.shards {
 		c.shards[i] = shard{
-			accepted: newLRU((o.Size-1)/shards + 1),
-			refused:  newLRU((o.Size-1)/shards + 1),
+			accepted: newAnswers((o.Size-1)/shards + 1),
+			refused:  newAnswers((o.Size-1)/shards + 1),
 			loads:    make(map[Digest]*load),
 		}
 	}
 	return c
-}
-
-// newLRU returns a plain LRU. The expirable one of the same module starts a
-// goroutine that nothing can stop, so each answer carries its deadline.
-func newLRU(size int) *simplelru.LRU[Digest, answer] {
-	l, err := simplelru.NewLRU[Digest, answer](size, nil)
-	if err != nil {
-		panic("keystore: " + err.Error())
-	}
-	return l
 }
 
 func (c *Cached) shard(d Digest) *shard { return &c.shards[int(d[0])%len(c.shards)] }
@@ -198,7 +177,7 @@ func (c *Cached) caller(ctx context.Context, d Digest) (*Caller, error) {
 	l := &load{done: make(chan struct{}), began: c.parents.number.Load()}
 	s.loads[d] = l
 	places := c.strange
-	if s.accepted.Contains(d) {
+	if s.accepted.contains(d) {
 		places = c.known
 	}
 	s.mu.Unlock()
@@ -237,9 +216,9 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 // find returns the answer that is remembered, if it can be used. The shard is
 // locked.
 func (c *Cached) find(s *shard, d Digest, now time.Duration) (answer, bool) {
-	found, ok := s.accepted.Get(d)
+	found, ok := s.accepted.get(d)
 	if !ok {
-		found, ok = s.refused.Get(d)
+		found, ok = s.refused.get(d)
 	}
 	return found, ok && now < found.deadline && !outdated(found.caller)
 }
@@ -256,11 +235,11 @@ func outdated(c *Caller) bool {
 func (c *Cached) remember(s *shard, d Digest, caller *Caller, err error, began time.Duration) {
 	switch {
 	case err == nil && caller.Refused() == nil:
-		s.refused.Remove(d)
-		s.accepted.Add(d, answer{caller, after(began, c.options.TTL)})
+		s.refused.remove(d)
+		s.accepted.add(answer{d, caller, after(began, c.options.TTL)})
 	case err == nil || errors.Is(err, ErrNotFound):
-		s.accepted.Remove(d)
-		s.refused.Add(d, answer{caller, after(began, c.options.NegativeTTL)})
+		s.accepted.remove(d)
+		s.refused.add(answer{d, caller, after(began, c.options.NegativeTTL)})
 	}
 }
 
@@ -273,7 +252,7 @@ func (c *Cached) Remembered(t Token) (caller *Caller, wasUsable bool) {
 		s := c.shard(d)
 		s.mu.Lock()
 		found, ok := c.find(s, d, now)
-		wasUsable = wasUsable || s.accepted.Contains(d)
+		wasUsable = wasUsable || s.accepted.contains(d)
 		ok = ok && found.caller != nil && found.caller.Refused() == nil
 		if ok {
 			s.hits++ // nobody calls Lookup then
@@ -291,7 +270,7 @@ func (c *Cached) wasUsable(d Digest) bool {
 	s := c.shard(d)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.accepted.Contains(d)
+	return s.accepted.contains(d)
 }
 
 // Invalidate drops what is remembered of a token, for a change that was made in
@@ -308,10 +287,8 @@ func (c *Cached) Invalidate(d Digest) {
 // that it was usable, so that its next question gets one of the places in
 // known. The shard is locked.
 func (s *shard) forget(d Digest) {
-	if s.accepted.Contains(d) {
-		s.accepted.Add(d, tooOld)
-	}
-	s.refused.Remove(d)
+	s.accepted.outdate(d)
+	s.refused.remove(d)
 	delete(s.loads, d)
 }
 
@@ -320,10 +297,10 @@ func (c *Cached) InvalidateAll() {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		for _, d := range s.accepted.Keys() {
-			s.accepted.Add(d, tooOld) // from the oldest on: the order stays
+		for _, a := range s.accepted.lru.Values() {
+			s.accepted.outdate(a.digest) // from the oldest on: the order stays
 		}
-		s.refused.Purge()
+		s.refused.lru.Purge()
 		clear(s.loads)
 		s.mu.Unlock()
 	}

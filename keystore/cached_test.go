@@ -241,6 +241,32 @@ func TestCachedSize(t *testing.T) {
 	})
 }
 
+// Two digests that differ in their last byte alone have one place.
+func TestCachedDigestsThatShareAPlace(t *testing.T) {
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	a := store.add(t)
+	b := a
+	b[31]++
+	c := b
+	c[31]++
+	store.add(t, suspended, func(k *keystore.Key) { k.Digest = b })
+	for range 2 {
+		want(t, cached, a, nil, "a key")
+		want(t, cached, b, keystore.ErrSuspended, "one that is refused")
+	}
+	store.wantCalls(t, 2, "one usable, the other refused")
+	for range 2 {
+		want(t, cached, b, keystore.ErrSuspended, "one that is refused")
+		want(t, cached, c, keystore.ErrNotFound, "one that is unknown")
+	}
+	store.wantCalls(t, 3, "both refused, in turn")
+	cached.Invalidate(b)
+	want(t, cached, a, nil, "a key, after another was invalidated")
+	want(t, cached, c, keystore.ErrNotFound, "one that is unknown, likewise")
+	store.wantCalls(t, 0, "what another digest's change leaves")
+}
+
 func TestForget(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{})

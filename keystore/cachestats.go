@@ -34,7 +34,7 @@ func (c *Cached) Stats() CacheStats {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		sum.Usable += s.accepted.Len()
+		sum.Usable += s.accepted.lru.Len()
 		sum.Hits += s.hits
 		sum.Asked += s.asked
 		sum.Failed += s.failed
@@ -55,7 +55,7 @@ func (c *Cached) Expiring(d time.Duration) (n int) {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()
-		for _, a := range s.accepted.Values() {
+		for _, a := range s.accepted.lru.Values() {
 			if a.caller == nil || a.caller.rare == nil || a.caller.rare.child != nil {
 				continue
 			}
