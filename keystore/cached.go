@@ -216,9 +216,9 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 // find returns the answer that is remembered, if it can be used. The shard is
 // locked.
 func (c *Cached) find(s *shard, d Digest, now time.Duration) (answer, bool) {
-	found, ok := s.accepted.get(d)
+	found, ok := s.accepted.get(d, now)
 	if !ok {
-		found, ok = s.refused.get(d)
+		found, ok = s.refused.get(d, now)
 	}
 	return found, ok && now < found.deadline && !outdated(found.caller)
 }
@@ -236,10 +236,10 @@ func (c *Cached) remember(s *shard, d Digest, caller *Caller, err error, began t
 	switch {
 	case err == nil && caller.Refused() == nil:
 		s.refused.remove(d)
-		s.accepted.add(answer{d, caller, after(began, c.options.TTL)})
+		s.accepted.add(answer{d, caller, after(began, c.options.TTL), began})
 	case err == nil || errors.Is(err, ErrNotFound):
 		s.accepted.remove(d)
-		s.refused.add(answer{d, caller, after(began, c.options.NegativeTTL)})
+		s.refused.add(answer{d, caller, after(began, c.options.NegativeTTL), began})
 	}
 }
 

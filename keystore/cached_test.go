@@ -218,27 +218,36 @@ func TestCachedFloodOfUnknownTokens(t *testing.T) {
 	store.wantCalls(t, 0, "10 keys that are remembered")
 }
 
-// Least recently used keys go first, and both memories are bounded.
+// Least recently used keys go first, to the second, and both memories are
+// bounded.
 func TestCachedSize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{Size: 2})
-		a, b, c := store.add(t), store.add(t), store.add(t)
-		for _, d := range []keystore.Digest{a, b, a, c} {
-			want(t, cached, d, nil, "a key")
-		}
-		for n := range 3 {
-			want(t, cached, unknown(n), keystore.ErrNotFound, "an unknown token")
-		}
-		store.calls.Store(0)
-		want(t, cached, a, nil, "the key that was used again")
-		want(t, cached, c, nil, "the key that was used last")
-		want(t, cached, unknown(2), keystore.ErrNotFound, "the last unknown token")
-		store.wantCalls(t, 0, "what is remembered")
-		want(t, cached, b, nil, "the key that was not used for longest")
-		want(t, cached, unknown(0), keystore.ErrNotFound, "the first unknown token")
-		store.wantCalls(t, 2, "what had to go")
-	})
+	for _, again := range []time.Duration{0, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFake()
+			cached := keystore.NewCached(store, keystore.CacheOptions{Size: 2})
+			a, b, c := store.add(t), store.add(t), store.add(t)
+			want(t, cached, a, nil, "a key")
+			want(t, cached, b, nil, "a key")
+			time.Sleep(again)
+			want(t, cached, a, nil, "a key that is used again")
+			want(t, cached, c, nil, "a third key")
+			kept, gone := a, b
+			if again < time.Second {
+				kept, gone = b, a
+			}
+			for n := range 3 {
+				want(t, cached, unknown(n), keystore.ErrNotFound, "an unknown token")
+			}
+			store.calls.Store(0)
+			want(t, cached, kept, nil, "the key that stays")
+			want(t, cached, c, nil, "the key that was used last")
+			want(t, cached, unknown(2), keystore.ErrNotFound, "the last unknown token")
+			store.wantCalls(t, 0, "what is remembered")
+			want(t, cached, gone, nil, "the key that was not used for longest")
+			want(t, cached, unknown(0), keystore.ErrNotFound, "the first unknown token")
+			store.wantCalls(t, 2, "what had to go")
+		})
+	}
 }
 
 // Two digests that differ in their last byte alone have one place.
