@@ -253,9 +253,7 @@ func growthTable(t table, metric string) string {
 			s += fmt.Sprintf(" %s |", thousands(median(f[metric])))
 			bytes = append(bytes, median(f["bytes/entry"]))
 		}
-		if low, high := quantile(bytes, 0), quantile(bytes, 1); high > 100*low {
-			s += " of one size |\n" // however many there are
-		} else if high-low < 1 {
+		if low, high := quantile(bytes, 0), quantile(bytes, 1); high-low < 1 {
 			s += fmt.Sprintf(" %.0f |\n", high)
 		} else {
 			s += fmt.Sprintf(" %.0f to %.0f |\n", low, high)
