@@ -37,16 +37,16 @@ func (s *idempotentStage) handle(f *facts, w http.ResponseWriter, r *http.Reques
 		f.serve(s.next, w, r)
 		return
 	}
-	run := &keyed.Run{Request: keyed.Request{Stage: &s.stage, W: w, R: r}}
-	defer run.Body.Release()
-	if d := s.answer(f, run, values); d.problem != nil {
+	q := &keyed.Request{Stage: &s.stage, W: w, R: r}
+	defer q.Body.Release()
+	if d := s.answer(f, q, values); d.problem != nil {
 		s.report.refuse(w, r, StageIdempotency, d)
 	}
 }
 
 // answer claims the key and answers the request, by its handler or by what is
 // stored, or it returns why it does not.
-func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) denial {
+func (s *idempotentStage) answer(f *facts, q *keyed.Request, values []string) denial {
 	if len(values) == 0 {
 		return denied(codes.KeyRequired)
 	}
@@ -55,63 +55,62 @@ func (s *idempotentStage) answer(f *facts, run *keyed.Run, values []string) deni
 		return explained(codes.KeyInvalid, "The Idempotency-Key header cannot be used: "+err.Error()+".")
 	}
 	if s.EchoKey {
-		run.W.Header()["Idempotency-Key"] = []string{values[0]}
+		q.W.Header()["Idempotency-Key"] = []string{values[0]}
 	}
-	if err := run.ReadBody(f.caller.Tenant()); err != nil {
+	if err := q.ReadBody(f.caller.Tenant()); err != nil {
 		return bodyDenial(err)
 	}
-	s.extendDeadline(run.W, run.R)
-	claim := s.claim(f, run, key)
+	s.extendDeadline(q.W, q.R)
+	claim := s.claim(f, q, key)
 	if s.stage.Warnings.IsFalse(claim.Key) {
 		return denied(codes.NotRetained)
 	}
-	ctx := run.R.Context()
-	record, execution, err := s.begin(run, claim)
+	ctx := q.R.Context()
+	record, execution, err := s.begin(q, claim)
 	if errors.Is(err, idem.ErrMismatch) {
 		var other bool
-		if claim.Fingerprint, other = run.Other(); other {
-			record, execution, err = s.begin(run, claim)
+		if claim.Fingerprint, other = q.Other(); other {
+			record, execution, err = s.begin(q, claim)
 		}
 	}
-	if !run.Waiting.IsZero() {
-		recordOf(run.W).note(func(e *Event) { e.Waited = time.Since(run.Waiting) })
+	if !q.Waiting.IsZero() {
+		recordOf(q.W).note(func(e *Event) { e.Waited = time.Since(q.Waiting) })
 	}
 	switch {
 	case err != nil:
-		return s.beginDenial(run, err)
+		return s.beginDenial(q, err)
 	case execution == nil:
-		return s.replay(run, record)
-	case run.Dropped:
+		return s.replay(q, record)
+	case q.Dropped:
 		// The first request freed the key, and this one cannot run without its
 		// body.
 		err := execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeFree})
 		if err != nil && !errors.Is(err, idem.ErrLost) {
-			s.report.fault(run.W, run.R, "a claim that was not used is not freed yet", err)
+			s.report.fault(q.W, q.R, "a claim that was not used is not freed yet", err)
 		}
 		return denied(codes.InProgress)
 	}
-	run.Key, run.Execution, run.Attempt = claim.Key, execution, record.Attempt
-	run.IDHeader, run.RequestID, run.Response = f.response.IDHeader, f.id(), &f.response.Writer
-	return s.execute(f, run)
+	q.Key, q.Execution, q.Attempt, q.Response = claim.Key, execution, record.Attempt, &f.response.Writer
+	return s.execute(f, q)
 }
 
-func (s *idempotentStage) begin(run *keyed.Run, claim idem.Claim) (idem.Record, *idem.Execution, error) {
-	ctx := run.R.Context()
-	record, execution, err := s.Runner.Begin(ctx, claim, run.Wait)
-	if err != nil && err == ctx.Err() && run.Waiting.IsZero() {
+func (s *idempotentStage) begin(q *keyed.Request, claim idem.Claim) (idem.Record, *idem.Execution, error) {
+	ctx := q.R.Context()
+	record, execution, err := s.Runner.Begin(ctx, claim, q.Wait)
+	if err != nil && err == ctx.Err() && q.Waiting.IsZero() {
 		// Nothing was claimed yet. The client has left, or has only closed its
 		// sending half and still reads.
-		record, execution, err = s.Runner.Begin(context.WithoutCancel(ctx), claim, run.Wait)
+		record, execution, err = s.Runner.Begin(context.WithoutCancel(ctx), claim, q.Wait)
 	}
 	return record, execution, err
 }
 
 // claim describes the request to the runner.
-func (s *idempotentStage) claim(f *facts, run *keyed.Run, key string) idem.Claim {
-	r, caller, extra := run.R, f.caller, ""
+func (s *idempotentStage) claim(f *facts, q *keyed.Request, key string) idem.Claim {
+	r, caller, extra := q.R, f.caller, ""
 	if s.Partition != nil {
 		inner := r.WithContext(f)
-		inner.Body = run.Body.Reader()
+		inner.Body = q.Body.Reader()
 		extra = s.Partition(inner)
 	}
 	host, target := r.Host, r.RequestURI
@@ -125,19 +124,20 @@ func (s *idempotentStage) claim(f *facts, run *keyed.Run, key string) idem.Claim
 		// forms.
 		target += "\x00" + r.URL.RequestURI()
 	}
-	run.Content = repeat.Content{
+	q.Content = repeat.Content{
 		Method: r.Method, Host: host, Target: target, Range: firstValue(r.Header["Range"]),
 		ContentType: firstValue(r.Header["Content-Type"]),
 	}
 	return idem.Claim{
 		Key:    idem.NewKey(caller.Organization(), string(caller.Environment()), caller.Subject(), extra, key),
 		Tenant: caller.Tenant(), Organization: caller.Organization(),
-		Fingerprint: run.Fingerprint(),
+		Fingerprint: q.Fingerprint(),
 	}
 }
 
 // execute runs the handler under its claim.
-func (s *idempotentStage) execute(f *facts, run *keyed.Run) denial {
+func (s *idempotentStage) execute(f *facts, q *keyed.Request) denial {
+	run := &keyed.Run{Request: q}
 	// Apart from the run: a handler may retain its context.
 	inner := &struct {
 		facts facts
@@ -148,11 +148,11 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) denial {
 		inner.facts.Context = keystore.InTransaction(&inner.Context)
 	}
 	inner.facts.claim = &inner.Claim
-	recordOf(run.W).note(func(e *Event) { e.Executed = true })
+	recordOf(q.W).note(func(e *Event) { e.Executed = true })
 	switch err := run.Serve(s.next, &inner.Context, &inner.facts); {
 	case err == nil:
-		recordOf(run.W).decide(StageIdempotency, executed)
-		if x := f.response; run.Silent && x.Request != nil && keyed.SameRequest(x.Request, run.R) {
+		recordOf(q.W).decide(StageIdempotency, executed)
+		if x := f.response; run.Silent && x.Request != nil && keyed.SameRequest(x.Request, q.R) {
 			x.silent.Store(run)
 		}
 		return denial{}
@@ -174,7 +174,7 @@ func (s *idempotentStage) execute(f *facts, run *keyed.Run) denial {
 }
 
 // replay answers a repeat from the record.
-func (s *idempotentStage) replay(run *keyed.Run, record idem.Record) denial {
+func (s *idempotentStage) replay(q *keyed.Request, record idem.Record) denial {
 	switch record.State {
 	case idem.InProgress:
 		return denied(codes.InProgress)
@@ -182,7 +182,7 @@ func (s *idempotentStage) replay(run *keyed.Run, record idem.Record) denial {
 		return denied(codes.OutcomeUnknown)
 	}
 	first, err := keyed.Decode(record.Payload)
-	x, h := exchangeOf(run.W), run.W.Header()
+	x, h := exchangeOf(q.W), q.W.Header()
 	if x != nil && x.IDHeader != "" && first.RequestID != "" {
 		h[s.stage.OriginalID] = []string{first.RequestID}
 	}
@@ -192,8 +192,8 @@ func (s *idempotentStage) replay(run *keyed.Run, record idem.Record) denial {
 		return denial{problem: p}
 	}
 	h["Idempotent-Replayed"] = []string{"true"}
-	recordOf(run.W).decide(StageIdempotency, replayed)
-	first.Send(&s.stage, run.W)
+	recordOf(q.W).decide(StageIdempotency, replayed)
+	first.Send(&s.stage, q.W)
 	return denial{}
 }
 
@@ -226,28 +226,28 @@ func bodyDenial(err error) denial {
 }
 
 // beginDenial is the refusal for an error of [idem.Runner.Begin].
-func (s *idempotentStage) beginDenial(run *keyed.Run, err error) denial {
+func (s *idempotentStage) beginDenial(q *keyed.Request, err error) denial {
 	switch {
 	case errors.Is(err, idem.ErrMismatch):
 		p := refusal(codes.KeyReused)
 		p.Status = s.MismatchStatus
-		if strings.HasPrefix(strings.ToLower(run.R.Header.Get("Content-Type")), "multipart/") {
+		if strings.HasPrefix(strings.ToLower(q.R.Header.Get("Content-Type")), "multipart/") {
 			p.Detail += " The boundary of a multipart body is part of the comparison: repeat the same bytes."
 		}
 		return denial{problem: p}
 	case errors.Is(err, idem.ErrTooMany):
 		return denied(codes.TooManyInFlight)
 	case errors.Is(err, idem.ErrNoTurn):
-		s.report.fault(run.W, run.R, "a keyed request found no free transaction in time", err)
+		s.report.fault(q.W, q.R, "a keyed request found no free transaction in time", err)
 		return explained(codes.TooManyInFlight,
 			"The operation waited for a free transaction of the database, and none was free in time. "+
 				"Nothing was done: retry after the wait.")
 	case errors.Is(err, idem.ErrFull):
-		s.report.fault(run.W, run.R, "the reply store is full", err)
+		s.report.fault(q.W, q.R, "the reply store is full", err)
 		return denied(codes.ReplyStoreFull)
-	case run.R.Context().Err() != nil:
+	case q.R.Context().Err() != nil:
 		return denied(codes.InProgress) // the client has left
 	}
-	s.report.fault(run.W, run.R, "the reply store does not answer", err)
+	s.report.fault(q.W, q.R, "the reply store does not answer", err)
 	return denied(codes.ReplyStore)
 }

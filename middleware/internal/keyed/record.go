@@ -48,7 +48,7 @@ func (w *writer) keep(p []byte) (why string) {
 // keeps reports whether a header field is part of the stored reply: one that is
 // replayable and was set by the handler, not by an outer stage.
 func (q *Request) keeps(f field, outer http.Header) bool {
-	if f.name == q.IDHeader {
+	if f.name == q.Response.IDHeader {
 		return false
 	}
 	if values, has := outer[f.name]; has && slices.Equal(f.values, values) {
@@ -58,7 +58,7 @@ func (q *Request) keeps(f field, outer http.Header) bool {
 		return true // most responses have no others, and canonical names take time
 	}
 	name := http.CanonicalHeaderKey(f.name) // a handler may have written to the map
-	return replayable(name) && name != q.IDHeader && name != q.Stage.OriginalID
+	return replayable(name) && name != q.Response.IDHeader && name != q.Stage.OriginalID
 }
 
 // Why a response is not retained. The log tells it.

@@ -63,9 +63,7 @@ type Request struct {
 	Body      Body
 	Content   repeat.Content // but for its body
 	Execution *idem.Execution
-	Attempt   int    // of the execution, 1 or more
-	IDHeader  string // of RequestID
-	RequestID string
+	Attempt   int // of the execution, 1 or more
 
 	Waiting time.Time // when it began to wait for the first one with its key; zero if it did not
 	Dropped bool      // its body was released meanwhile

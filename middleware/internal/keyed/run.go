@@ -15,7 +15,7 @@ import (
 
 // Run is one run of the handler of a request under its claim.
 type Run struct {
-	Request
+	*Request
 
 	ctx     *Context
 	handler writer  // the handler's
@@ -37,7 +37,7 @@ var ErrNotSaved = errors.New("middleware: the transaction of a keyed request was
 // or ErrNotSaved.
 func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err error) {
 	x.ctx = ctx
-	ctx.start(&x.Request)
+	ctx.start(x.Request)
 	r := x.R.WithContext(inner)
 	r.Body = x.Body.Reader()
 	x.writer = &x.handler
@@ -64,7 +64,7 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err
 		ctx.whole()
 		x.handler.commit = x.commit
 	}
-	x.handler.begin(&x.Request, ctx)
+	x.handler.begin(x.Request, ctx)
 	next.ServeHTTP(x.writer, r)
 	x.handler.finish()
 	returned = true
@@ -123,7 +123,7 @@ func (x *Run) interrupted(p any) error {
 	}
 	x.ctx.Freed.Store(false)
 	x.writer = new(writer)
-	x.writer.begin(&x.Request, x.ctx)
+	x.writer.begin(x.Request, x.ctx)
 	x.Stage.Answer500(x.writer, x.R)
 	x.writer.finish()
 	return x.returned()

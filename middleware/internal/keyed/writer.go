@@ -95,8 +95,8 @@ func (w *writer) begin(q *Request, ctx *Context) {
 	w.q, w.ctx = q, ctx
 	outer := q.W.Header() // may panic: the writer may be a foreign one
 	w.outer = len(outer)
-	if id, has := outer[q.IDHeader]; has && len(outer) == 1 {
-		w.header = http.Header{q.IDHeader: id} // the common case: the id is set again when it is sent
+	if id, has := outer[q.Response.IDHeader]; has && len(outer) == 1 {
+		w.header = http.Header{q.Response.IDHeader: id} // the common case: the id is set again when it is sent
 	} else {
 		w.header = outer.Clone()
 	}
@@ -214,7 +214,7 @@ func (w *writer) admit(n int) error {
 
 // reply returns the reply without its body.
 func (w *writer) reply() Reply {
-	return Reply{RequestID: w.q.RequestID, Status: w.status, Retained: true, header: w.head}
+	return Reply{RequestID: w.q.Response.ID, Status: w.status, Retained: true, header: w.head}
 }
 
 // payload returns the whole reply as it is stored.
