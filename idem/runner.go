@@ -93,7 +93,7 @@ func NewRunner(s Store, o Options) *Runner {
 	}
 	r.backend.now, r.backend.background = r.now, r.background
 	r.lease, r.retention = o.Lease, o.Retention
-	if r.backend.local {
+	if r.backend.local != nil {
 		r.lease, r.retention = forever, forever
 		rand.Read(r.firstToken[:])
 	}
@@ -178,7 +178,7 @@ func (r *Runner) now() time.Duration { return time.Since(r.epoch) }
 // newToken returns a token that no other claim has. Within a process a number
 // is enough; a random one costs a tenth of a short create.
 func (r *Runner) newToken(organization string) (t ClaimToken) {
-	if r.backend.local {
+	if r.backend.local != nil {
 		t = r.firstToken
 		binary.LittleEndian.PutUint64(t[8:], r.tokens.Add(1))
 		return t
@@ -191,7 +191,7 @@ func (r *Runner) newToken(organization string) (t ClaimToken) {
 // clock is now, for claims with leases. Others do not need it, and reading the
 // clock twice takes a tenth of a short create.
 func (r *Runner) clock() time.Duration {
-	if r.backend.local {
+	if r.backend.local != nil {
 		return 0
 	}
 	return r.now()

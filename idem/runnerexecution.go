@@ -55,7 +55,7 @@ type Execution struct {
 func (e *Execution) start(t Transaction, asked time.Duration) {
 	r := e.runner
 	e.transaction = t
-	if t == nil && !r.backend.local {
+	if t == nil && r.backend.local == nil {
 		// The store began to count when it was asked, or later.
 		e.leaseEnds.Store(int64(asked + r.lease))
 		e.mu.Lock() // the timer may fire before it is assigned

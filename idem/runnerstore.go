@@ -18,9 +18,9 @@ import (
 // undone. It knows nothing of executions and of those who wait for them.
 type backend struct {
 	store   Store
-	joiner  Joiner // nil: claims have leases
-	local   bool   // the store is inProcess, and joiner is nil
-	honors  bool   // the store honors contexts, or joiner does
+	joiner  Joiner  // nil: claims have leases
+	local   *Memory // the store, if it is one: its claims end with the process and need no lease
+	honors  bool    // the store honors contexts, or joiner does
 	timeout time.Duration
 	wait    time.Duration // of a Join for its turn
 	logger  *slog.Logger
@@ -37,13 +37,6 @@ type backend struct {
 	mu      sync.Mutex
 	undoing map[Key]int // claims of a key that are being undone
 }
-
-// inProcess is a Store in the memory of this process, and returns it. Its
-// claims end with the process and need no lease, and its calls return at once.
-// A store that embeds one is another Store, and none.
-type inProcess interface{ inProcess() Store }
-
-func (m *Memory) inProcess() Store { return m }
 
 // honorsContext is a Store that promises what its documentation says of the
 // method HonorsContext.
@@ -73,8 +66,7 @@ func newBackend(s Store, o *Options) *backend {
 		_, b.honors = s.(interface{ JoinHonorsContext() })
 		return b
 	}
-	l, ok := s.(inProcess)
-	b.local = ok && l.inProcess() == s
+	b.local, _ = s.(*Memory)
 	_, b.honors = s.(honorsContext)
 	return b
 }
@@ -159,8 +151,8 @@ func (b *backend) called(ctx context.Context, call string, began time.Time, answ
 
 // begin asks the store for a claim.
 func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, error) {
-	if b.local {
-		record, err := b.store.Begin(context.Background(), *c)
+	if b.local != nil {
+		record, err := b.local.Begin(context.Background(), *c)
 		return record, nil, err
 	}
 	if err := b.outage.asks(b.now()); err != nil {
@@ -234,8 +226,8 @@ func (b *backend) extend(ctx context.Context, c *Claim, timeout time.Duration) e
 }
 
 func (b *backend) settle(ctx context.Context, s slots, c *Claim, settlement Settlement, timeout time.Duration) error {
-	if b.local {
-		return b.store.Settle(context.Background(), c.Key, c.Token, settlement)
+	if b.local != nil {
+		return b.local.Settle(context.Background(), c.Key, c.Token, settlement)
 	}
 	asked := time.Now()
 	_, _, err := b.call(ctx, s, timeout, func(ctx context.Context) (reply, error) {
