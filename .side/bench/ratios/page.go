@@ -26,6 +26,7 @@ var (
 		{"403", "403", 0.50},
 		{"429", "429", 0.50},
 		{"post-fresh", "create with a fresh key", 0.60},
+		{"post-bursts", "the same, with empty stores", 0.60},
 		{"post-replay", "its repeat", 0.50},
 	}
 
@@ -57,6 +58,16 @@ var (
 		{"idem.Memory-replay", "`idem.Memory`, repeat"},
 		{"idem.Memory-fresh", "`idem.Memory`, claim and settle"},
 	}
+
+	processorRows = [][2]string{
+		{"get/organizations=1", "GET"},
+		{"get/organizations=1000", "GET, 1,000 organizations"},
+		{"post-fresh/organizations=1", "create"},
+		{"post-fresh/organizations=1000", "create, 1,000 organizations"},
+		{"post-replay/organizations=1", "repeat"},
+		{"post-replay/organizations=1000", "repeat, 1,000 organizations"},
+	}
+	processorPeers = []string{ours, byHand, "bare"}
 )
 
 type serverPeer struct {
@@ -89,6 +100,8 @@ func writePage(folder string, r run) error {
 		"requests": requestTable(r.paths, metric),
 		"servers":  serverTable(r.servers),
 		"growth":   growthTable(r.growth, metric),
+
+		"processors": processorTable(r.processors),
 	} {
 		head, rest, begun := strings.Cut(page, "<!-- "+name+" -->\n")
 		_, tail, ended := strings.Cut(rest, "<!-- end -->")
@@ -134,6 +147,11 @@ func lacks(r run, metric string) (missing []error) {
 	for _, row := range growthRows {
 		need(r.growth.at["1000000"][row[0]] != nil, row[0], " with 1000000 entries")
 	}
+	for _, row := range processorRows {
+		for _, peer := range processorPeers {
+			need(r.processors.at[row[0]][peer+" 2"] != nil, peer, " with two processors: ", row[1])
+		}
+	}
 	return missing
 }
 
@@ -178,8 +196,8 @@ func requestTable(t table, metric string) string {
 	return s + fmt.Sprintf("\n**So**: of the processor time of the best composition a GET takes %s, a refusal %s,\n"+
 		"a create or its repeat %s; of that of code by hand all take %s. As pieces a GET takes\n"+
 		"%s of what it takes in an API.\n",
-		between(ours, "", 0, 1, 2), between(ours, "", 3, 4, 5, 6), between(ours, "", 7, 8),
-		between(ours, byHand, 0, 1, 2, 3, 4, 5, 6, 7, 8), between(ours+"-pieces", ours, 0, 1))
+		between(ours, "", 0, 1, 2), between(ours, "", 3, 4, 5, 6), between(ours, "", 7, 8, 9),
+		between(ours, byHand, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9), between(ours+"-pieces", ours, 0, 1))
 }
 
 func found(all []server, method, connections string, p serverPeer) []float64 {
@@ -257,6 +275,26 @@ func growthTable(t table, metric string) string {
 			s += fmt.Sprintf(" %.0f |\n", high)
 		} else {
 			s += fmt.Sprintf(" %.0f to %.0f |\n", low, high)
+		}
+	}
+	return s
+}
+
+// processorTable says how many times as many requests several processors serve
+// as one.
+func processorTable(t table) string {
+	s := "| request | processors | " + strings.Join(processorPeers, " | ") + " |\n|---|--:|--:|--:|--:|\n"
+	for _, row := range processorRows {
+		for _, n := range []string{"2", "4", "8"} {
+			if t.at[row[0]][ours+" "+n] == nil {
+				continue // there are not so many
+			}
+			s += "| " + row[1] + " | " + n
+			for _, peer := range processorPeers {
+				at := t.at[row[0]]
+				s += " | " + spread(ratios(at[peer+" 1"]["ns/op"], at[peer+" "+n]["ns/op"]))
+			}
+			s += " |\n"
 		}
 	}
 	return s

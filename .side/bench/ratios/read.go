@@ -22,10 +22,13 @@ type table struct {
 
 // A run is what its programs have printed.
 type run struct {
-	about   string // when, where and how
-	paths   table
-	growth  table // rows are numbers of entries, peers are stores
-	servers []server
+	about  string // when, where and how
+	paths  table
+	growth table // rows are numbers of entries, peers are stores
+	// rows are paths and numbers of organizations, peers are followed by numbers
+	// of processors
+	processors table
+	servers    []server
 }
 
 // A server was measured beside another one, in turns.
@@ -76,6 +79,8 @@ func read(from io.Reader) (r run) {
 			switch {
 			case name == "Growth":
 				r.growth.add(row, peer, measured)
+			case name == "Processors":
+				r.processors.add(row, peer+" "+cmp.Or(strings.TrimPrefix(m[4], "-"), "1"), measured)
 			case row != "":
 				if strings.HasPrefix(row, "take-") || strings.HasSuffix(row, "-parallel") {
 					row += " " + cmp.Or(strings.TrimPrefix(m[4], "-"), "1") + " cpu"
