@@ -140,7 +140,7 @@ func TestCachedBytes(t *testing.T) {
 	for _, row := range []struct {
 		most int64
 		of   keystore.Key
-	}{{400, keystore.Key{}}, {500, keystore.Key{ExpiresAt: time.Now().Add(time.Hour)}}} {
+	}{{303, keystore.Key{}}, {440, keystore.Key{ExpiresAt: time.Now().Add(time.Hour)}}} {
 		before := heapBytes()
 		store := &fake{}
 		store.lookup.set(func(_ context.Context, d keystore.Digest) (*keystore.Key, error) {

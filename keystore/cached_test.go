@@ -218,47 +218,68 @@ func TestCachedFloodOfUnknownTokens(t *testing.T) {
 	store.wantCalls(t, 0, "10 keys that are remembered")
 }
 
-// Least recently used keys go first, to the second, and both memories are
-// bounded.
-func TestCachedSize(t *testing.T) {
-	for _, again := range []time.Duration{0, time.Second} {
+// Least recently used keys go first, to the second.
+func TestCachedOrder(t *testing.T) {
+	const almost = time.Second - 1
+	for _, tt := range []struct {
+		uses []time.Duration // of a, b, a, b and so on: when, after the one before
+		gone int
+	}{
+		{[]time.Duration{0, 0, 0}, 0},
+		{[]time.Duration{0, 0, almost}, 0},
+		{[]time.Duration{0, 0, time.Second}, 1},
+		{[]time.Duration{0, 0, time.Second, 0, almost}, 0},
+		{[]time.Duration{0, 0, time.Second, 0, time.Second}, 1},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFake()
 			cached := keystore.NewCached(store, keystore.CacheOptions{Size: 2})
-			a, b, c := store.add(t), store.add(t), store.add(t)
-			want(t, cached, a, nil, "a key")
-			want(t, cached, b, nil, "a key")
-			time.Sleep(again)
-			want(t, cached, a, nil, "a key that is used again")
-			want(t, cached, c, nil, "a third key")
-			kept, gone := a, b
-			if again < time.Second {
-				kept, gone = b, a
+			keys, third := []keystore.Digest{store.add(t), store.add(t)}, store.add(t)
+			for i, after := range tt.uses {
+				time.Sleep(after)
+				want(t, cached, keys[i%2], nil, "a key")
 			}
-			for n := range 3 {
-				want(t, cached, unknown(n), keystore.ErrNotFound, "an unknown token")
-			}
+			want(t, cached, third, nil, "a third key")
 			store.calls.Store(0)
-			want(t, cached, kept, nil, "the key that stays")
-			want(t, cached, c, nil, "the key that was used last")
-			want(t, cached, unknown(2), keystore.ErrNotFound, "the last unknown token")
-			store.wantCalls(t, 0, "what is remembered")
-			want(t, cached, gone, nil, "the key that was not used for longest")
-			want(t, cached, unknown(0), keystore.ErrNotFound, "the first unknown token")
-			store.wantCalls(t, 2, "what had to go")
+			want(t, cached, keys[1-tt.gone], nil, "the key that stays")
+			store.wantCalls(t, 0, fmt.Sprint(tt.uses))
+			want(t, cached, keys[tt.gone], nil, "the key that had to go")
+			store.wantCalls(t, 1, fmt.Sprint(tt.uses))
 		})
 	}
 }
 
-// Two digests that differ in their last byte alone have one place.
+// Both memories are bounded, and InvalidateAll leaves the order as it is.
+func TestCachedSize(t *testing.T) {
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 2})
+	a, b, c := store.add(t), store.add(t), store.add(t)
+	want(t, cached, a, nil, "a key")
+	want(t, cached, b, nil, "a key")
+	cached.InvalidateAll()
+	want(t, cached, c, nil, "a third key")
+	if cached.Remembers(a) || !cached.Remembers(b) || !cached.Remembers(c) {
+		t.Errorf("known to have been usable: %t, %t, %t, want the last two",
+			cached.Remembers(a), cached.Remembers(b), cached.Remembers(c))
+	}
+	for n := range 3 {
+		want(t, cached, unknown(n), keystore.ErrNotFound, "an unknown token")
+	}
+	store.calls.Store(0)
+	want(t, cached, unknown(2), keystore.ErrNotFound, "the last unknown token")
+	store.wantCalls(t, 0, "what is remembered")
+	want(t, cached, unknown(0), keystore.ErrNotFound, "the first unknown token")
+	store.wantCalls(t, 1, "what had to go")
+}
+
+// Digests with one sum have one place.
 func TestCachedDigestsThatShareAPlace(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{})
 	a := store.add(t)
-	b := a
-	b[31]++
-	c := b
-	c[31]++
+	b, c := a, a
+	b[31], b[23] = a[31]^1, a[23]^1
+	c[31], c[23] = a[31]^2, a[23]^2
 	store.add(t, suspended, func(k *keystore.Key) { k.Digest = b })
 	for range 2 {
 		want(t, cached, a, nil, "a key")
@@ -274,6 +295,27 @@ func TestCachedDigestsThatShareAPlace(t *testing.T) {
 	want(t, cached, a, nil, "a key, after another was invalidated")
 	want(t, cached, c, keystore.ErrNotFound, "one that is unknown, likewise")
 	store.wantCalls(t, 0, "what another digest's change leaves")
+}
+
+// A LegacyFormat may have its random bytes anywhere in a digest.
+func TestCachedDigestsOfFewRandomBytes(t *testing.T) {
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	for _, at := range []int{0, 12, 28} {
+		var digests []keystore.Digest
+		for i := range 100 {
+			digests = append(digests, store.add(t, func(k *keystore.Key) {
+				k.Digest = keystore.Digest{}
+				k.Digest[at], k.Digest[at+3] = byte(i), 1
+			}))
+		}
+		for range 2 {
+			for _, d := range digests {
+				want(t, cached, d, nil, "a key")
+			}
+		}
+		store.wantCalls(t, 100, "each key, once")
+	}
 }
 
 func TestForget(t *testing.T) {
