@@ -20,6 +20,14 @@ installed() { # program package…
 	}
 }
 
+# race are the flags of go test for the race detector. It does not look into
+# SQLite, which is C that was translated to Go: that would take ten times as
+# long. The driver, which calls it, is not left out.
+race=(-race)
+for package in sqlite/lib libc/... memory; do
+	race+=("-gcflags=modernc.org/$package=-race=false")
+done
+
 # tested runs tests, adds what they print to the log, and shows a line
 # for each package, and all of one that fails.
 tested() { # arguments of go test
