@@ -335,6 +335,7 @@ var answered = idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte("answe
 // A request whose transaction meets a failure has both its row and its reply or
 // neither, and unless COMMIT is unknown its error says which.
 func TestErrorPathsOfJoinedRequests(t *testing.T) {
+	t.Parallel()
 	refused := answered
 	refused.RollBack = true
 	for kind, open := range sqlKinds {
@@ -438,6 +439,7 @@ func erases(t *testing.T, w *wire, faulty, sound idem.Eraser, many int, fill fun
 }
 
 func TestErrorPathsOfReplies(t *testing.T) {
+	t.Parallel()
 	const many = 450 // three pages
 	for kind, open := range sqlKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -531,6 +533,7 @@ func TestErrorPathsOfLimits(t *testing.T) {
 // A key has its entry in the audit or neither is there, and what is read is
 // whole or an error.
 func TestErrorPathsOfKeys(t *testing.T) {
+	t.Parallel()
 	const entries = 1100 // two pages of a sweep
 	for kind, open := range sqlKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -673,6 +676,7 @@ func TestCommitIsRefused(t *testing.T) {
 // Somebody else has locked everything: that is an error and says nothing about
 // keys, and when the lock is gone nothing of it remains.
 func TestLockFails(t *testing.T) {
+	t.Parallel()
 	for kind, open := range withSQLite() {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

@@ -200,6 +200,7 @@ func TestHalfOpenConnections(t *testing.T) {
 	} {
 		for _, which := range [][]int{{0, 1}, {2, 3}} {
 			t.Run(name+", dead are "+strconv.Itoa(which[0])+" and "+strconv.Itoa(which[1]), func(t *testing.T) {
+				t.Parallel()
 				var n network
 				call := path.open(t, &n)
 				n.kill(t, which)

@@ -46,6 +46,7 @@ func TestServerEndsSession(t *testing.T) {
 				name = test.name + ", and the handler goes on"
 			}
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				s := newServer(t, test.open(t), joined, func(w http.ResponseWriter, r *http.Request, s *server) {
 					tx, _ := inTx(r.Context())
 					if s.runs.Load() > 1 {
@@ -141,6 +142,7 @@ func TestConnectionBreaksAtCommit(t *testing.T) {
 // gives its connection back.
 func TestCommitHangs(t *testing.T) {
 	inServers(t, func(t *testing.T, d database) {
+		t.Parallel()
 		proxy := newProxy(t, d)
 		o := joined
 		o.Options.Timeout = 2 * time.Second

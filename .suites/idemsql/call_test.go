@@ -150,6 +150,7 @@ func hungStore(t *testing.T, d database) store {
 // transaction began.
 func TestRetentionOfJoined(t *testing.T) {
 	inBoth(t, func(t *testing.T, d database) {
+		t.Parallel()
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
 		c := claim("key")

@@ -167,6 +167,7 @@ func TestKnownOutOfTurn(t *testing.T) {
 // than the database may; see TestTurnInLittleTime for how long it waits.
 func TestNoTurn(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
+		t.Parallel()
 		db := d.of(1).open(t)
 		store := d.on(db, idemsql.Options{})
 		_, j := join(t, store, claim("running"), idem.Claimed)
@@ -289,6 +290,7 @@ func TestHungDatabaseAtSettle(t *testing.T) {
 // A handler that waits for what it holds itself gets an error in bounded time,
 // and the operator a word about it.
 func TestHandlerWaitsForItself(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		t.Parallel()
 		var inside error

@@ -220,6 +220,7 @@ func (c *deafConn) Write(p []byte) (int, error) {
 // The server does not answer the end of a transaction: Settle gives up, its
 // connection is closed, and its turn and its key are free.
 func TestLostRollback(t *testing.T) {
+	t.Parallel()
 	d := mariadb(t)
 	for name, test := range map[string]struct {
 		settlement idem.Settlement

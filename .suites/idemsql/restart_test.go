@@ -11,6 +11,7 @@ import (
 )
 
 func TestPostgresKilled(t *testing.T) {
+	t.Parallel()
 	own := pgtest.NewServer(t)
 	own.Init()
 	own.Start()
@@ -20,6 +21,7 @@ func TestPostgresKilled(t *testing.T) {
 }
 
 func TestMariaDBKilled(t *testing.T) {
+	t.Parallel()
 	own := sqltest.NewMariaDB(t)
 	own.Start()
 	testServerKilled(t, own, func() database { return inMariaDB(own.Database()).migrated(t) })

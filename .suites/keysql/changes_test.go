@@ -369,6 +369,7 @@ func TestFeedAfterDelete(t *testing.T) {
 // then unknown to it, however many transactions follow, so that caches forget
 // all.
 func TestPromotedReplica(t *testing.T) {
+	t.Parallel()
 	primary, replica := pgtest.NewServer(t), pgtest.NewServer(t)
 	primary.Init()
 	primary.Start()

@@ -122,6 +122,7 @@ func TestCheckReadOnlyFile(t *testing.T) {
 }
 
 func TestCheckStandby(t *testing.T) {
+	t.Parallel()
 	primary, standby := pgtest.NewServer(t), pgtest.NewServer(t)
 	primary.Init()
 	primary.Start()
@@ -135,6 +136,7 @@ func TestCheckStandby(t *testing.T) {
 }
 
 func TestCheckReadOnlyMariaDB(t *testing.T) {
+	t.Parallel()
 	own := sqltest.NewMariaDB(t)
 	own.Start()
 	config := own.Database()

@@ -19,6 +19,7 @@ import (
 // Whatever the connections of a program are set to, keys are compared byte for
 // byte and times are the same.
 func TestSuiteWithSettings(t *testing.T) {
+	t.Parallel()
 	for name, set := range map[string]func(*mysql.Config){
 		"interpolateParams": func(c *mysql.Config) {
 			c.InterpolateParams, c.ParseTime, c.Loc = true, true,

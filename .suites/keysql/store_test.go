@@ -24,6 +24,7 @@ import (
 )
 
 func TestSuite(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		t.Parallel()
 		store := d.store(t)
@@ -37,6 +38,7 @@ func TestSuite(t *testing.T) {
 }
 
 func TestSuiteOnOneConnection(t *testing.T) {
+	t.Parallel()
 	store := keysql.SQLite(sqliteMemory(t), keysql.Options{})
 	migrate(t, store)
 	keystoretest.Suite{
