@@ -1,7 +1,8 @@
 # The servers that tests need; scripts source it. work is a directory.
 #
 # Each server has a port, a directory and a folder for temporary files of its
-# own: a MariaDB that starts removes the files of others from a shared one.
+# own: a MariaDB that starts removes the files of others from a shared one. What
+# they keep goes with them, so that they do not wait for the disk.
 
 # launch starts a server and sets port. A server that finds its port taken
 # ends, and the next port is tried. NAME_answers asks on a socket in the
@@ -44,7 +45,7 @@ postgres_programs() {
 # timeouts. They let a test clean up that failed with a transaction open.
 postgres_server() {
 	as postgres "$(postgres_programs)/postgres" -D "$work/postgres/data" -p "$1" -k "$work/postgres" -c listen_addresses=127.0.0.1 \
-		-c max_connections=400 -c lock_timeout=2min -c idle_in_transaction_session_timeout=5min
+		-c fsync=off -c max_connections=400 -c lock_timeout=2min -c idle_in_transaction_session_timeout=5min
 }
 
 postgres_answers() { psql -X -w -h "$work/postgres" -p "$1" -U postgres -d postgres -c 'select 1'; }
@@ -74,7 +75,8 @@ start_redis() {
 
 mariadb_server() {
 	as mysql mariadbd --no-defaults --datadir="$work/mariadb/data" --tmpdir="$work/mariadb" --socket="$work/mariadb/socket" \
-		--pid-file="$work/mariadb/pid" --port="$1" --bind-address=127.0.0.1 --skip-grant-tables --max-connections=300 --lock-wait-timeout=120
+		--pid-file="$work/mariadb/pid" --port="$1" --bind-address=127.0.0.1 --skip-grant-tables --max-connections=300 --lock-wait-timeout=120 \
+		--innodb-flush-log-at-trx-commit=2
 }
 
 mariadb_answers() { mariadb --no-defaults --socket="$work/mariadb/socket" -u root -e 'select 1' test; }
