@@ -1,8 +1,6 @@
 package console_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -166,8 +164,7 @@ func TestCareCountsToAHundred(t *testing.T) {
 	})
 }
 
-// A store that keeps no usage or no audit leaves these parts out, and one that
-// fails is told.
+// A store that keeps no usage or no audit leaves these parts out.
 func TestStoresThatKeepLess(t *testing.T) {
 	b := newBench(t)
 	_, k := b.add(t, "acme")
@@ -179,14 +176,4 @@ func TestStoresThatKeepLess(t *testing.T) {
 	if !strings.Contains(page, "Scopes") || strings.Contains(page, "Requests") || strings.Contains(page, "Story") {
 		t.Errorf("the key: %s", page)
 	}
-	b.serve(brokenUsage{b.store.Manager})
-	wantText(t, "usage that cannot be read", b.get("/"+k.ID), 503, "Not available at the moment")
-}
-
-type brokenUsage struct{ issuing.Manager }
-
-func (brokenUsage) Touch(context.Context, []keystore.Use) error { return nil }
-
-func (brokenUsage) Usage(context.Context, string, string) (*issuing.Usage, error) {
-	return nil, errors.New("no route")
 }

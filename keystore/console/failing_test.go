@@ -1,0 +1,191 @@
+package console_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// A faulty store notes the calls of a request, and fails at one of them.
+type faulty struct {
+	issuing.Store
+	calls    []string
+	at       int  // the first call is 1; 0: at none
+	stayDown bool // at all later calls too
+}
+
+func (f *faulty) call(name string) error {
+	f.calls = append(f.calls, name)
+	if n := len(f.calls); f.at > 0 && (n == f.at || n > f.at && f.stayDown) {
+		return errors.New("no route to 10.0.0.7")
+	}
+	return nil
+}
+
+func (f *faulty) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	if err := f.call("Lookup"); err != nil {
+		return nil, err
+	}
+	return f.Store.Lookup(ctx, d)
+}
+
+func (f *faulty) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
+	if err := f.call("Find"); err != nil {
+		return nil, err
+	}
+	return f.Store.Find(ctx, organization, id)
+}
+
+func (f *faulty) FindIssued(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
+	if err := f.call("FindIssued"); err != nil {
+		return nil, err
+	}
+	return f.Store.FindIssued(ctx, organization, actor, token)
+}
+
+func (f *faulty) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+	if err := f.call("List"); err != nil {
+		return nil, err
+	}
+	return f.Store.List(ctx, organization, p)
+}
+
+func (f *faulty) Audit(ctx context.Context, organization, key, after string) ([]issuing.AuditEntry, error) {
+	if err := f.call("Audit"); err != nil {
+		return nil, err
+	}
+	return f.Store.Audit(ctx, organization, key, after)
+}
+
+func (f *faulty) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
+	if err := f.call("Usage"); err != nil {
+		return nil, err
+	}
+	return f.Store.Usage(ctx, organization, id)
+}
+
+func (f *faulty) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+	if err := f.call("Insert"); err != nil {
+		return err
+	}
+	return f.Store.InsertAudited(ctx, k, e, maxKeys)
+}
+
+func (f *faulty) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+	if err := f.call("Update"); err != nil {
+		return err
+	}
+	return f.Store.UpdateAudited(ctx, k, e)
+}
+
+// state is what the store holds.
+func (f *faulty) state(t *testing.T) (text string) {
+	t.Helper()
+	keys, err := f.Store.List(t.Context(), "acme", issuing.Page{Limit: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys {
+		text += fmt.Sprintln(*k)
+	}
+	entries, err := f.Store.Audit(t.Context(), "acme", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintln(text, entries)
+}
+
+// A page is 503 when any call of the store fails, that one alone or all from
+// then on. It does not tell the cause, and nothing is changed. Once a key is
+// made, its secret is shown whatever fails: those calls end in 201.
+func TestFailingCalls(t *testing.T) {
+	for _, row := range []struct{ request, form, calls string }{
+		{"GET /", "", "List List List List List"},
+		{"GET /?q=none", "", "List List Find"},
+		{"GET /?q=TOKEN", "", "Lookup Find"},
+		{"GET /?parent=OLD", "", "Find List List"},
+		{"GET /new?like=OLD", "", "Find"},
+		{"GET /audit", "", "Audit"},
+		{"GET /OLD", "", "Find Usage List Usage Audit List"},
+		{"GET /NEW", "", "Find Usage List Find Usage Audit List"},
+		{"GET /NEW/used", "", "Find Usage"},
+		{"GET /NEW/edit", "", "Find Usage"},
+		{"GET /NEW/rotate", "", "Find Usage"},
+		{"GET /NEW/suspend", "", "Find Usage"},
+		{"GET /NEW/revoke", "", "Find Usage"},
+		{"POST /new", valid, "FindIssued Insert Usage=201"},
+		{"POST /NEW/edit", valid, "Find Find Update"},
+		{"POST /NEW/edit", valid + "&version=7", "Find Find Usage"}, // a conflict
+		{"POST /NEW/rotate", valid, "Find Find FindIssued Insert Find=201 Update=201 Usage=201"},
+		{"POST /NEW/rotate", "issue_token=t1&overlap=x", "Find Usage"},
+		{"POST /NEW/suspend", "", "Find Find Update"},
+		{"POST /ASLEEP/resume", "", "Find Find Update"},
+		{"POST /NEW/narrow", "", "Find Usage Find"},
+		{"POST /NEW/revoke", "", "Find Find Update"},
+	} {
+		// send makes the request of a store of its own.
+		send := func(at int, stayDown bool) (got reply, store *faulty, changed bool) {
+			store = &faulty{Store: issuing.NewMemory()}
+			issuer := issuing.New(store, issuing.Options{})
+			issue := func() (keystore.Secret, *keystore.Key) {
+				secret, k, err := issuer.Issue(t.Context(), keystore.Key{Organization: "acme", Name: "Old one",
+					Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return secret, k
+			}
+			secret, old := issue()
+			_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, asleep := issue()
+			if _, err := edit(t, issuer, "acme", asleep.ID, suspend); err != nil {
+				t.Fatal(err)
+			}
+			b := &bench{log: new(bytes.Buffer)}
+			b.options.Logger = slog.New(slog.NewTextHandler(b.log, nil))
+			b.serve(store)
+			before := store.state(t)
+			store.calls, store.at, store.stayDown = nil, at, stayDown
+			method, path, _ := strings.Cut(strings.NewReplacer("OLD", old.ID, "NEW", next.ID, "ASLEEP", asleep.ID,
+				"TOKEN", secret.Reveal()).Replace(row.request), " ")
+			got = b.do("ada", method, path, row.form, ofPage...)
+			if got.StatusCode == 503 {
+				wantText(t, row.request, got, 503, "Try again in a moment")
+				if !strings.Contains(b.log.String(), "10.0.0.7") {
+					t.Errorf("%s, when call %d fails: the log does not say why: %s", row.request, at, b.log)
+				}
+			}
+			return got, store, store.state(t) != before
+		}
+		_, store, _ := send(0, false)
+		if want := strings.ReplaceAll(row.calls, "=201", ""); strings.Join(store.calls, " ") != want {
+			t.Errorf("%s: got the calls %v, want %s", row.request, store.calls, want)
+			continue
+		}
+		for i, call := range strings.Fields(row.calls) {
+			made, want := strings.HasSuffix(call, "=201"), 503
+			if made {
+				want = 201
+			}
+			for _, stayDown := range []bool{false, true} {
+				got, _, changed := send(i+1, stayDown)
+				if got.StatusCode != want || changed != made || strings.Contains(got.text, "10.0.0.7") {
+					t.Errorf("%s, when call %d fails (%s) and stays down (%t): got %s, changed %t:\n%s",
+						row.request, i+1, call, stayDown, got.Status, changed, plain(got))
+				}
+			}
+		}
+	}
+}
