@@ -49,9 +49,6 @@ func (s *Store) eraseIn(ctx context.Context, c *redis.Client, prefix []byte, rem
 		cursor = next
 		// Another store's prefix may begin with this one.
 		keys = slices.DeleteFunc(keys, func(key string) bool { return len(key) != len(s.name(idem.Key{})) })
-		if len(keys) == 0 {
-			continue
-		}
 		replies, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, key := range keys {
 				p.Eval(ctx, eraseScript, []string{key}, prefix)

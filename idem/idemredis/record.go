@@ -53,12 +53,12 @@ func claimed(c *idem.Claim) []byte {
 // done reads a key. It is false unless the key's request is done.
 func done(key string) (r idem.Record, ok bool) {
 	if len(key) < headerLength || key[0] != 'd' {
-		return r, false
+		return idem.Record{}, false
 	}
-	freed, err := strconv.ParseUint(key[headerLength-2:headerLength], 10, 8)
+	freed, err := strconv.ParseUint(key[headerLength-2:headerLength], 10, 0)
 	payload := headerLength + 16*int(freed)
 	if err != nil || len(key) < payload {
-		return r, false
+		return idem.Record{}, false
 	}
 	copy(r.Fingerprint[:], key[1:])
 	r.State, r.Payload, r.Retained = idem.Done, []byte(key[payload:]), true

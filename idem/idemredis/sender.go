@@ -237,8 +237,7 @@ func (s *Store) do(ctx context.Context, alone func() (any, error), args ...any) 
 }
 
 // length is that of the longest argument.
-func length(args []any) int {
-	longest := 0
+func length(args []any) (longest int) {
 	for _, a := range args {
 		if b, ok := a.([]byte); ok {
 			longest = max(longest, len(b))

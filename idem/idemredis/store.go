@@ -156,12 +156,8 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 			return idem.Record{}, err
 		}
 	}
-	reexecute := 0
-	if c.Reexecute {
-		reexecute = 1
-	}
 	reply, err := s.run(ctx, beginScript, c.Key,
-		c.Token[:], c.Fingerprint[:], millis(c.Lease), millis(c.Retention), reexecute)
+		c.Token[:], c.Fingerprint[:], millis(c.Lease), millis(c.Retention), c.Reexecute)
 	if outOfMemory(err) {
 		return idem.Record{}, fmt.Errorf("%w: %w", idem.ErrFull, err)
 	}
