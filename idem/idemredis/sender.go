@@ -212,7 +212,7 @@ func (s *Store) do(ctx context.Context, alone func() (any, error), args ...any) 
 		defer func() {
 			s.sender.mu.Lock()
 			defer s.sender.mu.Unlock()
-			s.sender.end(t, reply != nil || isReply(err))
+			s.sender.end(t, err == nil || isReply(err))
 		}()
 		return call(ctx, s, alone)
 	}
