@@ -435,7 +435,8 @@ func TestBrokenAmidReplies(t *testing.T) {
 // Without Redis each call is an error, and no reply is made up.
 func TestAwayTogether(t *testing.T) {
 	server := redistest.Start(t)
-	s := newTrips(t, server.Client())
+	client := server.Client()
+	s := newTrips(t, client)
 	var together []func()
 	for name, call := range calls(s, aClaim("key")) {
 		together = append(together, func() {
@@ -446,6 +447,8 @@ func TestAwayTogether(t *testing.T) {
 	}
 	s.together(server.Kill, together...)
 	server.Start()
+	// After as many failures as it has places, go-redis connects once a second.
+	redistest.Eventually(t, "the client connects again", func() bool { return client.Ping(t.Context()).Err() == nil })
 }
 
 // A hook of the client that panics is an error of the calls, and the next ones
