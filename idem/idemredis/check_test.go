@@ -1,6 +1,8 @@
 package idemredis_test
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -34,6 +36,35 @@ func TestCheck(t *testing.T) {
 	server.Kill()
 	if err := store.Check(t.Context()); err == nil {
 		t.Error("got no error when Redis is away")
+	}
+}
+
+// says is a client whose Redis says a text of itself.
+type says struct {
+	idemredis.Client
+	text string
+}
+
+func (s says) Info(context.Context, ...string) *redis.StringCmd {
+	return redis.NewStringResult(s.text, nil)
+}
+
+// Check believes what Redis says, and not what it leaves out.
+func TestCheckOfWhatIsSaid(t *testing.T) {
+	client := redistest.Connect(t, &redis.Options{})
+	for text, want := range map[string]string{
+		"":                                 "does not say which maxmemory-policy",
+		"# Memory":                         "does not say which maxmemory-policy",
+		"maxmemory_policy:\r\n":            "does not say which maxmemory-policy",
+		"maxmemory_policy:allkeys-lru\r\n": "has maxmemory-policy allkeys-lru",
+		"maxmemory_policy:noeviction\r\n":  "",
+		"maxmemory_policy:noeviction\r\ncluster_enabled:0\r\n": "",
+		"maxmemory_policy:noeviction\r\ncluster_enabled:1\r\n": "one server of a Redis Cluster",
+	} {
+		err := idemredis.New(says{client, text}, idemredis.Options{}).Check(t.Context())
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
 	}
 }
 

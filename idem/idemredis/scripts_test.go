@@ -188,8 +188,8 @@ func TestLateBegin(t *testing.T) {
 		if r, err := store.Begin(t.Context(), late); err == nil || isRefusal(err) {
 			t.Errorf("%s: got %v, %v, want an error that is no refusal", tt.name, r.State, err)
 		}
-		if left := ttl(t, client, prefix); left < 15*time.Minute || left > time.Hour {
-			t.Errorf("%s: this is remembered for %v", tt.name, left)
+		if left := ttl(t, client, prefix); left < 19*time.Minute+30*time.Second || left > 20*time.Minute+time.Second {
+			t.Errorf("%s: this is remembered for %v, want 20 minutes", tt.name, left)
 		}
 		next := again(late)
 		if r := mustBegin(t, store, next, idem.Claimed); r.Attempt != 1 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,7 +26,8 @@ type trips struct {
 	t         *testing.T
 	hold      atomic.Pointer[chan struct{}] // single commands wait for it
 	held      atomic.Int64
-	pipeline  func() // called before each pipeline
+	alone     atomic.Int64 // single commands
+	pipeline  func()       // called before each pipeline
 	mu        sync.Mutex
 	pipelines []int           // how many commands each had
 	ctx       context.Context // of the last one
@@ -42,6 +44,7 @@ func (*trips) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (s *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		s.alone.Add(1)
 		if hold := s.hold.Load(); hold != nil {
 			s.held.Add(1)
 			<-*hold
@@ -138,31 +141,38 @@ func (s *trips) mustBeAnswered(claims []idem.Claim) (calls []func()) {
 func TestTogether(t *testing.T) {
 	client := redistest.Connect(t, redistest.Options(t))
 	s := newTrips(t, client)
+	s.Settle(t.Context(), idem.Key{}, newToken(), finished("")) // Redis is to know the script
 	claims, begins := s.claims(100)
 	for _, step := range []struct {
 		name  string
 		calls []func()
 	}{{"Begin", begins}, {"Settle", s.settles(claims)}, {"Begin again", s.mustBeAnswered(claims)}} {
 		s.pipelines = nil
+		s.alone.Store(0)
 		s.together(nothing, step.calls...)
+		if n := s.alone.Load(); n != 2 {
+			t.Errorf("%s: %d commands had a trip of their own, want only the two before", step.name, n)
+		}
 		if len(s.pipelines) != 2 || s.pipelines[0]+s.pipelines[1] != 100 || max(s.pipelines[0], s.pipelines[1]) != 64 {
 			t.Errorf("%s: got pipelines of %d, want 64 and 36", step.name, s.pipelines)
 		}
 	}
 }
 
-// A long answer has a trip of its own, at once.
+// An answer of more than 16 KiB has a trip of its own, at once.
 func TestLongAnswerTravelsAlone(t *testing.T) {
 	s := newTrips(t, redistest.Connect(t, redistest.Options(t)))
-	c := aClaim("key")
+	c, long := aClaim("key"), aClaim("long")
 	mustBegin(t, s, c, idem.Claimed)
-	s.together(func() {
-		if err := s.Settle(t.Context(), c.Key, c.Token, finished(strings.Repeat("a", 16<<10+1))); err != nil {
-			t.Errorf("Settle: %v", err)
+	mustBegin(t, s, long, idem.Claimed)
+	settle := func(c idem.Claim, bytes int) {
+		if err := s.Settle(t.Context(), c.Key, c.Token, finished(strings.Repeat("a", bytes))); err != nil {
+			t.Errorf("Settle with %d bytes: %v", bytes, err)
 		}
-	})
-	if len(s.pipelines) > 0 {
-		t.Errorf("got %d pipelines, want none", len(s.pipelines))
+	}
+	s.together(func() { settle(long, 16<<10+1) }, func() { settle(c, 16<<10) })
+	if !slices.Equal(s.pipelines, []int{1}) {
+		t.Errorf("got pipelines of %d commands, want one of 1", s.pipelines)
 	}
 }
 
