@@ -132,8 +132,8 @@ func (x *exchange) route(segments []string) error {
 		"/narrow":  {x.show, x.narrow},
 	}
 	p, known := pages[strings.TrimPrefix(strings.Join(segments, "/"), segments[0])]
-	id, err := url.PathUnescape(segments[0])
-	if err != nil || id == "" || !known {
+	id, _ := url.PathUnescape(segments[0]) // what an URL escapes itself can be unescaped
+	if id == "" || !known {
 		return keystore.ErrNotFound
 	}
 	k, err := x.issuer.Key(x.r.Context(), x.actor.Organization, id)

@@ -108,7 +108,7 @@ func (x *exchange) edit(k *keystore.Key) error {
 	}
 	if err != nil {
 		why := x.explain(err)
-		if why.problems == nil && why.status < http.StatusInternalServerError {
+		if why.problems == nil && why.status != http.StatusServiceUnavailable {
 			return err
 		}
 		problems, notice := why.again()

@@ -120,7 +120,7 @@ func (x *exchange) explain(err error) *failure {
 	case http.StatusInternalServerError:
 		f.title, f.detail = "Something is wrong", "The console could not answer. The operator finds the reason in the log."
 	}
-	if f.status >= 500 {
+	if f.code != "" {
 		x.options.Logger.ErrorContext(x.r.Context(), "console: a request could not be answered", "code", f.code, "method",
 			x.r.Method, "error", f.cause)
 	}

@@ -19,10 +19,7 @@ type oldKey struct {
 // showSecret answers the POST that made k. It is the only place where a secret
 // is revealed.
 func (x *exchange) showSecret(secret keystore.Secret, k *keystore.Key, old *oldKey) {
-	use, err := x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
-	if err != nil {
-		use = nil // it is not kept, or cannot be told: nothing to wait for
-	}
+	use, _ := x.issuer.Usage(x.r.Context(), k.Organization, k.ID) // nil: it is not kept, or cannot be told
 	x.render(http.StatusCreated, "secret.html", "Copy the secret now", struct {
 		view
 		Secret, Variable string

@@ -105,7 +105,7 @@ func readSelection(u *url.URL, shows []show) (s selection, at place, err error) 
 	if err != nil || len(s.Search) > maxSearch || len(at.trail) > maxTrail || at.begin < 0 ||
 		s.Environment != "" && !s.Environment.Known() ||
 		!slices.ContainsFunc(shows, func(c show) bool { return c.Value == s.Status }) {
-		return s, at, noSuchPage
+		return selection{}, place{}, noSuchPage
 	}
 	return s, at, nil
 }

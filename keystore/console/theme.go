@@ -140,7 +140,7 @@ func source(directive, field, address string) string {
 // contrast is the contrast ratio of two colours, as WCAG defines it.
 func contrast(a, b string) float64 {
 	luminance := func(hex string) (l float64) {
-		n, _ := strconv.ParseUint(hex[1:], 16, 24) // the form was looked at
+		n, _ := strconv.ParseUint(hex[1:], 16, 0) // the form was looked at
 		for i, weight := range []float64{0.0722, 0.7152, 0.2126} {
 			v := float64(n>>(8*i)&255) / 255
 			if v <= 0.04045 {

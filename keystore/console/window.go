@@ -49,7 +49,7 @@ func (p place) after() (*keystore.Key, error) {
 func (x *exchange) window(s selection, at place) (keys []*keystore.Key, p paging, err error) {
 	keys, total, err := x.find(s, at, pageSize)
 	if err != nil {
-		return nil, p, err
+		return nil, paging{}, err
 	}
 	p = paging{First: at.begin + 1, Last: at.begin + len(keys), Total: at.begin + total}
 	if last := len(at.trail) - 1; last >= 0 {
@@ -74,9 +74,8 @@ func (x *exchange) find(s selection, at place, limit int) (keys []*keystore.Key,
 	if _, hint, masked := strings.Cut(s.Search, "…"); masked {
 		p.Search = hint
 	}
-	if p.After, err = at.after(); err != nil {
-		return nil, 0, err
+	if p.After, err = at.after(); err == nil {
+		keys, err = x.issuer.Keys(x.r.Context(), x.actor.Organization, p)
 	}
-	keys, err = x.issuer.Keys(x.r.Context(), x.actor.Organization, p)
 	return keys, total, err
 }
