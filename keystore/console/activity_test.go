@@ -173,6 +173,11 @@ func TestQuiet(t *testing.T) {
 		{"every night for long", false, nights(0, 50, 1), []step{{52*day + 3*hour, "rotate"}, {52*day + 5*hour, "quiet"}}},
 		{"some uses unobserved", false, nights(0, 17, 1), []step{{20 * day, "unobserved"}, {21 * day, "rotate"},
 			{22 * day, "new"}, {23*day + 23*hour, open}, {24*day + 2*hour, "quiet"}}},
+		{"every week after a pause", false, append(nights(0, 0, 1), nights(23, 37, 7)...), []step{{40 * day, "rotate"},
+			{45*day + 30*minute, open}, {45*day + 2*hour, "quiet"}}},
+		{"every week after a longer pause", false, append(nights(0, 0, 1), nights(24, 30, 6)...), []step{
+			{37*day + 2*hour, "old"}, {40 * day, "rotate"}, {45*day + 2*hour, open + " It has not been seen in use since " +
+				"it was replaced. It stops working"}}},
 		{"no successor used", false, nights(0, 0, 1), []step{{2*day + 3*hour, "rotate"}, {8 * day, open},
 			{8 * day, "new"}, {8*day + minute, "quiet"}}},
 		{"used after its successor", false, nights(0, 0, 1), []step{{1 * day, "rotate"}, {1*day + hour, "new"},

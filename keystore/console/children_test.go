@@ -1,11 +1,13 @@
 package console_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // child makes a child of k.
@@ -49,6 +51,24 @@ func TestChildrenStandWithTheirParent(t *testing.T) {
 	wantText(t, "of another organization", b.do("oda", "GET", "/?parent="+parent.ID, ""), 404)
 }
 
+// A store that knows no parents lists any key.
+type noParents struct{ issuing.Manager }
+
+func (s noParents) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+	p.Parent = ""
+	return s.Manager.List(ctx, organization, p)
+}
+
+func TestNoOtherKeyIsAChild(t *testing.T) {
+	b := newBench(t)
+	_, k := b.add(t, "acme")
+	b.add(t, "acme")
+	b.serve(noParents{b.store.Manager})
+	if page := plain(b.get("/" + k.ID)); !strings.Contains(page, "Old one") || strings.Contains(page, "Children") {
+		t.Errorf("the page of a key without children: %s", page)
+	}
+}
+
 // A child is not rotated, and none is created like it: the limits of its
 // ancestors are not in its record. It shows how it is with them.
 func TestPageOfAChild(t *testing.T) {
@@ -76,7 +96,10 @@ func TestPageOfAChild(t *testing.T) {
 	if strings.Contains(page.text, "Resume") {
 		t.Error("the page of a child resumes its parent")
 	}
-	wantText(t, "the list", b.get("/?parent="+parent.ID), 200, "run 1", "Suspended")
+	rows := strings.Split(b.get("/?parent="+parent.ID).text, "<tr ")
+	if row := plain(reply{text: rows[len(rows)-1]}); !strings.Contains(row, "run 1") || !strings.Contains(row, "Suspended") {
+		t.Errorf("the list says of it: %s", row)
+	}
 	if _, err := b.issuer.Revoke(t.Context(), "acme", parent.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -87,5 +110,9 @@ func TestPageOfAChild(t *testing.T) {
 	if err := b.store.Insert(t.Context(), orphan); err != nil {
 		t.Fatal(err)
 	}
-	wantText(t, "a child of a key that was swept", b.get("/key_orphan"), 200, "This key was revoked. Requests")
+	page = b.get("/key_orphan")
+	wantText(t, "a child of a key that was swept", page, 200, "This key was revoked. Requests")
+	if strings.Contains(plain(page), "1970") {
+		t.Errorf("a child of a key that was swept has an end that nobody knows: %s", plain(page))
+	}
 }

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,13 +40,14 @@ func TestOnlyAdministratorsGetIn(t *testing.T) {
 	for _, row := range []struct {
 		who, code string
 		status    int
+		title     string
 	}{
-		{"", "", 401},
-		{"mem", "", 403},
-		{"down", "sign_in_unavailable", 503},
-		{"half", "internal", 500},
-		{"long", "internal", 500},
-		{"wide", "internal", 500},
+		{"", "", 401, "Sign in first"},
+		{"mem", "", 403, "For administrators"},
+		{"down", "sign_in_unavailable", 503, "Not available at the moment"},
+		{"half", "internal", 500, "Something is wrong"},
+		{"long", "internal", 500, "Something is wrong"},
+		{"wide", "internal", 500, "Something is wrong"},
 	} {
 		b := newBench(t)
 		token, k := b.add(t, "acme")
@@ -55,6 +57,9 @@ func TestOnlyAdministratorsGetIn(t *testing.T) {
 			if got.StatusCode != row.status || strings.Contains(got.text, k.ID) || strings.Contains(got.text, "Old one") ||
 				strings.Contains(got.text, "acme") {
 				t.Errorf("%q, %v: got %s:\n%s", row.who, at, got.Status, got.text)
+			}
+			if !strings.HasPrefix(plain(got), row.title+" ·") || strings.Contains(plain(got), "It is not known whether") {
+				t.Errorf("%q, %v: got the page %s, want %q", row.who, at, plain(got), row.title)
 			}
 			if offered := strings.Contains(got.text, `href="/sign-in"`); offered != (row.status < 500) {
 				t.Errorf("%q, %v: the page offers to sign in: %t", row.who, at, offered)
@@ -168,8 +173,12 @@ func TestGetNeverChangesAnything(t *testing.T) {
 				got.StatusCode != http.StatusNotFound {
 				t.Errorf("%s %s: got %s", method, at[1], got.Status)
 			}
-			if got.StatusCode == http.StatusMethodNotAllowed && !strings.HasPrefix(got.Header.Get("Allow"), "GET, HEAD") {
-				t.Errorf("%s %s: got Allow %q", method, at[1], got.Header.Get("Allow"))
+			allow := "GET, HEAD"
+			if form := regexp.MustCompile(`^/new$|/(rotate|edit|revoke)$`); form.MatchString(at[1]) {
+				allow += ", POST"
+			}
+			if got.StatusCode == http.StatusMethodNotAllowed && got.Header.Get("Allow") != allow {
+				t.Errorf("%s %s: got Allow %q, want %q", method, at[1], got.Header.Get("Allow"), allow)
 			}
 		}
 	}
@@ -196,6 +205,7 @@ func TestPostsThatMeanNothing(t *testing.T) {
 func TestEveryAnswerIsGuarded(t *testing.T) {
 	b := newBench(t)
 	_, k := b.add(t, "acme")
+	pages := regexp.MustCompile(`(?i)<html`)
 	paths := append(everywhere(k.ID), [2]string{"GET", "/console.css"}, [2]string{"GET", "/console.js"},
 		[2]string{"GET", "/?status=moon"})
 	for _, who := range []string{"", "mem", "ada"} {
@@ -206,6 +216,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 				"Referrer-Policy":              "no-referrer",
 				"X-Content-Type-Options":       "nosniff",
 				"X-Frame-Options":              "DENY",
+				"Cross-Origin-Opener-Policy":   "same-origin",
 				"Cross-Origin-Resource-Policy": "same-origin",
 				"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; " +
 					"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -216,6 +227,13 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 			}
 			if got.StatusCode != http.StatusSeeOther && got.Header.Get("Content-Type") == "" {
 				t.Errorf("%s %s: no Content-Type", at[0], at[1])
+			}
+			asset := strings.HasPrefix(at[1], "/console.")
+			if n := len(pages.FindAllString(got.text, -1)); n > 1 || asset && n > 0 {
+				t.Errorf("%s %s: the answer has %d pages", at[0], at[1], n)
+			}
+			if n := got.Header.Get("Content-Length"); got.text != "" && n != fmt.Sprint(len(got.text)) {
+				t.Errorf("%s %s: got Content-Length %q for %d bytes", at[0], at[1], n, len(got.text))
 			}
 			if len(got.Cookies()) > 0 {
 				t.Errorf("%s %s: the console set a cookie", at[0], at[1])
@@ -239,11 +257,12 @@ func TestFrameAncestors(t *testing.T) {
 		t.Error("X-Frame-Options forbids what the policy allows")
 	}
 	for _, bad := range []string{"", "*", "https://*.example.com", "https://a.example; script-src *", "https://a.example/",
-		"javascript:1", "a.example", "https://a.example https://b.example", "https://a,b", "'none'"} {
+		"javascript:1", "a.example", "https://a.example https://b.example", "https://a,b", "'none'", "https://",
+		"ftp://a.example", "https://%zz"} {
 		func() {
 			defer func() {
-				if recover() == nil {
-					t.Errorf("FrameAncestors %q was accepted", bad)
+				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "console: FrameAncestors: "+bad) {
+					t.Errorf("FrameAncestors %q: got %s, want a panic that says so", bad, text)
 				}
 			}()
 			newBench(t, func(o *console.Options) { o.FrameAncestors = []string{bad} })
@@ -312,6 +331,77 @@ func TestAnyMount(t *testing.T) {
 		}
 		srv.Close()
 	}
+}
+
+// Without its slash the root of the console leads to the one with it, and
+// nothing else does.
+func TestTheRootGetsItsSlash(t *testing.T) {
+	b := newBench(t)
+	for _, row := range []struct{ prefix, request, location string }{
+		{mount, mount, "./developer/"},
+		{mount, mount + "?status=ended", "./developer/"},
+		{mount, mount + "/", ""},
+		{mount + "/", mount + "/", ""}, // which leaves nothing of the path
+		{mount + "/", mount + "/?status=ended", ""},
+	} {
+		r := httptest.NewRequest("GET", row.request, nil)
+		r.AddCookie(&http.Cookie{Name: "who", Value: "ada"})
+		w := httptest.NewRecorder()
+		h := console.New(b.issuer, admin, b.options)
+		http.StripPrefix(row.prefix, h).ServeHTTP(w, r)
+		if row.location != "" {
+			if w.Code != 307 || w.Header().Get("Location") != row.location || w.Body.Len() > 0 {
+				t.Errorf("%s: got %d to %q with %d bytes, want %q", row.request, w.Code, w.Header().Get("Location"),
+					w.Body.Len(), row.location)
+			}
+		} else if w.Code != 200 {
+			t.Errorf("%s at %s: got %d to %q, want the list", row.request, row.prefix, w.Code, w.Header().Get("Location"))
+		}
+	}
+}
+
+// Without a Logger the process's own is told.
+func TestDefaultLogger(t *testing.T) {
+	var log bytes.Buffer
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	b := newBench(t, func(o *console.Options) { o.Logger = nil })
+	b.store.list = func() error { return errors.New("no route") }
+	wantText(t, "the list", b.get("/"), 503)
+	if !strings.Contains(log.String(), "no route") {
+		t.Errorf("the log says %q", &log)
+	}
+}
+
+// New finds out what a store keeps by calls whose context has ended, so that it
+// asks no database.
+func TestNewAsksNothing(t *testing.T) {
+	store := &ended{Store: issuing.NewMemory()}
+	console.New(issuing.New(store, issuing.Options{}), admin, console.Options{})
+	if want := []string{"Usage", "Audit"}; !slices.Equal(store.calls, want) {
+		t.Errorf("got the calls %q, want %q, each with a context that has ended", store.calls, want)
+	}
+}
+
+// An ended store notes the calls whose context has ended.
+type ended struct {
+	issuing.Store
+	calls []string
+}
+
+func (s *ended) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
+	if ctx.Err() != nil {
+		s.calls = append(s.calls, "Usage")
+	}
+	return s.Store.Usage(ctx, organization, id)
+}
+
+func (s *ended) Audit(ctx context.Context, organization, key, after string) ([]issuing.AuditEntry, error) {
+	if ctx.Err() != nil {
+		s.calls = append(s.calls, "Audit")
+	}
+	return s.Store.Audit(ctx, organization, key, after)
 }
 
 // TestEveryOption: each option changes what a page or the log shows.

@@ -129,6 +129,8 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		"name that turns text":   {url.Values{"name": {"paid \u202egnp.exe"}}, "control character"},
 		"name of two lines":      {url.Values{"name": {"a\u2028b"}}, "control character"},
 		"no expiry":              {url.Values{"expiry": nil}, "Choose when the key ends."},
+		"expiry at once":         {url.Values{"expiry": {"0"}}, "Choose when the key ends."},
+		"expiry in ten years":    {url.Values{"expiry": {"3651"}}, "Choose when the key ends."},
 		"odd expiry":             {url.Values{"expiry": {"-1"}}, "Choose when the key ends."},
 		"expiry without a date":  {url.Values{"expiry": {"date"}}, "Fill in the last day"},
 		"expiry in the past": {url.Values{"expiry": {"date"}, "expires_on": {"2020-02-02"}},
@@ -139,6 +141,8 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		"no token":               {url.Values{"issue_token": nil}, "The form arrived incomplete."},
 		"token of two lines":     {url.Values{"issue_token": {"a\nb"}}, "The form arrived incomplete."},
 		"token that is no ASCII": {url.Values{"issue_token": {"é"}}, "The form arrived incomplete."},
+		"token of a control":     {url.Values{"issue_token": {"a\x1f"}}, "The form arrived incomplete."},
+		"token of a delete":      {url.Values{"issue_token": {"a\x7f"}}, "The form arrived incomplete."},
 		"token too long":         {url.Values{"issue_token": {strings.Repeat("x", 256)}}, "The form arrived incomplete."},
 	} {
 		b := newBench(t, func(o *console.Options) {
@@ -158,6 +162,10 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		if typed := strings.TrimSpace(f.Get("name")); !strings.Contains(got.text, `value="`+html.EscapeString(typed)+`"`) {
 			t.Errorf("%s: the name that was typed is gone", name)
 		}
+		if !strings.HasPrefix(row.problem, "The expiry") && strings.Contains(plain(got), "The expiry must lie") ||
+			strings.Count(got.text, `<p class="problem"`) > 1 {
+			t.Errorf("%s: one mistake is told as two:\n%s", name, plain(got))
+		}
 		for _, n := range f["scopes"] {
 			if n == "tasks:read" && !strings.Contains(got.text, `value="tasks:read" checked`) {
 				t.Errorf("%s: a scope that was picked is gone", name)
@@ -173,6 +181,16 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		good := b.form(t)
 		good.Set("issue_token", tokenOf(t, got))
 		secretOf(t, b.post("/new", good))
+	}
+}
+
+// A token is any text of printable ASCII.
+func TestTokensOfAForm(t *testing.T) {
+	b := newBench(t)
+	for _, token := range []string{strings.Repeat("x", 255), " ", "~", "a b"} {
+		f := b.form(t)
+		f.Set("issue_token", token)
+		secretOf(t, b.post("/new", f))
 	}
 }
 
@@ -203,6 +221,7 @@ func TestExpiry(t *testing.T) {
 		want       time.Time // in a bubble, whose clock starts on 1 January 2000
 	}{
 		{"never", "", time.Time{}},
+		{"3650", "", time.Date(2009, 12, 29, 0, 0, 0, 0, time.UTC)},
 		{"1", "", time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)},
 		{"30", "", time.Date(2000, 1, 31, 0, 0, 0, 0, time.UTC)},
 		{"365", "", time.Date(2000, 12, 31, 0, 0, 0, 0, time.UTC)},
@@ -263,11 +282,17 @@ func TestNamesAreEscaped(t *testing.T) {
 
 func TestBodiesAreBounded(t *testing.T) {
 	b := newBench(t)
-	huge := strings.Repeat("x", 65<<10)
-	for _, path := range []string{"/new", "/ID/rotate"} {
-		_, k := b.add(t, "acme")
-		path = strings.Replace(path, "ID", k.ID, 1)
-		wantText(t, path, b.post(path, url.Values{"name": {huge}}), 413)
+	_, k := b.add(t, "acme")
+	for _, path := range []string{"/new", "/" + k.ID + "/rotate"} {
+		for body, status := range map[string]int{
+			"name=" + strings.Repeat("x", 64<<10-5): 422,
+			"name=" + strings.Repeat("x", 64<<10-4): 413,
+			"name=%zz":                              400,
+		} {
+			if got := b.do("ada", "POST", path, body, ofPage...); got.StatusCode != status {
+				t.Errorf("%s, %d bytes: got %s, want %d", path, len(body), got.Status, status)
+			}
+		}
 	}
 }
 

@@ -150,9 +150,12 @@ func TestAccess(t *testing.T) {
 		},
 	}))}
 	choices := func(family string) (values []string) {
-		field := regexp.MustCompile(`name="access\.` + family + `" value="([^"]*)"`)
+		field := regexp.MustCompile(`name="access\.` + family + `" value="([^"]*)"([^>]*)><span>(\w+)<`)
 		for _, m := range field.FindAllStringSubmatch(b.get("/new").text, -1) {
 			values = append(values, m[1])
+			if none := m[3] == "None"; none != (m[1] == "") || none != (m[2] == " checked") {
+				t.Errorf("%s: the choice of %q is called %s:%s", family, m[1], m[3], m[2])
+			}
 		}
 		return values
 	}
@@ -179,6 +182,10 @@ func TestAccess(t *testing.T) {
 		"access.other=music:write&access.books=&name=x": "music:write",
 	} {
 		got := b.do("ada", "POST", "/new", sent, ofPage...)
+		if none := regexp.MustCompile(`name="access.books" value="" checked`); none.MatchString(got.text) ==
+			strings.Contains(want, "books:") {
+			t.Errorf("%s: no access to books is picked: %t", sent, none.MatchString(got.text))
+		}
 		if got.StatusCode != 422 || picked(got) != want {
 			t.Errorf("%s: got %s with %q, want %q", sent, got.Status, picked(got), want)
 		}
@@ -212,6 +219,10 @@ func TestLinks(t *testing.T) {
 			"environment=production":   {`value="production" required checked`, said},
 			"expires=45":               {`value="date" selected`, `value="2000-02-15"`},
 			"expires=2031-12-31":       {`value="date" selected`, `value="2031-12-31"`},
+			"expires=1":                {`value="date" selected`, `value="2000-01-02"`},
+			"expires=3650":             {`value="date" selected`, `value="2009-12-29"`},
+			"expires=0":                {`value="never" selected`},
+			"expires=3651":             {`value="never" selected`},
 			"expires=soon":             {`value="never" selected`},
 			"expires=99999":            {`value="never" selected`},
 			"environment=moon&token=x": {`value="never" selected`},
@@ -267,6 +278,14 @@ func TestCreateOneLikeIt(t *testing.T) {
 		if strings.Contains(form.text, `value="tasks:read" checked`) || strings.Contains(form.text, k.ID) {
 			t.Error("the form has a scope that the key lacks, or makes the key's successor")
 		}
+		for life, want := range map[time.Duration]string{
+			5 * day: "7", 29*day - 1: "7", 29 * day: "30", 89*day - 1: "30", 364 * day: "365",
+		} {
+			_, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(life) })
+			if got := b.get("/new?like=" + k.ID).text; !strings.Contains(got, `value="`+want+`" selected`) {
+				t.Errorf("the form like a key that lives for %v: %s", life, got)
+			}
+		}
 		_, endless := b.add(t, "acme")
 		if got := b.get("/new?like=" + endless.ID).text; !strings.Contains(got, `value="never" selected`) {
 			t.Errorf("the form like a key without an end: %s", got)
@@ -274,4 +293,43 @@ func TestCreateOneLikeIt(t *testing.T) {
 		_, theirs := b.add(t, "other")
 		wantText(t, "like another organization's", b.get("/new?like="+theirs.ID), 404, "Nothing here")
 	})
+}
+
+// The only environment that there is to pick is picked, and a scope for one of
+// two says for which.
+func TestFormOfWhatMayBeAssigned(t *testing.T) {
+	const tasks, chat = scope.TasksRead, scope.ChatRead
+	for _, row := range []struct {
+		production, sandbox []scope.Name
+		environment, only   string
+	}{
+		{[]scope.Name{tasks, chat}, []scope.Name{tasks, chat}, "[]", "[]"},
+		{[]scope.Name{tasks, chat}, nil, "[production]", "[]"},
+		{nil, []scope.Name{tasks, chat}, "[sandbox]", "[]"},
+		{[]scope.Name{tasks}, []scope.Name{chat}, "[]", "[tasks:read production only chat:read sandbox only]"},
+		{[]scope.Name{tasks, chat}, []scope.Name{chat}, "[]", "[tasks:read production only]"},
+		{nil, nil, "[]", "[]"},
+	} {
+		b := newBench(t, func(o *console.Options) {
+			o.Assignable = func(_ console.Actor, e keystore.Environment) []scope.Name {
+				return map[keystore.Environment][]scope.Name{"production": row.production, "sandbox": row.sandbox}[e]
+			}
+		})
+		form := b.get("/new")
+		var environment []string
+		for _, m := range regexp.MustCompile(`value="(\w+)" required checked`).FindAllStringSubmatch(form.text, -1) {
+			environment = append(environment, m[1])
+		}
+		only := regexp.MustCompile(`[a-z:]+ (production|sandbox) only`).FindAllString(plain(form), -1)
+		if fmt.Sprint(environment) != row.environment || fmt.Sprint(only) != row.only {
+			t.Errorf("%v and %v: got %v picked and %v, want %s and %s", row.production, row.sandbox, environment, only,
+				row.environment, row.only)
+		}
+		_, k := b.add(t, "acme")
+		list, page := b.get("/").text, b.get("/"+k.ID).text
+		leads := len(row.production)+len(row.sandbox) > 0
+		if strings.Contains(list, `href="./new"`) != leads || strings.Contains(page, `href="./new?like=`) != leads {
+			t.Errorf("%v and %v: the list or the page of a key leads to the form: %t", row.production, row.sandbox, !leads)
+		}
+	}
 }

@@ -50,6 +50,8 @@ func TestEdit(t *testing.T) {
 	}
 	form := b.get(path + "/edit")
 	wantText(t, "the form", form, 200, "Edit “Old one”", "Project", "team", "Networks", "They can only be narrowed")
+	_, unlimited := b.add(t, "acme")
+	wantText(t, "the form of a key without networks", b.get("/"+unlimited.ID+"/edit"), 200, "Empty: from anywhere.")
 	wantText(t, "the form of a new key", b.get("/new"), 200, "one a line. Empty: from anywhere.")
 	for _, want := range []string{`value="Old one"`, `name="attribute.project" type="text" value="x"`,
 		`<option value="Lyon" selected>`, "\n192.0.2.0/24</textarea>"} {
@@ -217,6 +219,23 @@ func TestEditIsRefused(t *testing.T) {
 	}
 }
 
+// A key that ends while its form is open is not edited, and the page says why.
+func TestEditOfAKeyThatEndsMeanwhile(t *testing.T) {
+	for _, err := range []error{issuing.ErrConflict, keystore.ErrRevoked} {
+		b := newBench(t)
+		_, k := b.add(t, "acme")
+		b.store.update = func() error {
+			b.store.update = nil
+			if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
+				t.Error(err)
+			}
+			return err
+		}
+		got := b.post("/"+k.ID+"/edit", url.Values{"name": {"New"}})
+		wantText(t, err.Error(), got, 409, "This key is revoked ·", "A revoked key cannot be changed or rotated.")
+	}
+}
+
 // Without the options nothing of it can be set, and networks are shown.
 func TestEditWithoutTheOptions(t *testing.T) {
 	b := newBench(t)
@@ -250,6 +269,11 @@ func TestEditTakesScopesAway(t *testing.T) {
 	}
 	form["scopes"] = []string{"tasks:read", "workers:read"} // one that the key does not have
 	wantText(t, "fewer scopes", b.post(path, form), 303)
+	wantText(t, "not the last one", b.post(path, url.Values{"name": {"New"}, "scopes_listed": {"1"}}), 422,
+		"Leave at least one")
+	_, bare := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = nil })
+	wantText(t, "a key without scopes", b.post("/"+bare.ID+"/edit", url.Values{"name": {"New"}, "scopes_listed": {"1"}}),
+		303)
 	if got := b.key(t, k.ID).Scopes; !slices.Equal(got, []scope.Name{scope.TasksRead}) {
 		t.Errorf("the key holds %v", got)
 	}

@@ -191,6 +191,84 @@ func TestListShowsTheEnd(t *testing.T) {
 	})
 }
 
+// How long ago a key was used is said in the largest unit, and by the day after
+// thirty days.
+func TestListShowsTheLastUse(t *testing.T) {
+	for ago, want := range map[time.Duration]string{
+		time.Minute - 1:       "just now",
+		time.Minute:           "1 minute ago",
+		time.Hour - 1:         "59 minutes ago",
+		time.Hour:             "1 hour ago",
+		day - 1:               "23 hours ago",
+		day:                   "1 day ago",
+		29 * day:              "29 days ago",
+		30*day - 1:            "29 days ago",
+		30 * day:              "1 Jan 2000",
+		30*day + 23*time.Hour: "1 Jan 2000",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			_, k := b.add(t, "acme")
+			b.use(t, k)
+			time.Sleep(ago)
+			row := plain(reply{text: strings.Split(b.get("/").text, "<tr ")[2]})
+			if !strings.Contains(row, " 1 Jan 2000 "+want+" Never Active") {
+				t.Errorf("%v: the list says %s, want %s", ago, row, want)
+			}
+		})
+	}
+}
+
+// An end within fourteen days is said in the largest unit, and a later one by
+// its last day.
+func TestListShowsAnEndThatIsNear(t *testing.T) {
+	for life, want := range map[time.Duration]string{
+		time.Hour - 1: "in 59 minutes",
+		time.Hour:     "in 1 hour",
+		day - 1:       "in 23 hours",
+		day:           "in 1 day",
+		14*day - 1:    "in 13 days",
+		14 * day:      "14 Jan 2000",
+		15*day - 1:    "15 Jan 2000",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(life) })
+			row := plain(reply{text: strings.Split(b.get("/").text, "<tr ")[2]})
+			if !strings.Contains(row, " Never used "+want+" Active") {
+				t.Errorf("%v: the list says %s, want %s", life, row, want)
+			}
+		})
+	}
+}
+
+// All keys that have ended are a list of their own, of which the first ten
+// stand below the others.
+func TestEndedKeysAreFolded(t *testing.T) {
+	b := newBench(t)
+	end := func() {
+		_, k := b.add(t, "acme")
+		if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.add(t, "acme")
+	end()
+	if got := b.get("/"); len(names(got)) != 2 || strings.Contains(plain(got), "No keys yet") {
+		t.Errorf("of a key that lives and one that has ended the list shows %d: %s", len(names(got)), plain(got))
+	}
+	for range 9 {
+		end()
+	}
+	if got := b.get("/"); len(names(got)) != 11 || strings.Contains(plain(got), "All ended keys") {
+		t.Errorf("of ten keys that have ended the list shows %d: %s", len(names(got))-1, plain(got))
+	}
+	end()
+	if got := b.get("/"); len(names(got)) != 11 || !strings.Contains(got.text, `href="./?status=ended">All ended keys`) {
+		t.Errorf("of eleven keys that have ended the list shows %d: %s", len(names(got))-1, plain(got))
+	}
+}
+
 // Only a key that can be rotated says so.
 func TestAdviceToRotate(t *testing.T) {
 	b := newBench(t)

@@ -159,7 +159,9 @@ func TestRotationsThatAreNotValid(t *testing.T) {
 	} {
 		wantText(t, f.Encode(), b.post(path, f), 422, "Choose when the old secret stops working")
 	}
-	wantText(t, "no token", b.post(path, url.Values{"overlap": {"0"}}), 422, "The form arrived incomplete.")
+	again := b.post(path, url.Values{"overlap": {"0"}})
+	wantText(t, "no token", again, 422, "The form arrived incomplete.")
+	tokenOf(t, again)
 	if b.status(t, token) != keystore.Active || len(b.all(t, "acme")) != 1 || len(b.entries) > 0 {
 		t.Error("something was changed")
 	}
@@ -219,6 +221,8 @@ func TestTheNewSecretIsShownWhenTheOldKeyCannotBeRevoked(t *testing.T) {
 	if len(b.entries) != 1 || b.entries[0].Act != "rotate" || !strings.Contains(b.log.String(), "disk on fire") {
 		t.Errorf("got entries %+v and log %s", b.entries, b.log)
 	}
+	wantText(t, "a repeat that cannot either", b.post("/"+k.ID+"/rotate",
+		url.Values{"issue_token": {"x"}, "overlap": {"0"}}), 503, "Try again in a moment")
 	b.store.update = nil
 	for range 2 { // the repeat ends the old key, which is an act of its own
 		again := b.post("/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"0"}})

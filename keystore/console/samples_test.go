@@ -135,10 +135,14 @@ func TestSampleMistakes(t *testing.T) {
 	good := console.Sample{Scope: scope.TasksRead, Method: "POST", Path: "/tasks", Body: "{}"}
 	const base = "https://api.example.com"
 	for name, o := range map[string]console.Options{
-		"BaseURL: \"\"":             {Samples: []console.Sample{good}},
-		"BaseURL: \"api.example\"":  {BaseURL: "api.example"},
-		"BaseURL: \"javascript:1\"": {BaseURL: "javascript:1"},
-		"BaseURL: \"https://a/'\\":  {BaseURL: "https://a/'\"b"},
+		"BaseURL: \"\"":                 {Samples: []console.Sample{good}},
+		"BaseURL: \"api.example\"":      {BaseURL: "api.example"},
+		"BaseURL: \"javascript:1\"":     {BaseURL: "javascript:1"},
+		"BaseURL: \"https://\" is":      {BaseURL: "https://"},
+		"BaseURL: \"ftp://a\" is":       {BaseURL: "ftp://a"},
+		"BaseURL: \"https://%zz\" is":   {BaseURL: "https://%zz"},
+		"BaseURL: \"https://a?b=c\" is": {BaseURL: "https://a?b=c"},
+		"BaseURL: \"https://a/'\\":      {BaseURL: "https://a/'\"b"},
 		"Samples: {Scope:moon:walk Method:GET Path:/ Body:}: the issuer's registry lacks": {BaseURL: base,
 			Samples: []console.Sample{{Scope: "moon:walk", Method: "GET", Path: "/"}}},
 		"Samples: {Scope:tasks:read Method:HEAD Path:/ Body:}: the Method": {BaseURL: base,

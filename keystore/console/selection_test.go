@@ -42,7 +42,21 @@ func TestSearch(t *testing.T) {
 	got := b.get("/?q=%25&status=revoked")
 	wantText(t, "nothing found", got, 200, "No key matches “%”.", "Show all live keys")
 	// Each key is compared with what is searched.
-	wantText(t, "too long", b.get("/?q="+strings.Repeat("x", 801)), 400, "The list has no page at this address.")
+	// So what is searched is bounded.
+	for query, status := range map[string]int{
+		"q=" + strings.Repeat("x", 800):                   200,
+		"q=" + strings.Repeat("x", 801):                   400,
+		"begin=25" + strings.Repeat("&after=0.key_x", 40): 200,
+		"begin=25" + strings.Repeat("&after=0.key_x", 41): 400,
+		"begin=0":  200,
+		"begin=-1": 400,
+		"begin=x":  400,
+	} {
+		if got := b.get("/?" + query); got.StatusCode != status ||
+			(status == 400) != strings.Contains(plain(got), "The list has no page at this address.") {
+			t.Errorf("%.40s: got %s, want %d", query, got.Status, status)
+		}
+	}
 }
 
 // Somebody who pastes a whole token is led to its key, and the token stays in no

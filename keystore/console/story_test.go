@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"context"
+	"fmt"
 	"html"
 	"net/url"
 	"regexp"
@@ -60,6 +61,24 @@ func TestStory(t *testing.T) {
 		}
 		wantText(t, "the new key", b.get("/"+b.all(t, "acme")[0].ID), 200, "Story Created in a rotation by Ada")
 	})
+}
+
+// An edit that does several things at once names each.
+func TestStoryOfOneEdit(t *testing.T) {
+	b := newBench(t)
+	b.serve(b.store.Manager)
+	b.issuer = issuing.New(b.store.Manager, issuing.Options{}).By("ada", "")
+	_, k := b.add(t, "acme")
+	for _, suspended := range []bool{true, false} {
+		_, err := edit(t, b.issuer, "acme", k.ID, func(k *keystore.Key) {
+			k.Name, k.Suspended = fmt.Sprint("asleep: ", suspended), suspended
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantText(t, "the page", b.get("/"+k.ID), 200,
+		"Name: “asleep: true” → “asleep: false” Resumed", "Name: “Old one” → “asleep: true” Suspended")
 }
 
 func TestLongStory(t *testing.T) {

@@ -28,11 +28,14 @@ func TestSuspendAndResume(t *testing.T) {
 	for range 2 {
 		wantText(t, "resume", b.post(path+"/resume", nil), 303)
 	}
+	wantText(t, "suspend", b.post(path+"/suspend", url.Values{"note": {"rotated"}}), 303) // which it was not
+	wantText(t, "resume", b.post(path+"/resume", nil), 303)
 	if b.status(t, token) != keystore.Active {
 		t.Errorf("the key is %s", b.status(t, token))
 	}
 	wantText(t, "its page", b.get(path+"?done=resumed"), 200, "The key works again.")
-	want := []string{"suspend " + k.ID + " by ada: leaving", "resume " + k.ID + " by ada: "}
+	want := []string{"suspend " + k.ID + " by ada: leaving", "resume " + k.ID + " by ada: ",
+		"suspend " + k.ID + " by ada: other", "resume " + k.ID + " by ada: "}
 	if got := b.acts(); !slices.Equal(got, want) {
 		t.Errorf("got the acts %q, want %q", got, want)
 	}

@@ -63,6 +63,43 @@ func TestTheme(t *testing.T) {
 	}
 }
 
+// Text on the accent is white while that has a contrast of 4.5, and then black.
+// Second text can be read while the ink has one of 12. The rows are just above
+// and below.
+func TestContrast(t *testing.T) {
+	for _, row := range []struct {
+		accent, ink, ground string
+		black, refused      bool
+	}{
+		{"#767676", "#ffffff", "#000000", false, false},
+		{"#777777", "#ffffff", "#000000", true, false},
+		{"#ee0000", "#ffffff", "#000000", false, false},
+		{"#ef0000", "#ffffff", "#000000", true, false},
+		{"#008a00", "#ffffff", "#000000", false, false},
+		{"#008b00", "#ffffff", "#000000", true, false},
+		{"#0000ff", "#c9c9c9", "#090909", false, false},
+		{"#0000ff", "#c9c9c9", "#0a0a0a", false, true},
+		{"#0000ff", "#cbcbcb", "#0c0c0c", false, false},
+		{"#0000ff", "#cbcbcb", "#0d0d0d", false, true},
+		{"#0000ff", "#333333", "#f9f9f9", false, false},
+		{"#0000ff", "#343434", "#fafafa", false, true},
+	} {
+		func() {
+			defer func() {
+				if refused := recover() != nil; refused != row.refused {
+					t.Errorf("%+v: refused: %t", row, refused)
+				}
+			}()
+			b := newBench(t, func(o *console.Options) {
+				o.Theme.Dark = console.Palette{Accent: row.accent, Ink: row.ink, Ground: row.ground, Surface: row.ground}
+			})
+			if black := strings.Contains(b.get("/console.css").text, "--accent-ink-dark: #000000"); black != row.black {
+				t.Errorf("%+v: black: %t", row, black)
+			}
+		}()
+	}
+}
+
 // What could end a declaration, load from elsewhere or not be read is refused
 // at start-up, with the name of the field.
 func TestThemeMistakes(t *testing.T) {
