@@ -354,7 +354,7 @@ func TestTheRootGetsItsSlash(t *testing.T) {
 				t.Errorf("%s: got %d to %q with %d bytes, want %q", row.request, w.Code, w.Header().Get("Location"),
 					w.Body.Len(), row.location)
 			}
-		} else if w.Code != 200 {
+		} else if w.Code != 200 || !strings.Contains(w.Body.String(), "<h1>API keys</h1>") {
 			t.Errorf("%s at %s: got %d to %q, want the list", row.request, row.prefix, w.Code, w.Header().Get("Location"))
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 func TestCreate(t *testing.T) {
 	b := newBench(t)
+	wantText(t, "the form", b.get("/new"), 200, "Create an API key · Developer")
 	got := b.post("/new", b.form(t))
 	token := secretOf(t, got)
 	wantText(t, "the page with the secret", got, 201, "This is the only time that its secret is shown.", "account:read",

@@ -78,6 +78,29 @@ func TestSamples(t *testing.T) {
 	}
 }
 
+// Python and JavaScript have a text in single quotes where that needs no
+// escapes, and else as JSON has it.
+func TestQuotes(t *testing.T) {
+	for body, want := range map[string]string{
+		`{}`:          `'{}'`,
+		`"a ~!"`:      `'"a ~!"'`,
+		`"it's"`:      `"\"it's\""`,
+		`"\n"`:        `"\"\\n\""`,
+		"[1,\n2]":     `"[1,\n2]"`,
+		`"é"`:         `"\"é\""`,
+		"\"a\u007f\"": "\"\\\"a\u007f\\\"\"",
+	} {
+		b := newBench(t, func(o *console.Options) {
+			o.BaseURL = "https://api.example.com"
+			o.Samples = []console.Sample{{Scope: scope.TasksRead, Method: "POST", Path: "/", Body: body}}
+		})
+		lines := linesOf(b.post("/new", b.form(t)))
+		if !strings.Contains(lines["python0"], "data="+want+".encode()") || !strings.Contains(lines["node0"], "body: "+want+",") {
+			t.Errorf("%s: want %s in\n%s\n%s", body, want, lines["python0"], lines["node0"])
+		}
+	}
+}
+
 // The lines send what the sample says, whatever stands in it.
 func TestSamplesRun(t *testing.T) {
 	const secret = "a 'secret' \"of\" $HOME"

@@ -85,7 +85,7 @@ func (s selection) query(at place) string {
 			q.Set(name, value)
 		}
 	}
-	if at.begin > 0 {
+	if len(at.trail) > 0 {
 		q["after"] = at.trail
 		q.Set("begin", strconv.Itoa(at.begin))
 	}

@@ -48,9 +48,10 @@ func TestSearch(t *testing.T) {
 		"q=" + strings.Repeat("x", 801):                   400,
 		"begin=25" + strings.Repeat("&after=0.key_x", 40): 200,
 		"begin=25" + strings.Repeat("&after=0.key_x", 41): 400,
-		"begin=0":  200,
-		"begin=-1": 400,
-		"begin=x":  400,
+		"begin=25&after=1y2p0ij32e8e7.key_x":              200, // the last nanosecond that has a number
+		"begin=0":                                         200,
+		"begin=-1":                                        400,
+		"begin=x":                                         400,
 	} {
 		if got := b.get("/?" + query); got.StatusCode != status ||
 			(status == 400) != strings.Contains(plain(got), "The list has no page at this address.") {
