@@ -145,13 +145,15 @@ func TestTripsOfOneGroup(t *testing.T) {
 		trips []trip
 		want  error
 		takes time.Duration // since the group was sent
+		sends int
 	}{
-		{"the first is late", []trip{{150 * ms, false}, {time.Hour, false}}, nil, 150 * ms},
-		{"the second overtakes", []trip{{time.Hour, false}, {50 * ms, false}}, nil, 150 * ms},
-		{"the first breaks", []trip{{150 * ms, true}, {90 * ms, false}}, nil, 190 * ms},
-		{"the second breaks", []trip{{190 * ms, false}, {50 * ms, true}}, nil, 190 * ms},
-		{"both break", []trip{{150 * ms, true}, {90 * ms, true}}, errBroken, 190 * ms},
-		{"it breaks at once", []trip{{50 * ms, true}}, errBroken, 50 * ms},
+		{"the first is late", []trip{{150 * ms, false}, {time.Hour, false}}, nil, 150 * ms, 2},
+		{"the second overtakes", []trip{{time.Hour, false}, {50 * ms, false}}, nil, 150 * ms, 2},
+		{"the first breaks", []trip{{150 * ms, true}, {90 * ms, false}}, nil, 190 * ms, 2},
+		{"the second breaks", []trip{{190 * ms, false}, {50 * ms, true}}, nil, 190 * ms, 2},
+		{"the second breaks early", []trip{{350 * ms, false}, {50 * ms, true}}, nil, 350 * ms, 2},
+		{"both break", []trip{{150 * ms, true}, {90 * ms, true}}, errBroken, 190 * ms, 2},
+		{"it breaks at once", []trip{{50 * ms, true}}, errBroken, 50 * ms, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			h, s := newTimetable(t, []trip{{takes: time.Hour}}, row.trips)
@@ -162,28 +164,39 @@ func TestTripsOfOneGroup(t *testing.T) {
 				t.Errorf("%s: got %v after %v, want %v after %v", row.name, err, took, row.want, row.takes)
 			}
 			time.Sleep(2 * time.Hour)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if len(h.sent) != row.sends {
+				t.Errorf("%s: the group was sent %d times, want %d", row.name, len(h.sent), row.sends)
+			}
 		})
 	}
 }
 
 // A call that comes while a group waits to be sent once more is in another one.
+// The group is not sent again if its first trip is answered meanwhile.
 func TestNoCallJoinsASentGroup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const ms = time.Millisecond
-		h, s := newTimetable(t, []trip{{takes: time.Hour}}, []trip{{takes: time.Hour}, {}})
-		begin(t.Context(), t, s, "hangs", nil)
-		begin(t.Context(), t, s, "hangs too", nil)
-		ctx, leave := context.WithCancel(t.Context())
-		begin(t.Context(), t, s, "stays", nil)
-		begin(ctx, t, s, "leaves", context.Canceled)
-		time.Sleep(140 * ms) // both are sent, after 100 ms
-		begin(t.Context(), t, s, "takes the second trip", nil)
-		leave() // the group does not count any more
-		synctest.Wait()
-		begin(t.Context(), t, s, "takes the first trip", nil)
-		time.Sleep(70 * ms) // after 200 ms the group is to be sent again
-		begin(t.Context(), t, s, "comes", nil)
-		time.Sleep(2 * time.Hour)
-		h.mustHaveSent(t, "2 after 100ms", "1 after 240ms", "1 after 240ms")
-	})
+	const ms = time.Millisecond
+	for first, want := range map[time.Duration][]string{
+		time.Hour: {"2 after 100ms", "1 after 240ms", "1 after 240ms"},
+		130 * ms:  {"2 after 100ms", "1 after 240ms"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, s := newTimetable(t, []trip{{takes: time.Hour}}, []trip{{takes: first}, {}})
+			begin(t.Context(), t, s, "hangs", nil)
+			begin(t.Context(), t, s, "hangs too", nil)
+			ctx, leave := context.WithCancel(t.Context())
+			begin(t.Context(), t, s, "stays", nil)
+			begin(ctx, t, s, "leaves", context.Canceled)
+			time.Sleep(140 * ms) // both are sent, after 100 ms
+			begin(t.Context(), t, s, "takes the second trip", nil)
+			leave() // the group does not count any more
+			synctest.Wait()
+			begin(t.Context(), t, s, "takes the first trip", nil)
+			time.Sleep(70 * ms) // after 200 ms the group is to be sent again
+			begin(t.Context(), t, s, "comes", nil)
+			time.Sleep(2 * time.Hour)
+			h.mustHaveSent(t, want...)
+		})
+	}
 }
