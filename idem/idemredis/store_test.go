@@ -92,8 +92,8 @@ func TestAway(t *testing.T) {
 		slow.Addr = hung.Addr().String()
 		hangs := idemredis.New(redistest.Connect(t, &slow), idemredis.Options{})
 		for method, call := range calls(away, aClaim("k")) {
-			if err := call(t.Context()); err == nil || isRefusal(err) {
-				t.Errorf("%s, %s, refused: got %v, want an error that is no refusal", name, method, err)
+			if err := call(t.Context()); err == nil || isRefusal(err) || !strings.HasPrefix(err.Error(), "idemredis: ") {
+				t.Errorf("%s, %s, refused: got %v, want an error of idemredis that is no refusal", name, method, err)
 			}
 		}
 		for method, call := range calls(hangs, aClaim("k")) {
@@ -156,6 +156,44 @@ func TestGoroutineOfCommands(t *testing.T) {
 			if (direct > 0) != want || (elsewhere > 0) == want {
 				t.Errorf("heeds deadlines %t, with a deadline %t: %d commands from the goroutine of the call, %d from others",
 					heeds, ctx == bounded, direct, elsewhere)
+			}
+		}
+	}
+}
+
+// A client is known to heed deadlines by its options and its type; with TLS it
+// may connect for longer.
+func TestGoroutineOfCommandsByClient(t *testing.T) {
+	for _, row := range []struct {
+		timeouts, tls bool
+		heeds         bool
+	}{{false, false, false}, {false, true, false}, {true, true, false}, {true, false, true}} {
+		var config *tls.Config
+		if row.tls {
+			config = new(tls.Config)
+		}
+		single := func() redis.UniversalClient {
+			return redistest.Connect(t, &redis.Options{ContextTimeoutEnabled: row.timeouts, TLSConfig: config})
+		}
+		cluster := redis.NewClusterClient(&redis.ClusterOptions{ContextTimeoutEnabled: row.timeouts, TLSConfig: config})
+		t.Cleanup(func() { cluster.Close() })
+		for _, c := range []struct {
+			client redis.UniversalClient
+			hides  bool // what it is
+		}{{single(), false}, {cluster, false}, {single(), true}} {
+			var from stacks
+			c.client.AddHook(&from)
+			c.client.AddHook(new(commands))
+			client := idemredis.Client(c.client)
+			if c.hides {
+				client = struct{ idemredis.Client }{c.client}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			_, _ = idemredis.New(client, idemredis.Options{}).Begin(ctx, aClaim("k"))
+			cancel()
+			want := row.heeds && !c.hides
+			if direct := from.direct.Load() > 0; direct != want || direct == (from.elsewhere.Load() > 0) {
+				t.Errorf("%T, hidden %t, %+v: the command came from the goroutine of the call: %t", c.client, c.hides, row, direct)
 			}
 		}
 	}
