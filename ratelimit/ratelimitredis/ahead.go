@@ -137,8 +137,9 @@ func (a *ahead) keep(key uint64, amount, before int64, debts [ratelimit.MaxCharg
 		h.tally(now, a.horizon)
 	}
 	if amount > 1 {
-		h.add(lot{amount - 1, before + a.horizon})
-		h.asked = 0
+		// There is no second lot as a rule, because spend looks for it. It would
+		// go, which is safe.
+		h.lots[1], h.asked = lot{amount - 1, before + a.horizon}, 0
 	}
 	answer.left = h.left()
 	return answer
@@ -161,7 +162,7 @@ func (s *handSet) find(key uint64) *hand {
 
 // place returns a new hand, or nil if there is no room for one.
 func (s *handSet) place(key uint64, now, horizon int64) *hand {
-	oldest := 0
+	var oldest int
 	for i := range s.hands {
 		if s.hands[i].used < s.hands[oldest].used {
 			oldest = i
@@ -195,21 +196,11 @@ func (h *hand) spend(now, horizon int64) bool {
 	return true
 }
 
-// add adds a lot. There is no second one as a rule, because spend looks for it.
-// It would go, which is safe.
-func (h *hand) add(l lot) {
-	if h.lots[0].left == 0 {
-		h.lots[0] = l
-	} else {
-		h.lots[1] = l
-	}
-}
-
 func (h *hand) left() int64 { return h.lots[0].left + h.lots[1].left }
 
 func (h *hand) lapse(now int64) {
 	for i := range h.lots {
-		if l := &h.lots[i]; l.left > 0 && now >= l.lapses {
+		if l := &h.lots[i]; now >= l.lapses {
 			h.credit = max(h.credit-price*l.left, -maxCredit)
 			l.left = 0
 		}

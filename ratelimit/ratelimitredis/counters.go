@@ -104,7 +104,8 @@ func (c *counters) take(ctx context.Context, charges []ratelimit.Charge) (rateli
 	if len(charges) == 0 {
 		return ratelimit.Decide(charges, [ratelimit.MaxCharges]ratelimit.State{}), nil
 	}
-	key, amount, before := listKey(c.seed, charges), int64(1), int64(0)
+	key, amount := listKey(c.seed, charges), int64(1)
+	var before int64
 	// What costs nothing is a look at Redis, and there is nothing to take.
 	hands := c.ahead
 	if !slices.ContainsFunc(charges, func(c ratelimit.Charge) bool { return c.Cost > 0 }) {
@@ -154,10 +155,10 @@ func (c *counters) trip(ctx context.Context, charges []ratelimit.Charge, amount 
 	}
 	reply, err := takeScript.Run(ctx, c.client, c.keys(charges), args...).Int64Slice()
 	if err != nil {
-		return a, err
+		return answer{}, err
 	}
 	if len(reply) != len(args) || reply[0] < 1 || reply[0] > amount {
-		return a, fmt.Errorf("got the numbers %d for %d charges", reply, len(charges))
+		return answer{}, fmt.Errorf("got the numbers %d for %d charges", reply, len(charges))
 	}
 	a.amount = reply[0]
 	for i := range charges {

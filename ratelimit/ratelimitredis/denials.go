@@ -25,10 +25,7 @@ type denial struct {
 const maxDenials = 8192
 
 func newDenials() *denials {
-	recent, err := lru.New[uint64, denial](maxDenials)
-	if err != nil {
-		panic("ratelimitredis: " + err.Error()) // the size is positive
-	}
+	recent, _ := lru.New[uint64, denial](maxDenials) // the size is positive
 	return &denials{recent}
 }
 
