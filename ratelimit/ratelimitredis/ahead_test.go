@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -415,6 +416,23 @@ func TestAheadOfManyLists(t *testing.T) {
 			t.Errorf("%d lists of %d decisions took %d trips", lists, each, n)
 		}
 	})
+}
+
+// Units in hand cost 1 MB of memory, and nothing where none are taken.
+func TestMemoryOfUnitsInHand(t *testing.T) {
+	cost := func(ahead time.Duration) float64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		ratelimitredis.New(newFake(0), ratelimitredis.Options{Ahead: ahead, Failover: patient})
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc-before.TotalAlloc) / (1 << 20)
+	}
+	without := cost(0)
+	for _, ahead := range []time.Duration{1, horizon} {
+		if got := cost(ahead) - without; got < 1 || got > 1.25 {
+			t.Errorf("an Ahead of %v costs %.2f MB, want 1", ahead, got)
+		}
+	}
 }
 
 // A decision from units in hand allocates nothing, like one of

@@ -1,6 +1,7 @@
 package ratelimitredis_test
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -192,6 +193,8 @@ func TestMicroseconds(t *testing.T) {
 	}{
 		{ratelimit.Limit{Count: 300_000, Period: time.Second}, 300_000, 1200 * time.Millisecond, 1200 * time.Millisecond},
 		{ratelimit.Limit{Count: 1_000_000, Period: time.Second}, 1_000_000, time.Second, time.Second},
+		{ratelimit.Limit{Count: 1, Period: time.Hour + 1, Burst: 2}, 2, 2*time.Hour + 2*time.Microsecond,
+			2*time.Hour + 2*time.Microsecond},
 		{ratelimit.Limit{Count: 7, Period: time.Second}, 7, 7 * 142_858 * time.Microsecond, 7 * 142_858 * time.Microsecond},
 		{ratelimit.Limit{Count: 999_999, Period: time.Second, Burst: 4_600_000_000_000_000}, 4_600_000_000_000_000,
 			146 * 365 * 24 * time.Hour, 222 * 366 * 24 * time.Hour},
@@ -297,6 +300,48 @@ func TestAmount(t *testing.T) {
 		left := take(t, store, ratelimit.Charge{Policy: a, Bucket: bucket}).States[0].Remaining
 		if err != nil || charged != tt.charged || left != tt.left {
 			t.Errorf("%s: got %d, %v and %d left, want %d and %d", tt.name, charged, err, left, tt.charged, tt.left)
+		}
+	}
+}
+
+// An oracle answers the script with a reply of the test's.
+type oracle struct {
+	redis.Scripter
+	reply []any
+}
+
+func (o oracle) EvalSha(ctx context.Context, _ string, _ []string, _ ...any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetVal(o.reply)
+	return cmd
+}
+
+// A reply that the script cannot have given is an error.
+func TestReplies(t *testing.T) {
+	const us = int64(time.Microsecond)
+	for _, row := range []struct {
+		reply   []any
+		charged int64
+		good    bool
+	}{
+		{[]any{int64(3), 5 * us, int64(0), int64(0), int64(0)}, 3, true},
+		{[]any{int64(2), int64(0), int64(0), int64(0), int64(0)}, 2, true},
+		{[]any{int64(1), int64(0), int64(0), int64(0), int64(0)}, 1, true},
+		{[]any{int64(1), int64(0), int64(0), int64(0), int64(1)}, 0, true}, // a denial, for a microsecond
+		{[]any{int64(1), int64(0), int64(1), int64(0), int64(0)}, 0, true},
+		{[]any{int64(4), int64(0), int64(0), int64(0), int64(0)}, 0, false}, // more than was asked for
+		{[]any{int64(0), int64(2), int64(0), int64(0), int64(0)}, 0, false},
+		{[]any{int64(-1), int64(2), int64(0), int64(0), int64(0)}, 0, false},
+		{[]any{int64(1), int64(0), int64(0)}, 0, false},
+		{[]any{int64(1), int64(0), int64(0), int64(0), int64(0), int64(0)}, 0, false},
+		{[]any{}, 0, false},
+		{[]any{"OK"}, 0, false},
+	} {
+		store := ratelimitredis.New(oracle{reply: row.reply}, ratelimitredis.Options{Failover: patient})
+		two := []ratelimit.Charge{{Policy: policy(9, time.Hour), Bucket: "a", Cost: 1}, {Policy: policy(9, time.Hour), Bucket: "b"}}
+		charged, err := store.Charge(t.Context(), two, 3)
+		if charged != row.charged || (err == nil) != row.good {
+			t.Errorf("%v: got %d, %v, want %d", row.reply, charged, err, row.charged)
 		}
 	}
 }

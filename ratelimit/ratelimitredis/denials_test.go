@@ -3,6 +3,7 @@ package ratelimitredis_test
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/.ci/redistest"
@@ -81,6 +82,41 @@ func TestDenialsAreBounded(t *testing.T) {
 	if n := deny(1_002); n != 1 {
 		t.Errorf("the least recent of 8,193 denials costs %d scripts, want 1", n)
 	}
+}
+
+// What is remembered ends to the nanosecond, and then Redis is asked again.
+func TestRememberedDenialEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := ratelimitredis.New(server, ratelimitredis.Options{Failover: patient})
+		long, short := policy(2, time.Minute), policy(2, time.Second)
+		short.Name = "short"
+		charges := []ratelimit.Charge{{Policy: long, Bucket: "b", Cost: 1}, {Policy: short, Bucket: "b", Cost: 1}}
+		take(t, store, charges...)
+		take(t, store, charges...)
+		take(t, store, charges...) // denied: the first bucket takes 30 s for a unit, the second one 500 ms
+		start := time.Now()
+		for _, row := range []struct {
+			after, wait time.Duration
+			short       ratelimit.State
+			trips       int
+		}{
+			{0, 30 * time.Second, ratelimit.State{Remaining: 0, Reset: time.Second, Wait: 500 * time.Millisecond}, 0},
+			{time.Second / 2, 30*time.Second - time.Second/2, ratelimit.State{Remaining: 1, Reset: time.Second / 2}, 0},
+			{time.Second - 1, 29*time.Second + 1, ratelimit.State{Remaining: 1, Reset: 1}, 0},
+			{time.Second, 29 * time.Second, ratelimit.State{Remaining: 2}, 0},
+			{30*time.Second - 1, 1, ratelimit.State{Remaining: 2}, 0},
+			{30 * time.Second, 0, ratelimit.State{Remaining: 1, Reset: time.Second / 2}, 1},
+		} {
+			time.Sleep(time.Until(start.Add(row.after)))
+			before := server.sent()
+			d := take(t, store, charges...)
+			if n := server.sent() - before; d.Wait != row.wait || d.States[1] != row.short || n != row.trips {
+				t.Errorf("after %v: got a wait of %v, %+v by %d trips, want %v, %+v by %d", row.after, d.Wait, d.States[1], n,
+					row.wait, row.short, row.trips)
+			}
+		}
+	})
 }
 
 // The states of a remembered denial change with time as in Redis.
