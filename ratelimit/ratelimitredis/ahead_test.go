@@ -165,6 +165,118 @@ func TestAheadWastesLittle(t *testing.T) {
 	})
 }
 
+// Of nine units one may lapse. After more no units are taken until others were
+// admitted in exchange, 10,000 at most, and for no more than 10,000 in advance.
+func TestAheadCredit(t *testing.T) {
+	for _, row := range []struct {
+		decisions int
+		gap       time.Duration
+	}{
+		{50, time.Millisecond},
+		{2_000, 25 * time.Microsecond},  // of which 1,999 units lapse: far more than 10,000
+		{30_000, 25 * time.Microsecond}, // which are worth 10,000
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			server := newFake(0)
+			store := aheadOn(server)
+			one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+			one.Policy.Limit.Burst = 1_000_000
+			admitted, left := 0, int64(0)
+			admit := func() (byTrip bool) {
+				before := server.sent()
+				left = take(t, store, one).States[0].Remaining
+				admitted++
+				return server.sent() > before
+			}
+			for admitted < row.decisions {
+				admit()
+				time.Sleep(row.gap)
+			}
+			for !admit() { // until units are in hand
+				time.Sleep(row.gap)
+			}
+			look := one
+			look.Cost = 0
+			lapse := left - take(t, store, look).States[0].Remaining
+			time.Sleep(2 * horizon)
+			want := min(8*lapse-min(int64(admitted), 10_000), 10_000) + 1 // the last one brings units
+			var got int64
+			for admit() {
+				got++
+				time.Sleep(row.gap)
+			}
+			if got != want {
+				t.Errorf("after %d decisions %d units lapsed: then %d had a trip of their own, want %d", admitted-int(got)-1, lapse,
+					got, want)
+			}
+		})
+	}
+}
+
+// While a trip for units is under way no other one begins, whatever other trips
+// end. It is known a half horizon later how many decisions there were, when
+// they were admitted, and then units are taken.
+func TestAheadOfSlowTrips(t *testing.T) {
+	const ms = time.Millisecond
+	one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+	charged := func(t *testing.T, server *fake) int64 {
+		look := one
+		look.Cost = 0
+		return 1000 - take(t, ratelimitredis.New(server, ratelimitredis.Options{Failover: patient}), look).States[0].Remaining
+	}
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		for range 50 {
+			take(t, store, one)
+			time.Sleep(ms)
+		}
+		server.distance = 40 * ms
+		go store.Take(context.Background(), []ratelimit.Charge{one})
+		synctest.Wait()
+		server.distance = 0
+		for range 5 {
+			take(t, store, one)
+			time.Sleep(ms)
+		}
+		time.Sleep(40 * ms)
+		if got := charged(t, server); got != 50+1+inHand+5 {
+			t.Errorf("%d units are charged, want those of 56 decisions and of one trip", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		take(t, store, one)
+		time.Sleep(10 * ms)
+		server.distance = 60 * ms
+		for range 10 { // admitted 70 ms after the first one
+			go store.Take(context.Background(), []ratelimit.Charge{one})
+		}
+		synctest.Wait()
+		server.distance = 0
+		time.Sleep(91 * ms)
+		take(t, store, one)
+		if got := charged(t, server); got != 11+10 {
+			t.Errorf("%d units are charged, want those of 12 decisions and nine ahead", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		take(t, store, one) // one in half a horizon: no units for that
+		time.Sleep(55 * ms)
+		for range 45 {
+			take(t, store, one)
+			time.Sleep(ms)
+		}
+		take(t, store, one)
+		if got := charged(t, server); got != 1+45+45 {
+			t.Errorf("%d units are charged, want those of 47 decisions and 44 ahead", got)
+		}
+	})
+}
+
 // Clients see units in hand as left, and never more than the burst.
 func TestAheadShowsWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -429,8 +541,8 @@ func TestMemoryOfUnitsInHand(t *testing.T) {
 	}
 	without := cost(0)
 	for _, ahead := range []time.Duration{1, horizon} {
-		if got := cost(ahead) - without; got < 1 || got > 1.25 {
-			t.Errorf("an Ahead of %v costs %.2f MB, want 1", ahead, got)
+		if got := cost(ahead) - without; got < 1.1 || got > 1.25 {
+			t.Errorf("an Ahead of %v costs %.2f MB, want 1.2", ahead, got)
 		}
 	}
 }
