@@ -147,11 +147,11 @@ type answer struct {
 
 // trip runs the script for the given number of decisions.
 func (c *counters) trip(ctx context.Context, charges []ratelimit.Charge, amount int64) (a answer, err error) {
-	args := make([]any, 1, 1+2*len(charges))
+	args := make([]any, 1+2*len(charges))
 	args[0] = amount
 	for i := range charges {
 		p := paceOf(&charges[i])
-		args = append(args, p.full, p.charge(charges[i].Cost))
+		args[2*i+1], args[2*i+2] = p.full, p.charge(charges[i].Cost)
 	}
 	reply, err := takeScript.Run(ctx, c.client, c.keys(charges), args...).Int64Slice()
 	if err != nil {
