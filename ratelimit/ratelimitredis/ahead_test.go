@@ -213,6 +213,31 @@ func TestAheadCredit(t *testing.T) {
 	}
 }
 
+// Denials are no decisions for which units are taken later.
+func TestAheadCountsNoDenial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		p := policy(20_000, time.Second)
+		p.Limit.Burst = 1000
+		one := ratelimit.Charge{Policy: p, Bucket: "b", Cost: 1}
+		rest := one
+		rest.Cost = 1000
+		take(t, store, rest)
+		for range 10 {
+			if d := take(t, store.Counters(), one); d.Allowed {
+				t.Fatalf("got %+v from a bucket that is spent", d)
+			}
+		}
+		time.Sleep(horizon/2 + 1) // until it is full again
+		take(t, store, one)
+		one.Cost = 0
+		if d := take(t, store, one); d.States[0].Remaining != 999 {
+			t.Errorf("after ten denials and a decision %d of 1000 units are left, want 999", d.States[0].Remaining)
+		}
+	})
+}
+
 // While a trip for units is under way no other one begins, whatever other trips
 // end. It is known a half horizon later how many decisions there were, when
 // they were admitted, and then units are taken.
@@ -261,6 +286,43 @@ func TestAheadOfSlowTrips(t *testing.T) {
 			t.Errorf("%d units are charged, want those of 12 decisions and nine ahead", got)
 		}
 	})
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		store := aheadOn(server)
+		for range 50 {
+			take(t, store, one)
+			time.Sleep(ms)
+		}
+		server.distance = time.Second // this trip hangs
+		go store.Take(context.Background(), []ratelimit.Charge{one})
+		synctest.Wait()
+		server.distance = 0
+		for range 99 {
+			time.Sleep(ms)
+			take(t, store, one)
+		}
+		before := charged(t, server)
+		time.Sleep(ms) // a horizon after it began
+		take(t, store, one)
+		if after := charged(t, server); before != 50+99 || after != before+50 {
+			t.Errorf("%d units are charged, and a horizon after a trip that hangs %d, want %d and 50 more", before, after, 50+99)
+		}
+		time.Sleep(time.Second)
+	})
+	for pause, want := range map[time.Duration]int64{horizon - 1: 20, horizon: 11} { // long ago is no rate
+		synctest.Test(t, func(t *testing.T) {
+			server := newFake(0)
+			store := aheadOn(server)
+			for range 10 {
+				take(t, store, one)
+			}
+			time.Sleep(pause)
+			take(t, store, one)
+			if got := charged(t, server); got != want {
+				t.Errorf("%v after ten decisions: %d units are charged with the next one, want %d", pause, got, want)
+			}
+		})
+	}
 	synctest.Test(t, func(t *testing.T) {
 		server := newFake(0)
 		store := aheadOn(server)
