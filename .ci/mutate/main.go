@@ -58,7 +58,8 @@ var (
 	verbose = flag.Bool("v", false, "print what became of each mutant")
 )
 
-// memory bounds each process: a mutant may append for ever.
+// memory bounds the data of each process: a mutant may append for ever. It is no
+// bound of addresses, of which Node takes more than there is memory.
 const memory = 8 << 30
 
 func main() {
@@ -89,7 +90,7 @@ func mutate(ctx context.Context) (low bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: memory, Max: memory}); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: memory, Max: memory}); err != nil {
 		return false, err
 	}
 	work, err := os.MkdirTemp("", "mutate")
