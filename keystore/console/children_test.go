@@ -97,7 +97,8 @@ func TestPageOfAChild(t *testing.T) {
 		t.Error("the page of a child resumes its parent")
 	}
 	rows := strings.Split(b.get("/?parent="+parent.ID).text, "<tr ")
-	if row := plain(reply{text: rows[len(rows)-1]}); !strings.Contains(row, "run 1") || !strings.Contains(row, "Suspended") {
+	row := plain(reply{text: rows[len(rows)-1]})
+	if !strings.Contains(row, "run 1") || !strings.Contains(row, "Suspended") {
 		t.Errorf("the list says of it: %s", row)
 	}
 	if _, err := b.issuer.Revoke(t.Context(), "acme", parent.ID); err != nil {

@@ -95,7 +95,8 @@ func TestQuotes(t *testing.T) {
 			o.Samples = []console.Sample{{Scope: scope.TasksRead, Method: "POST", Path: "/", Body: body}}
 		})
 		lines := linesOf(b.post("/new", b.form(t)))
-		if !strings.Contains(lines["python0"], "data="+want+".encode()") || !strings.Contains(lines["node0"], "body: "+want+",") {
+		if !strings.Contains(lines["python0"], "data="+want+".encode()") ||
+			!strings.Contains(lines["node0"], "body: "+want+",") {
 			t.Errorf("%s: want %s in\n%s\n%s", body, want, lines["python0"], lines["node0"])
 		}
 	}

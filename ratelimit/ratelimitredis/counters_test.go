@@ -338,7 +338,8 @@ func TestReplies(t *testing.T) {
 		{[]any{"OK"}, 0, false},
 	} {
 		store := ratelimitredis.New(oracle{reply: row.reply}, ratelimitredis.Options{Failover: patient})
-		two := []ratelimit.Charge{{Policy: policy(9, time.Hour), Bucket: "a", Cost: 1}, {Policy: policy(9, time.Hour), Bucket: "b"}}
+		p := policy(9, time.Hour)
+		two := []ratelimit.Charge{{Policy: p, Bucket: "a", Cost: 1}, {Policy: p, Bucket: "b"}}
 		charged, err := store.Charge(t.Context(), two, 3)
 		if charged != row.charged || (err == nil) != row.good {
 			t.Errorf("%v: got %d, %v, want %d", row.reply, charged, err, row.charged)
