@@ -3,11 +3,13 @@ package ratelimitredis_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -138,6 +140,28 @@ func TestReady(t *testing.T) {
 	if n := dials.Load() - before; n != 0 {
 		t.Errorf("the first decision after Ready made %d connections", n)
 	}
+}
+
+// Each trip is told, with whether Redis answered, and no decision in memory is.
+func TestObserveCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(10 * time.Millisecond)
+		store := ratelimitredis.New(server, ratelimitredis.Options{Failover: patient})
+		var told []string
+		store.ObserveCalls(func(_ context.Context, call string, took time.Duration, answered bool) {
+			told = append(told, fmt.Sprint(call, " ", took, " ", answered))
+		})
+		one := ratelimit.Charge{Policy: policy(1, time.Hour), Bucket: "b", Cost: 1}
+		for range 3 { // admitted, denied, and known to be denied
+			take(t, store, one)
+		}
+		server.set(true)
+		one.Bucket = "another"
+		take(t, store, one)
+		if want := []string{"take 10ms true", "take 10ms true", "take 10ms false"}; !slices.Equal(told, want) {
+			t.Errorf("got %q, want %q", told, want)
+		}
+	})
 }
 
 // Charges that no store accepts are refused without a command, and New sends
