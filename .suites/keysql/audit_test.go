@@ -100,8 +100,12 @@ func TestErasedOnAnotherServer(t *testing.T) {
 		if err := d.store(t).Touch(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
 			t.Fatal(err)
 		}
-		if keys, entries, err := issuer.Erase(t.Context(), "acme"); keys != 1 || entries != 1 || err != nil {
-			t.Fatalf("Erase returned %d, %d, %v, want 1, 1", keys, entries, err)
+		k.Name = "renamed"
+		if _, err := issuer.Edit(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+		if keys, entries, err := issuer.Erase(t.Context(), "acme"); keys != 1 || entries != 2 || err != nil {
+			t.Fatalf("Erase returned %d, %d, %v, want 1, 2", keys, entries, err)
 		}
 		if got, err := a.Lookup(t.Context(), token); err != nil || !errors.Is(got.Refused(), keystore.ErrRevoked) {
 			t.Errorf("after Erase Lookup returned %v, %v, want a key that is revoked", got, err)

@@ -117,6 +117,19 @@ func TestTouchOddUses(t *testing.T) {
 	})
 }
 
+// A use at a time that a batch cannot hold is an error, and nothing is written.
+func TestTouchFarAhead(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		k := inserted(t, store, "acme", 1)[0]
+		at := time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
+		err := store.Touch(t.Context(), []keystore.Use{observed(k, at)})
+		if got := lookup(t, store, k).LastUsedAt; err != nil && !got.IsZero() || err == nil && !got.Equal(at) {
+			t.Errorf("LastUsedAt is %v after Touch returned %v", got, err)
+		}
+	})
+}
+
 func observed(k *keystore.Key, at time.Time) keystore.Use {
 	return keystore.Use{Organization: k.Organization, ID: k.ID, At: at, Requests: 1, Scopes: []scope.Name{scope.TasksRead}}
 }
