@@ -4,10 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"net/http"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -309,6 +311,68 @@ func TestHandlerWaitsForItself(t *testing.T) {
 		serverOn(t, d, s.db, idemsql.Options{}, joined, create).post("key", "title").mustBe(t, 201, "")
 		mustCount(t, s.db, "SELECT count(*) FROM tasks", 1)
 	})
+}
+
+// A handler is slow, and not said to wait for itself, while nothing has begun to
+// wait for a connection, or the pool has one left.
+func TestSlowHandlerWaitsForNothing(t *testing.T) {
+	for _, row := range []struct {
+		name        string
+		pool        int
+		held, waits bool // a connection besides, and a wait for another one
+		released    bool // the one that was held
+		said        bool
+	}{
+		{"a full pool", 1, false, false, false, false},
+		{"a wait", 1, false, true, false, true},
+		{"a full pool of two", 2, true, false, false, false},
+		{"a wait for one of two", 2, true, true, false, true},
+		{"a wait that is over", 2, true, true, true, false},
+	} {
+		file := sqliteFile(t)
+		synctest.Test(t, func(t *testing.T) {
+			db := file.open(t)
+			defer db.Close()
+			db.SetMaxOpenConns(row.pool)
+			var l logged
+			store := idemsql.SQLite(db, idemsql.Options{Logger: slog.New(slog.NewTextHandler(&l, nil))})
+			_, j := join(t, store, claim("key"), idem.Claimed)
+			ctx, cancel := context.WithCancel(t.Context())
+			use := func() (conn *sql.Conn) {
+				conn, _ = db.Conn(ctx)
+				return conn
+			}
+			var held *sql.Conn
+			if row.held {
+				held = use()
+			}
+			if row.waits {
+				go func() {
+					if conn := use(); conn != nil {
+						conn.Close()
+					}
+				}()
+				synctest.Wait()
+			}
+			if row.released {
+				held.Close()
+			}
+			time.Sleep(2 * time.Second)
+			l.mu.Lock()
+			text := l.text.String()
+			l.mu.Unlock()
+			if said := strings.Contains(text, "may be waiting for itself"); said != row.said {
+				t.Errorf("%s: the log says %q", row.name, text)
+			}
+			cancel()
+			if row.held && !row.released {
+				held.Close()
+			}
+			if err := j.Settle(t.Context(), outcomeFree); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // With connections to spare SQLite's busy_timeout ends the wait.
