@@ -111,6 +111,37 @@ func TestSweepIsBounded(t *testing.T) {
 	})
 }
 
+// Rows that are kept for longer than their claim said do not fill a sweep: it
+// looks at others in their place, and removes no more than it does without them.
+func TestSweepIsBoundedBesideKeptRows(t *testing.T) {
+	inBoth(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		var mu sync.Mutex
+		var left []int // rows before each statement
+		store := d.on(d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
+			if !strings.Contains(statement, "DELETE") {
+				return nil
+			}
+			var all int
+			err := db.QueryRow(rows).Scan(&all)
+			mu.Lock()
+			defer mu.Unlock()
+			left = append(left, all)
+			return err
+		}), idemsql.Options{})
+		d.fill(t, db, 3*sweepSize)
+		d.advance(t, db, 48*time.Hour)
+		execute(t, db, "UPDATE sallyport_idem SET expires_at = now() + interval '1 day' WHERE attempt <= 600")
+		run(t, store, func() bool { return count(t, db, rows) == 600 })
+		mu.Lock()
+		defer mu.Unlock()
+		// The first sweep removes 400 and 600 rows, the second one a thousand.
+		if want := []int{3000, 2600, 2000, 1000}; !slices.Equal(left, want) {
+			t.Errorf("before the statements there were %v rows, want %v", left, want)
+		}
+	})
+}
+
 // fill puts n settled rows into the table, numbered in the order in which they
 // expire.
 func (d database) fill(t testing.TB, db execer, n int) {
