@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -193,6 +194,28 @@ func TestLostAnswer(t *testing.T) {
 	_, j := join(t, d.on(d.open(t), idemsql.Options{}), again(c), idem.Claimed)
 	if err := j.Settle(t.Context(), outcomeFree); err != nil {
 		t.Error(err)
+	}
+}
+
+// By two numbers of its errors MySQL says that it took a transaction back at its
+// COMMIT. After any other one that is not known.
+func TestNumbersOfARefusedCommit(t *testing.T) {
+	d := mariadb(t)
+	for number, unknown := range map[uint16]bool{
+		1212: true, 1213: false, 1214: true,
+		3100: true, 3101: false, 3102: true,
+	} {
+		db := d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
+			if statement == "COMMIT" {
+				return &mysql.MySQLError{Number: number}
+			}
+			return nil
+		})
+		_, j := join(t, d.on(db, idemsql.Options{}), claim(fmt.Sprint(number)), idem.Claimed)
+		err := j.Settle(t.Context(), finished("answer"))
+		if err == nil || errors.Is(err, idem.ErrCommitUnknown) != unknown {
+			t.Errorf("after the error %d: Settle returned %v, which is to say that nothing is known: %t", number, err, unknown)
+		}
 	}
 }
 
