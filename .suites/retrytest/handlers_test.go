@@ -145,6 +145,41 @@ var attacks = map[string]plan{
 			}
 			made(w)
 		}},
+	"part by the pool, and 409": {joined, "idemsql.Tx(r.Context())",
+		func(h host, w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			insert := h.insert + " ON CONFLICT DO NOTHING"
+			added, err := h.db.ExecContext(r.Context(), insert, body) // here: part by the pool, and 409
+			if err != nil {
+				fail(w)
+				return
+			}
+			if n, _ := added.RowsAffected(); n == 0 {
+				w.WriteHeader(http.StatusConflict)
+				return
+			}
+			tx, _ := idemsql.Tx(r.Context())
+			if _, err := tx.ExecContext(r.Context(), h.insert, rand.Text()); err != nil {
+				fail(w)
+				return
+			}
+			made(w)
+		}},
+	"conflict with its own row": {joined, "idemsql.Tx(r.Context())",
+		func(h host, w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			insert := h.insert + " ON CONFLICT DO NOTHING"
+			added, err := h.db.ExecContext(r.Context(), insert, body) // here: conflict with its own row
+			if err != nil {
+				fail(w)
+				return
+			}
+			if n, _ := added.RowsAffected(); n == 0 {
+				w.WriteHeader(http.StatusConflict)
+				return
+			}
+			made(w)
+		}},
 	"error of COMMIT swallowed": {leases, "answer 500",
 		func(h host, w http.ResponseWriter, r *http.Request) {
 			tx, err := h.db.BeginTx(r.Context(), nil)

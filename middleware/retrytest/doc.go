@@ -51,10 +51,11 @@
 //
 // Once is what a create without a fault does. Unknown is a client that was
 // told of a failure while there is nothing, or the effect once: in lease mode
-// that is what a crash must give. Twice and lost fail the test, and the
-// failure names the fault, the line of the code, and what to write in its
-// place. So does a fault that never took effect: a create takes the same steps
-// each time.
+// that is what a crash must give. In joined mode a part of the effect is lost,
+// and so is an effect that the handler denies, as by a 409. Twice and lost fail
+// the test, and the failure names the fault, the line of the code, and what to
+// write in its place. So does a fault that never took effect: a create takes the
+// same steps each time.
 //
 // # What it does not find
 //
@@ -62,8 +63,8 @@
 //     a fake of another service, count what that did, and let the fake make its
 //     calls by [Process.Conn], so that they are steps too.
 //   - Two faults in one create, and faults in what runs only after a fault.
-//   - What is done by a goroutine more than a second after the response, or by
-//     another program: an outbox's sender must have a test of its own.
+//   - What is done by a goroutine more than a second after the response, by a
+//     timer, or by another program: an outbox's sender must have a test of its own.
 //   - What depends on the data: another body may take another way. Each way is a
 //     Create.
 //   - A process that stops between two steps. What happens there without a step

@@ -88,6 +88,13 @@ func line(statement string) string {
 func (r *run) blame() *culprit {
 	c := &culprit{verdict: r.verdict, site: r.at.site, text: r.at.text, run: r}
 	switch {
+	case r.verdict == missing && r.final.isFinal() && r.final.status >= 400:
+		for _, s := range r.steps {
+			if s.stands() {
+				c.site, c.text, c.instead = s.site, s.text, beside
+				return c
+			}
+		}
 	case r.verdict == missing && c.site == "":
 		c.instead = "Do not call Execution.Free and do not answer 2xx, unless all is written before that."
 		return c
@@ -97,7 +104,7 @@ func (r *run) blame() *culprit {
 	}
 	seen := map[place]*step{}
 	for _, s := range r.steps {
-		if s.site == "" || s.joined || s.prevented || reading.MatchString(s.text) {
+		if !s.stands() {
 			continue
 		}
 		at := place{site: s.site, text: s.text}
@@ -115,6 +122,16 @@ func (r *run) blame() *culprit {
 	return c
 }
 
+// beside says what to write in place of a step beside a joined transaction.
+const beside = "Write with the transaction of the request, idemsql.Tx(r.Context()) or idempgx.Tx(r.Context()): " +
+	"this one stands when the reply does not."
+
+// stands reports whether the host's code has changed something by a step that no
+// transaction of the stages undoes.
+func (s *step) stands() bool {
+	return s.site != "" && !s.joined && !s.prevented && !reading.MatchString(s.text)
+}
+
 // instead says what to write in place of a step that was done twice.
 func (r *run) instead(first, again *step) string {
 	switch {
@@ -128,8 +145,7 @@ func (r *run) instead(first, again *step) string {
 	case first.late:
 		return "Wait for the goroutine, and write in the transaction of the request, before the response."
 	case r.first.joins.Load():
-		return "Write with the transaction of the request, idemsql.Tx(r.Context()) or idempgx.Tx(r.Context()): " +
-			"this one stands when the reply does not."
+		return beside
 	case r.freed:
 		return "Do not call Execution.Free, nor answer with a status of FreeOn, when anything was written."
 	}

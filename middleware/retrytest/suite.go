@@ -279,11 +279,20 @@ func (r *run) judge(had, have map[string]int, learned *run) {
 		r.verdict = twice
 	case !r.final.isFinal():
 		r.verdict, r.wrong = missing, "the client never gets an answer that is final, but "+r.final.String()
+	case !ok && r.stands(changed && learned != nil, wrong != nil):
+		r.verdict = missing
+		r.wrong = strings.TrimPrefix(r.wrong+", and ", ", and ") + "the client is told " + r.final.String()
 	case !ok:
 		r.verdict = unknown
 	case wrong != nil || learned == nil && !changed:
 		r.verdict = missing
 	}
+}
+
+// stands reports whether a joined create has left effects that its client is not
+// told of: a part of them, or all under a refusal of the handler's own.
+func (r *run) stands(effects, part bool) bool {
+	return effects && r.first.joins.Load() && (part || !strings.Contains(r.final.body, `"idempotency_`))
 }
 
 // reply is a response as its client got it.
