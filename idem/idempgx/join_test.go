@@ -3,8 +3,11 @@ package idempgx_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sallyport-go/sallyport/idem"
 )
 
 // A faulty tracer panics where a batch begins or has ended, once it is told to.
@@ -50,6 +53,14 @@ func TestTracerPanics(t *testing.T) {
 	for _, fault := range []faulty{{start: true}, {end: true}} {
 		*tracer = fault
 		panics("Join", func() { store.Join(t.Context(), claim("key"), 0) })
+		// The server frees the key when it has noticed that its connection is
+		// closed.
+		for until := time.Now().Add(patience); time.Now().Before(until); {
+			if r, j, _ := store.Join(t.Context(), claim("key"), 0); r.State == idem.Claimed {
+				j.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
+				break
+			}
+		}
 		_, j := join(t, store, "key")
 		*tracer = fault
 		panics("Settle", func() { j.Settle(t.Context(), finished) })

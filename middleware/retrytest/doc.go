@@ -61,7 +61,8 @@
 //
 //   - Effects that Effects does not count: mail, a cache, a file. Give the server
 //     a fake of another service, count what that did, and let the fake make its
-//     calls by [Process.Conn], so that they are steps too.
+//     calls by [Process.Conn], so that they are steps too. It is a value in the
+//     test: an httptest.Server could not be closed after a crash.
 //   - Two faults in one create, and faults in what runs only after a fault.
 //   - What is done by a goroutine more than a second after the response, by a
 //     timer, or by another program: an outbox's sender must have a test of its own.

@@ -14,7 +14,8 @@ import (
 
 // DB returns a pool for the server whose connections are db's. Each statement of
 // a request is a step. db is a pool of the test's own with enough connections
-// for two processes, and stays open.
+// for two processes, and stays open. A database that ends with its connection,
+// as :memory: of SQLite, cannot be used.
 func (p *Process) DB(db *sql.DB) *sql.DB {
 	pool := sql.OpenDB(connector{db, p})
 	p.closers = append(p.closers, func() { pool.Close() })

@@ -10,7 +10,7 @@
 //		…
 //
 // A step is a round trip, so a batch is one. What only prepares a statement is
-// none.
+// none, and so is the Sync of a pipeline that was flushed before it.
 package pgxretrytest
 
 import (
