@@ -8,18 +8,33 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
-func TestNilDatabase(t *testing.T) {
+func TestMistakesPanic(t *testing.T) {
 	for name, store := range map[string]func(*sql.DB, idemsql.Options) *idemsql.Store{
 		"Postgres": idemsql.Postgres, "SQLite": idemsql.SQLite, "MySQL": idemsql.MySQL,
 	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s(nil) returned, want a panic where the mistake is", name)
-				}
+		for _, tt := range []struct {
+			db     *sql.DB
+			prefix string
+			panics bool
+		}{
+			{nil, "", true},
+			{new(sql.DB), "", false},
+			{new(sql.DB), "app_1_", false},
+			{new(sql.DB), "1app_", true},
+			{new(sql.DB), "app; DROP TABLE parcels; --", true},
+			{new(sql.DB), strings.Repeat("a", 40), false},
+			{new(sql.DB), strings.Repeat("a", 41), true},
+		} {
+			func() {
+				defer func() {
+					if panicked := recover() != nil; panicked != tt.panics {
+						t.Errorf("%s with a database %t and the prefix %q: panicked %t, want %t",
+							name, tt.db != nil, tt.prefix, panicked, tt.panics)
+					}
+				}()
+				store(tt.db, idemsql.Options{Prefix: tt.prefix})
 			}()
-			store(nil, idemsql.Options{})
-		}()
+		}
 	}
 }
 
