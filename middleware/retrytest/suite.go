@@ -233,6 +233,9 @@ func (r *run) asked(p *Process) {
 // The first goes on when the second asks for the claim, or where it loses its
 // own, when it knows.
 func (r *run) meanwhile(ctx context.Context) {
+	if r.beside != nil {
+		return // database/sql runs a statement again, in another way, after driver.ErrSkip
+	}
 	r.beside = make(chan reply, 1)
 	go func() {
 		r.beside <- r.second.send(whole)
@@ -279,9 +282,9 @@ func (r *run) judge(had, have map[string]int, learned *run) {
 		r.verdict = twice
 	case !r.final.isFinal():
 		r.verdict, r.wrong = missing, "the client never gets an answer that is final, but "+r.final.String()
-	case !ok && r.stands(changed && learned != nil, wrong != nil):
-		r.verdict = missing
-		r.wrong = strings.TrimPrefix(r.wrong+", and ", ", and ") + "the client is told " + r.final.String()
+	case !ok && changed && learned != nil && r.denied(wrong != nil):
+		r.verdict, wrong = missing, append(wrong, "the client is told "+r.final.String())
+		r.wrong = strings.Join(wrong, ", and ")
 	case !ok:
 		r.verdict = unknown
 	case wrong != nil || learned == nil && !changed:
@@ -289,10 +292,10 @@ func (r *run) judge(had, have map[string]int, learned *run) {
 	}
 }
 
-// stands reports whether a joined create has left effects that its client is not
-// told of: a part of them, or all under a refusal of the handler's own.
-func (r *run) stands(effects, part bool) bool {
-	return effects && r.first.joins.Load() && (part || !strings.Contains(r.final.body, `"idempotency_`))
+// denied reports whether the client of a joined create that has left effects is
+// not told of them: of a part, or of all by a refusal of the handler's own.
+func (r *run) denied(part bool) bool {
+	return r.first.joins.Load() && (part || !strings.Contains(r.final.body, `"idempotency_`))
 }
 
 // reply is a response as its client got it.
