@@ -205,14 +205,14 @@ func (s *Session) try(ctx context.Context, r request) (answer, error) {
 	return a, err
 }
 
-// unread reports whether the server closed the connection before it had read
-// the request. It may have answered, such as with 429, but the client has lost
-// the answer: nobody is accused for that at once. A client that cannot write
-// closes the connection itself, and may read from it after that.
+// unread reports whether the connection ended before the server had read the
+// request. It may have answered, such as with 429, but the client has lost the
+// answer; or its queue of new connections was full, and the system has reset one
+// of them. Nobody is accused for that at once. A client that cannot write closes
+// the connection itself, and may read from it after that.
 func unread(err error) bool {
-	var op *net.OpError
-	return errors.Is(err, syscall.EPIPE) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) ||
-		errors.As(err, &op) && op.Op != "read" && errors.Is(err, syscall.ECONNRESET)
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }
 
 func (s *Session) exchange(ctx context.Context, r request) (answer, error) {

@@ -26,7 +26,7 @@ func TestUnread(t *testing.T) {
 		errors.New("reset"):                false,
 		call("write", syscall.EPIPE):       true,
 		call("write", syscall.ECONNRESET):  true,
-		call("read", syscall.ECONNRESET):   false,
+		call("read", syscall.ECONNRESET):   true,
 		call("dial", syscall.ECONNREFUSED): false,
 		call("read", net.ErrClosed):        true,
 		io.ErrClosedPipe:                   true,
@@ -37,38 +37,58 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// closing is a connection that the server closes before it has read a request.
-type closing struct{ net.Conn }
+// closing is a connection that ends before the server has read a request.
+type closing struct {
+	net.Conn
+	written chan struct{} // nil if nothing can be written
+}
 
-func (c closing) Write([]byte) (int, error) {
-	return 0, &net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)}
+func (c closing) Write(p []byte) (int, error) {
+	if c.written == nil {
+		return 0, &net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)}
+	}
+	c.written <- struct{}{}
+	return len(p), nil
+}
+
+func (c closing) Read(p []byte) (int, error) {
+	if c.written == nil {
+		return c.Conn.Read(p)
+	}
+	<-c.written
+	return 0, &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
 }
 
 // What a server has not read is sent again, until it is clear that the server
 // never reads it.
 func TestUnreadRequestIsSentAgain(t *testing.T) {
-	for closes, answered := range map[int]bool{0: true, 1: true, 5: true, 6: false} {
-		synctest.Test(t, func(t *testing.T) {
-			network, stop := reference.Serve(func(s *http.Server) {
-				s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(201) })
-			})
-			defer stop()
-			left := closes
-			s := &Session{redact: newRedactor(nil), target: Target{URL: "http://kit.test", Dial: func(ctx context.Context, name,
-				address string) (net.Conn, error) {
-				conn, err := network.Dial(ctx, name, address)
-				if left--; left >= 0 {
-					conn = closing{conn}
+	for _, resets := range []bool{false, true} {
+		for closes, answered := range map[int]bool{0: true, 1: true, 5: true, 6: false} {
+			synctest.Test(t, func(t *testing.T) {
+				network, stop := reference.Serve(func(s *http.Server) {
+					s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(201) })
+				})
+				defer stop()
+				left := closes
+				s := &Session{redact: newRedactor(nil), target: Target{URL: "http://kit.test", Dial: func(ctx context.Context, name,
+					address string) (net.Conn, error) {
+					conn, err := network.Dial(ctx, name, address)
+					if left--; left >= 0 {
+						conn = closing{Conn: conn}
+						if resets {
+							conn = closing{conn, make(chan struct{}, 1)}
+						}
+					}
+					return conn, err
+				}}}
+				s.clients.byKey, s.seen.ids = make(map[string]*http.Client), make(map[string]request)
+				defer s.Close()
+				a, err := s.try(t.Context(), request{method: "POST", path: "/", body: "x"})
+				if (err == nil) != answered || answered && a.status != 201 || !answered && !unread(err) {
+					t.Errorf("%d connections closed, reset %t: got %d, %v", closes, resets, a.status, err)
 				}
-				return conn, err
-			}}}
-			s.clients.byKey, s.seen.ids = make(map[string]*http.Client), make(map[string]request)
-			defer s.Close()
-			a, err := s.try(t.Context(), request{method: "POST", path: "/", body: "x"})
-			if (err == nil) != answered || answered && a.status != 201 || !answered && !unread(err) {
-				t.Errorf("%d connections closed: got %d, %v", closes, a.status, err)
-			}
-		})
+			})
+		}
 	}
 }
 
