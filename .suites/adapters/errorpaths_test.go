@@ -59,7 +59,7 @@ type wire struct {
 	end   context.CancelFunc
 	step  int // how many requests are passed over; a pipeline is many
 
-	closes bool // a connection that lost a request closes after a second
+	closes bool // a connection that lost a request, and wrote no other, closes after a second
 }
 
 func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -118,16 +118,29 @@ type wireConn struct {
 	net.Conn
 	wire *wire
 	lost atomic.Pointer[fault] // of the request whose answer is lost
+
+	mu      sync.Mutex
+	written int // requests
 }
 
 func (c *wireConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.written++
 	switch f := c.wire.request(); f {
 	case breaksBefore:
 		c.Close()
 		return 0, io.ErrClosedPipe
 	case contextEnds:
 		if c.wire.closes {
-			time.AfterFunc(time.Second, func() { c.Close() })
+			last := c.written
+			time.AfterFunc(time.Second, func() {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if c.written == last { // else nobody waited for the answer, as of the end of a statement
+					c.Close()
+				}
+			})
 		}
 		return len(p), nil
 	case breaksAfter, breaksOff, breaksSoon:
