@@ -353,6 +353,47 @@ func ExampleOptions_authenticate() {
 	// org_1 user_1
 }
 
+// Sessions beside keys. A page of another site can make a browser send a cookie,
+// but no key: the check of the origin concerns the cookie alone.
+func ExampleOptions_session() {
+	sessions := map[string]string{"1f6e": "ada"}
+	origins := http.NewCrossOriginProtection()
+	users := func(r *http.Request) (*keystore.Caller, error) {
+		cookie, err := r.Cookie("session")
+		if err != nil || r.Header.Get("Authorization") != "" { // of two kinds the key wins
+			return nil, middleware.ErrNoCredentials
+		}
+		user, ok := sessions[cookie.Value]
+		if !ok {
+			return nil, middleware.ErrNoCredentials
+		}
+		if err := origins.Check(r); err != nil {
+			return nil, &middleware.Problem{Status: 403, Code: "cross_origin", Detail: err.Error()}
+		}
+		return keystore.NewCaller(nil, keystore.Identity{
+			Organization: "org_1", Subject: user, Scopes: []scope.Name{scope.TasksWrite},
+		})
+	}
+	keys, issuer := issuing.InMemory(keystore.Service{})
+	api := middleware.NewAPI(keys, middleware.Options{Authenticate: users})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
+		func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, cmp.Or(middleware.CallerFrom(r.Context()).Subject(), "by key"))
+		})
+
+	key := issue(issuer, "org_1", scope.TasksWrite)
+	for _, site := range []string{"same-origin", "cross-site"} {
+		from := []string{"Cookie", "session=1f6e", "Sec-Fetch-Site", site}
+		user := send(api, "POST", "/api/v1/tasks", "", "", append(from, "Authorization", "")...)
+		program := send(api, "POST", "/api/v1/tasks", key, "", from...)
+		fmt.Println(user.Code, program.Code, program.Body)
+	}
+	// Output:
+	// 201 201 by key
+	// 403 201 by key
+}
+
 // Refusals in an envelope of one's own.
 func ExampleHooks_envelope() {
 	type object = map[string]any

@@ -80,6 +80,10 @@ type Options struct {
 	// also if the other credentials could not be checked: two servers on the
 	// way may believe different ones. To let the key win, return
 	// ErrNoCredentials for a request that has an Authorization header.
+	//
+	// Pages of other sites can make a browser send a cookie: who reads one refuses
+	// those by the Check of http.CrossOriginProtection, in Authenticate. Its
+	// Handler around the stages would refuse API keys too.
 	Authenticate func(*http.Request) (*keystore.Caller, error)
 
 	// ResourceMetadata is the URL of this API's protected resource metadata (RFC
