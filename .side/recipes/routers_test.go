@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/gin-gonic/gin"
+	"github.com/go-chi/chi/v5"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -36,6 +37,34 @@ func TestTwoRouters(t *testing.T) {
 	})
 	if a := s.send("GET /api/v1/tasks/7%2Fsecrets", s.narrow, ""); a.body != "secrets" {
 		t.Errorf("got %d %s: both routers read the path alike now, and the page may say so", a.status, a.body)
+	}
+}
+
+// TestChiAllow: a 405 of chi has Allow, one of a handler of its own has what that
+// sets.
+func TestChiAllow(t *testing.T) {
+	byMatch := func(w http.ResponseWriter, r *http.Request) {
+		for _, method := range []string{"DELETE", "GET", "POST"} {
+			if chi.RouteContext(r.Context()).Routes.Match(chi.NewRouteContext(), method, r.URL.Path) {
+				w.Header().Add("Allow", method)
+			}
+		}
+		notFound(w, r)
+	}
+	for name, tt := range map[string]struct {
+		handler http.HandlerFunc
+		want    string
+	}{"chi's own": {nil, "GET"}, "like notFound": {notFound, ""}, "by Match": {byMatch, "GET"}} {
+		root := chi.NewRouter()
+		if tt.handler != nil {
+			root.MethodNotAllowed(tt.handler)
+		}
+		root.Route("/tasks", func(r chi.Router) { r.Get("/{id}", notFound) })
+		w := httptest.NewRecorder()
+		root.ServeHTTP(w, httptest.NewRequest("PUT", "/tasks/7", nil))
+		if got := strings.Join(w.Header()["Allow"], ", "); got != tt.want {
+			t.Errorf("%s: got Allow %q, want %q", name, got, tt.want)
+		}
 	}
 }
 
