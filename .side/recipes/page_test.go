@@ -13,12 +13,13 @@ const pages = "../../.github/"
 
 var (
 	pageFile    = regexp.MustCompile(`\((\.\./[a-z0-9_./]+\.go)\)`)
-	pageExample = regexp.MustCompile("\n`(Example\\w*)` in \\[")
+	pageExample = regexp.MustCompile("`(Example\\w*)`")
 	pageBlock   = regexp.MustCompile("(?s)\n```go\n(.*?\n)```\n")
 )
 
 // TestPages: each part of the pages shows lines of the file that it names
-// first, and each recipe has a section.
+// first, the examples that it names are in a file that it links to, and each
+// recipe has a section.
 func TestPages(t *testing.T) {
 	shown := shownOf(t, "RECIPES.md")
 	for _, r := range recipes {
@@ -74,31 +75,36 @@ func shownOf(t *testing.T, name string) (shown map[string]bool) {
 	shown = map[string]bool{}
 	for _, section := range strings.Split(string(page), "\n## ") {
 		title, _, _ := strings.Cut(section, "\n")
-		file := pageFile.FindStringSubmatch(section)
+		files := pageFile.FindAllStringSubmatch(section, -1)
 		blocks := pageBlock.FindAllStringSubmatch(section, -1)
-		if file == nil {
+		if files == nil {
 			if len(blocks) > 0 {
 				t.Fatalf("%s: the section names no file", title)
 			}
 			continue
 		}
-		source, err := os.ReadFile(pages + file[1])
-		if err != nil {
-			t.Fatal(err)
+		linked := make([]string, len(files))
+		for i, file := range files {
+			source, err := os.ReadFile(pages + file[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			linked[i] = string(source)
 		}
-		if example := pageExample.FindStringSubmatch(section); example != nil &&
-			!strings.Contains(string(source), "\nfunc "+example[1]+"() {\n") {
-			t.Errorf("%s: there is no %s in %s", title, example[1], file[1])
+		for _, example := range pageExample.FindAllStringSubmatch(section, -1) {
+			if !strings.Contains(strings.Join(linked, ""), "\nfunc "+example[1]+"() {\n") {
+				t.Errorf("%s: there is no %s in %v", title, example[1], files)
+			}
 		}
 		for _, block := range blocks {
-			lines := "\n" + string(source)
+			lines := "\n" + linked[0]
 			for depth := 0; depth < 3 && !strings.Contains(lines, "\n"+block[1]); depth++ {
 				lines = strings.ReplaceAll(lines, "\n\t", "\n") // the page shows the inside of a function
 			}
 			if !strings.Contains(lines, "\n"+block[1]) {
-				t.Errorf("%s: these lines are not in %s:\n%s", title, file[1], block[1])
+				t.Errorf("%s: these lines are not in %s:\n%s", title, files[0][1], block[1])
 			}
-			shown[file[1]] = true
+			shown[files[0][1]] = true
 		}
 	}
 	return shown
