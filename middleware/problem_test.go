@@ -98,6 +98,13 @@ var provoked = []struct {
 		}
 		return a
 	}},
+	{"api_key_missing", nil, func(t *testing.T, w *world) answer {
+		a := serve(w.api, request("GET", "/api/v1/tasks", "", "", "Authorization: Token "+w.token))
+		if !strings.Contains(a.body, "has a scheme other than Bearer") || strings.Contains(a.body, w.token[len(w.token)-8:]) {
+			t.Errorf("got %s, want it to name the scheme, without the key", a.body)
+		}
+		return a
+	}},
 	{"api_key_invalid", nil, faulty(badKey)},
 	{"insufficient_scope", nil, faulty(wrongScope)},
 	{"several_credentials", nil, func(t *testing.T, w *world) answer {

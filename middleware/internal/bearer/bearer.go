@@ -20,8 +20,8 @@ const scheme = "Bearer"
 // longestScheme is more than the schemes that are registered need.
 const longestScheme = 16
 
-// Mistake says what the header of a client that meant to send a token lacks, or
-// "". One word that is too long for the name of a scheme is most likely a token
+// Mistake says what is wrong with the header of a client that meant to send a
+// token, or "". One word that is too long for the name of a scheme is most likely a token
 // that was sent without Bearer.
 func Mistake(values []string) string {
 	if len(values) != 1 {
@@ -32,6 +32,8 @@ func Mistake(values []string) string {
 		return "an empty token"
 	case len(word) > longestScheme && !strings.ContainsAny(word, " \t,="):
 		return "no scheme"
+	case strings.Contains(word, " "):
+		return "a scheme other than Bearer"
 	}
 	return ""
 }
