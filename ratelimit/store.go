@@ -51,7 +51,7 @@ type Charge struct {
 	Cost   int64  // 0 charges nothing and reads the bucket
 }
 
-// State is one bucket after a decision.
+// State is one bucket after a decision, which after a denial is as before it.
 type State struct {
 	Remaining int64         // whole units that are left
 	Reset     time.Duration // until the bucket is full; 0 if it is
@@ -150,8 +150,9 @@ func (c *Charge) pace() (pace, error) {
 }
 
 // Decide makes the Decision for charges from their states, in the same order.
-// It allows them when none has a Wait. Stores call it last; they have called
-// Check.
+// It allows them when none has a Wait. If one has, the others are not charged
+// either, and their states have to say so: what [GCRA] returns for a cost of 0.
+// Stores call it last; they have called Check.
 func Decide(charges []Charge, states [MaxCharges]State) Decision {
 	d := Decision{States: states}
 	d.summarize(charges)

@@ -88,7 +88,8 @@ var severalRules = []rule{
 						continue
 					}
 					if said, left := d.States[i].Remaining, e.remaining(t.Policy, "x"); said != 10 || left != 10 {
-						e.failf("charge %d, where charge %d was denied: the state says %d and %d remain, want 10", i, at, said, left)
+						e.failf("where charge %d is denied, the state of charge %d says that %d remain, and its bucket has %d, want 10",
+							at, i, said, left)
 					}
 				}
 			}
