@@ -136,7 +136,7 @@ func TestNewCallerMistakes(t *testing.T) {
 		want     map[string]string
 	}{
 		{nil, wrong, map[string]string{"organization": "is missing", "environment": `"production"`,
-			"scopes":  `The contract, which a nil registry stands for, has no scope "tasks:raed"; did you mean "tasks:read"`,
+			"scopes":  `A nil registry means scope.Default, which has no scope "tasks:raed"; did you mean "tasks:read"`,
 			"subject": "The subject is longer than 255 bytes", "attributes": "other characters", "networks": "is no network"}},
 		{own, keystore.Identity{Organization: "a", Scopes: []scope.Name{scope.TasksRead}},
 			map[string]string{"scopes": `There is no scope "tasks:read"`}},

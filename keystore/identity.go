@@ -47,7 +47,7 @@ func NewCaller(r *scope.Registry, i Identity) (*Caller, error) {
 	for n, p := range problems {
 		if p.Field == "scopes" && r == nil {
 			problems[n].Message = strings.Replace(p.Message, "There is no",
-				"The contract, which a nil registry stands for, has no", 1)
+				"A nil registry means scope.Default, which has no", 1)
 		}
 	}
 	if message := field.Text("subject", i.Subject); message != "" {

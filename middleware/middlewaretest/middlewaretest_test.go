@@ -39,7 +39,7 @@ func TestAs(t *testing.T) {
 	}
 	defer func() {
 		if v, _ := recover().(string); !strings.Contains(v,
-			`The contract, which a nil registry stands for, has no scope "tasks:wriet"; did you mean "tasks:write"`) {
+			`A nil registry means scope.Default, which has no scope "tasks:wriet"; did you mean "tasks:write"`) {
 			t.Errorf("got panic %q", v)
 		}
 	}()
