@@ -136,8 +136,8 @@ func importKeys(c *call) func() error {
 				if code == absent { // of the input, not of the store
 					code = misused
 				}
-				return outcome{code, fmt.Sprintf("%s. That is key %d of the input; those before it are stored",
-					strings.TrimSuffix(text, "."), i+1)}
+				return outcome{code, fmt.Sprintf("%d of %d keys are stored, and key %d of the input is not: %s",
+					i, len(keys), i+1, text)}
 			}
 		}
 		return c.done(map[string]int{"imported": len(keys) - there, "existing": there},

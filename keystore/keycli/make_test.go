@@ -239,9 +239,10 @@ func TestImport(t *testing.T) {
 		{"no digest", record(`"digest":"zz"`, other), 2, "64 hexadecimal digits"},
 		{"a long digest", record(`"digest":"`+strings.Repeat("00", 33)+`"`, other), 2, "64 hexadecimal digits"},
 		{"no such format", record(digest, other), 2, `no legacy format "old"`},
-		{"no token", record(`"token":"svc_live_cut"`, other), 2, "That is key 1"},
+		{"no token", record(`"token":"svc_live_cut"`, other), 2, "0 of 1 keys are stored, and key 1 of the input is not: "},
+		{"the second has no token", input + record(`"token":"svc_live_cut"`, other), 2, "1 of 2 keys are stored, and key 2"},
 		{"of another organization", strings.Replace(stolen, `"id"`, `"rotated_from"`, 1), 4,
-			"another organization has this key. That is key 1"},
+			"another organization has this key"},
 	} {
 		r := s.run(strings.NewReader(c.input), "import")
 		if r.code != c.code || !strings.Contains(r.stderror, c.says) || strings.Contains(r.stderror, token) ||
