@@ -56,6 +56,10 @@ func TestEdit(t *testing.T) {
 			t.Errorf("%s: got %d %q, want 2: a key may only do less", more, r.code, r.stderror)
 		}
 	}
+	s.does("", "edit "+k.ID+" -org acme -yes -without tasks:read")
+	if got := s.keyOf(token); len(got.Scopes) > 0 || got.Refused() != nil {
+		t.Errorf("without its last scope: got %+v, want a live key", got)
+	}
 }
 
 // What cannot be undone is done after the answer that is asked for, and no
