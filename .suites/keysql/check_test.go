@@ -92,8 +92,9 @@ func TestCheckDialect(t *testing.T) {
 		right := map[string]string{"sqlite": "SQLite", "postgres": "Postgres", "mariadb": "MySQL"}[d.name]
 		for name, maker := range makers {
 			if name != right {
-				mustSay(t, name, maker(d.open(t), keysql.Options{}).Check(t.Context()),
-					"no "+name, "make the store with "+right)
+				store := maker(d.open(t), keysql.Options{})
+				mustSay(t, name, store.Check(t.Context()), "no "+name, "make the store with "+right)
+				mustSay(t, name, store.Migrate(t.Context()), "no "+name, "make the store with "+right)
 			}
 		}
 	})

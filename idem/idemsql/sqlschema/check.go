@@ -14,12 +14,7 @@ import (
 // a table. No driver prepares a statement that is executed without arguments.
 func (m Schema) Check(ctx context.Context, db *sql.DB, needs ...string) error {
 	if _, err := db.ExecContext(ctx, m.alone); err != nil {
-		for _, other := range []Engine{Postgres(), SQLite(), MySQL()} {
-			if _, err := db.ExecContext(ctx, other.alone); err == nil {
-				return fmt.Errorf("the database is no %s: make the store with %s", m.name, other.name)
-			}
-		}
-		return err
+		return cmp.Or(m.mistaken(ctx, db), err)
 	}
 	var errs []error
 	missing := ""
@@ -36,6 +31,16 @@ func (m Schema) Check(ctx context.Context, db *sql.DB, needs ...string) error {
 		errs = append(errs, checkPooler(ctx, db))
 	}
 	return errors.Join(errs...)
+}
+
+// mistaken returns an error if the database is one of another kind.
+func (e Engine) mistaken(ctx context.Context, db *sql.DB) error {
+	for _, other := range []Engine{Postgres(), SQLite(), MySQL()} {
+		if _, err := db.ExecContext(ctx, other.alone); err == nil && other.name != e.name {
+			return fmt.Errorf("the database is no %s: make the store with %s", e.name, other.name)
+		}
+	}
+	return nil
 }
 
 // checkPooler finds drivers that prepare a statement first and then run it,

@@ -1,6 +1,7 @@
 package sqlschema
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -73,8 +74,11 @@ func MySQL() Engine {
 // Migrate makes the tables, or brings those of an older version up to date.
 func (m Schema) Migrate(ctx context.Context, db *sql.DB) error {
 	current, err := m.isCurrent(ctx, db)
-	if err != nil || current {
-		return err
+	if err != nil {
+		return cmp.Or(m.mistaken(ctx, db), err)
+	}
+	if current {
+		return nil
 	}
 	if m.commits {
 		return m.migrateByStatement(ctx, db)
