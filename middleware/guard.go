@@ -26,6 +26,14 @@ import (
 // stage, the first request past Enforce that shows it logs a warning. A Guard is
 // safe for concurrent use.
 //
+// A route with options of its own, such as another Runner, takes the stage that
+// has them from a second Guard:
+//
+//	r.With(guard.Enforce(middleware.Require("keys:write")), leases.Idempotent).Post("/keys", issue)
+//
+// The Serve of one Guard does not wait for the replies of the other: call its
+// WaitSettled.
+//
 // An [API] is the same stages with the order and the routing decided.
 type Guard struct {
 	options     Options

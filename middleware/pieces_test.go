@@ -256,6 +256,32 @@ func TestMisplacedPieces(t *testing.T) {
 	}
 }
 
+// TestStageOfAnotherGuard: a route takes a stage with other options from a
+// second Guard, and the log has nothing to say.
+func TestStageOfAnotherGuard(t *testing.T) {
+	ring, log := newKeyring(), newLogged()
+	o := middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	g := middleware.New(ring.keys, o)
+	o.Idempotency = middleware.IdempotencyOptions{Runner: replies(), MismatchStatus: 409}
+	other := middleware.New(ring.keys, o)
+	mux := http.NewServeMux()
+	for path, idempotent := range map[string]func(http.Handler) http.Handler{"/a": g.Idempotent, "/b": other.Idempotent} {
+		mux.Handle(path, middleware.Chain(g.Enforce(middleware.AnyCaller()), idempotent)(http.HandlerFunc(sayOK)))
+	}
+	h, token := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(mux), ring.issue(t)
+	for path, mismatch := range map[string]int{"/a": 422, "/b": 409} {
+		for i, want := range []int{200, 200, mismatch} {
+			a := serve(h, request("POST", path, token, strings.Repeat("x", i/2), "Idempotency-Key: "+path))
+			if replayed := a.Header.Get("Idempotent-Replayed") != ""; a.StatusCode != want || replayed != (i == 1) {
+				t.Errorf("%s, request %d: got %d, replayed %v, want %d", path, i, a.StatusCode, replayed, want)
+			}
+		}
+	}
+	if log.String() != "" {
+		t.Errorf("the log has %s", log)
+	}
+}
+
 // TestRequestIDBehindAuthenticate: the order is not the recommended one, and
 // whatever reaches the inner stage has the id.
 func TestRequestIDBehindAuthenticate(t *testing.T) {
