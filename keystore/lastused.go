@@ -49,7 +49,8 @@ func NewLastUsed(keys Store, o LastUsedOptions) *LastUsed {
 	}
 	t, ok := keys.(Toucher)
 	if c, _ := CacheOf(keys); c != nil && !ok {
-		t, ok = c.store.(Toucher)
+		keys = c.store
+		t, ok = keys.(Toucher)
 	}
 	if !ok {
 		panic(fmt.Sprintf("keystore: NewLastUsed with a %T, which does not keep when keys were last used", keys))

@@ -419,6 +419,12 @@ func TestNewLastUsedPanics(t *testing.T) {
 			t.Errorf("NewLastUsed with %+v did not panic", o)
 		}
 	}
+	defer func() { // the store that lacks Touch is the one in the Cached
+		if got := fmt.Sprint(recover()); strings.Contains(got, "Cached") {
+			t.Errorf("got %s", got)
+		}
+	}()
+	keystore.NewLastUsed(keystore.NewCached(plain, keystore.CacheOptions{}), keystore.LastUsedOptions{})
 }
 
 // Without a Size 100,000 keys may wait to be written.
