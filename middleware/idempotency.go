@@ -166,7 +166,7 @@ func (o IdempotencyOptions) validate() error {
 		}
 	}
 	if o.MaxBody < 0 || o.MaxBodies < 0 || o.MaxResponse < 0 || o.Timeout < 0 {
-		errs = append(errs, errors.New("a limit is negative"))
+		errs = append(errs, errors.New("MaxBody, MaxBodies, MaxResponse or Timeout is negative"))
 	}
 	if cmp.Or(o.MaxBodies, defaultMaxBodies)/2 < o.MaxBody {
 		errs = append(errs, errors.New("MaxBodies, which is 256 MiB if it is 0, is smaller than twice MaxBody"))

@@ -51,7 +51,7 @@ func TestValidate(t *testing.T) {
 		"Options.TrustedProxies: ::/0 is every address", "0.0.0.0/0 is every", "::ffff:10.0.0.0/104 matches no address",
 		`two policies are named "same"`, "there is a policy or a Plan, and Store is nil", "Concurrent is negative",
 		"leave GET out of Methods", `"post" in Methods`, `"" in Methods`, `"PO ST" in Methods`,
-		"a limit is negative", "is smaller than twice MaxBody", "FreeOn has 200",
+		"MaxBody, MaxBodies, MaxResponse or Timeout is negative", "is smaller than twice MaxBody", "FreeOn has 200",
 		`charset=utf-8" in Streaming`, "Options.Idempotency: it is Off, and another field is set",
 	} {
 		n := 0

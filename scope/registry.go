@@ -43,7 +43,7 @@ func New(definitions ...Definition) *Registry {
 	}
 	for i, d := range r.definitions {
 		if !d.Name.valid() {
-			panic(fmt.Sprintf("scope: %q is not a scope-token of RFC 6750", d.Name))
+			panic(fmt.Sprintf("scope: %q is not a scope-token of RFC 6750: printable ASCII without spaces, \" and \\", d.Name))
 		}
 		if r.Known(d.Name) {
 			panic(fmt.Sprintf("scope: %q is defined twice", d.Name))
