@@ -45,7 +45,7 @@ func issueKey(issuer *issuing.Issuer) http.HandlerFunc {
 			}
 		}
 		caller.Needed(want.Scopes...)
-		own := &keystore.Key{} // the caller's, if it is not a user
+		own := &keystore.Key{} // the caller's; for a user, set what its organization has, such as a plan
 		if id := caller.KeyID(); id != "" {
 			var err error
 			if own, err = issuer.Key(r.Context(), caller.Organization(), id); err != nil {
