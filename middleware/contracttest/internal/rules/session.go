@@ -147,6 +147,9 @@ func (s *Session) Plan() string {
 	case s.limit.found:
 		fmt.Fprintf(&b, "It has a rate limit: some %d requests at once, then some %d in %v.\n",
 			s.limit.capacity, s.limit.units, s.limit.wait.Round(time.Millisecond))
+		if n := time.Duration(s.limit.units); n > 0 && s.limit.wait/n > time.Second/10 {
+			b.WriteString("Most of the time the check waits for it: lend the keys a higher one, such as 40 a second.\n")
+		}
 	case s.limit.capacity > 0:
 		fmt.Fprintf(&b, "No rate limit was reached within %d requests.\n", s.limit.capacity)
 	}

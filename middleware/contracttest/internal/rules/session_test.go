@@ -13,6 +13,7 @@ func TestPlan(t *testing.T) {
 	begins := "Checking http://kit.test, which answers in 1s. It takes some "
 	ends := "POST /a creates resources that are not removed. Duplicates cannot be seen: no route lists them.\n" +
 		"POST /b creates resources that are not removed. GET /c shows them.\n"
+	const higher = "Most of the time the check waits for it: lend the keys a higher one, such as 40 a second.\n"
 	for name, test := range map[string]struct {
 		l    limit
 		want string
@@ -25,9 +26,9 @@ func TestPlan(t *testing.T) {
 		"found": {limit{found: true, capacity: 40, units: 25, wait: 1250 * time.Millisecond},
 			"5m0s, and at most 7m0s.\nIt has a rate limit: some 40 requests at once, then some 25 in 1.25s.\n"},
 		"one by one": {limit{found: true, capacity: 40, units: 1, wait: s},
-			"16m49s, and at most 18m49s.\nIt has a rate limit: some 40 requests at once, then some 1 in 1s.\n"},
+			"16m49s, and at most 18m49s.\nIt has a rate limit: some 40 requests at once, then some 1 in 1s.\n" + higher},
 		"slow": {limit{found: true, capacity: 40, units: 1, wait: 9 * s},
-			"24m7s, and at most 26m7s.\nIt has a rate limit: some 40 requests at once, then some 1 in 9s.\n"},
+			"24m7s, and at most 26m7s.\nIt has a rate limit: some 40 requests at once, then some 1 in 9s.\n" + higher},
 	} {
 		session := &Session{target: to, latency: s, limit: test.l, redact: newRedactor(nil)}
 		if got, want := session.Plan(), begins+test.want+ends; got != want {
