@@ -3,8 +3,10 @@ package recipes
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/gin-gonic/gin"
 	"github.com/go-chi/chi/v5"
+	chimiddleware "github.com/go-chi/chi/v5/middleware"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -64,6 +67,53 @@ func TestChiAllow(t *testing.T) {
 		root.ServeHTTP(w, httptest.NewRequest("PUT", "/tasks/7", nil))
 		if got := strings.Join(w.Header()["Allow"], ", "); got != tt.want {
 			t.Errorf("%s: got Allow %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestChiMiddleware: with chi's Recoverer a body that a panic has cut short
+// looks whole to the client, and with its RealIP a client passes the networks of
+// a key.
+func TestChiMiddleware(t *testing.T) {
+	keys, issuer := issuing.InMemory(keystore.Service{})
+	secret, _, err := issuer.Issue(t.Context(), keystore.Key{Organization: "org_1", Environment: keystore.Sandbox,
+		Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard := middleware.New(keys, middleware.Options{Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
+	for _, chis := range []bool{false, true} {
+		root := chi.NewRouter()
+		root.Use(guard.RequestID, guard.Recover)
+		if chis {
+			//lint:ignore SA1019 services that are older have it
+			root.Use(chimiddleware.RealIP, chimiddleware.Recoverer)
+		}
+		root.With(guard.Authenticate, guard.Enforce(middleware.AnyCaller())).Get("/key", notFound)
+		root.Get("/half", func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "half")
+			_ = http.NewResponseController(w).Flush()
+			panic("no such task")
+		})
+		srv := httptest.NewServer(root)
+		defer srv.Close()
+		get := func(path string) (status int, whole bool) {
+			r, _ := http.NewRequest("GET", srv.URL+path, nil)
+			r.Header.Set("Authorization", "Bearer "+secret.Reveal())
+			r.Header.Set("X-Real-IP", "192.0.2.1")
+			res, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			_, err = io.ReadAll(res.Body)
+			return res.StatusCode, err == nil
+		}
+		if _, whole := get("/half"); whole != chis {
+			t.Errorf("with Recoverer %t: half a body is whole: %t", chis, whole)
+		}
+		if status, _ := get("/key"); (status == 404) != chis {
+			t.Errorf("with RealIP %t: got %d", chis, status)
 		}
 	}
 }
