@@ -113,7 +113,8 @@ type Options struct {
 	// TrustedProxies are the proxies whose X-Forwarded-For is believed: the
 	// client is its rightmost address that is not one of them. None: the client
 	// is whoever opened the connection. Failures, RateLimit.Client, the networks
-	// of keys and [Event].ClientIP go by it.
+	// of keys and [Event].ClientIP go by it. Leave out middleware that sets
+	// RemoteAddr by a header, such as chi's RealIP: a client then chooses it.
 	TrustedProxies []netip.Prefix
 
 	// TrustUnixSocket says that a proxy opens the connections that come through a
