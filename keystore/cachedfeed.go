@@ -53,7 +53,8 @@ func (c *Cached) feedBound() time.Duration {
 func (c *Cached) Run(ctx context.Context) error {
 	feed, ok := c.store.(Feed)
 	if !ok {
-		return fmt.Errorf("keystore: %T has no feed: %w", c.store, errors.ErrUnsupported)
+		return fmt.Errorf("keystore: Cached.Run has nothing to do, leave it out: %T is no Feed: %w",
+			c.store, errors.ErrUnsupported)
 	}
 	c.runChecked.Store(true)
 	c.ended.Store(false)

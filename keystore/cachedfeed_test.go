@@ -51,6 +51,13 @@ func run(t *testing.T, c *keystore.Cached) (stop func()) {
 	}
 }
 
+func TestRunWithoutFeed(t *testing.T) {
+	plain := struct{ keystore.Store }{issuing.NewMemory()}
+	if err := keystore.NewCached(plain, keystore.CacheOptions{}).Run(t.Context()); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Run returned %v, want ErrUnsupported", err)
+	}
+}
+
 // Two processes with one store: what one revokes the other refuses within
 // MaxStaleness, with a feed and without.
 func TestMaxStaleness(t *testing.T) {

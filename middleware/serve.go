@@ -19,8 +19,9 @@ import (
 //
 // The functions in upkeep run beside the server. Their contexts end after the
 // last request: the Run of a keystore.Cached, a keystore.LastUsed or a store of
-// replies belongs here. One that returns early does not end the server. Serve
-// waits for all of them and returns their errors, but for that of the context.
+// replies belongs here. Serve waits for all of them and returns their errors, but
+// for that of the context. One that fails early does not end the server, and no
+// log has its error: Serve returns it at the end.
 //
 // srv must have a Handler. Where it sets no timeout, Serve does: 5 seconds for
 // the header of a request, 30 for all of it, a minute for a response, two for
