@@ -176,7 +176,8 @@ func (c *call) oldKeys() (keys []oldKey, err error) {
 	}
 	if len(keys) == 0 {
 		return nil, wrong("standard input is empty; a line for each key belongs there, such as " +
-			`{"token": …, "organization": …, "environment": "production", "name": …, "scopes": […]}`)
+			`{"token": …, "organization": …, "environment": "production", "name": …, "scopes": […]}, ` +
+			`or with "legacy" and "digest" in place of "token"`)
 	}
 	return keys, nil
 }

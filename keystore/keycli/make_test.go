@@ -230,7 +230,7 @@ func TestImport(t *testing.T) {
 		code        int
 		says        string
 	}{
-		{"nothing", "", 2, "standard input is empty"},
+		{"nothing", "", 2, `or with "legacy" and "digest"`},
 		{"no JSON", "id,name\n", 2, "key 1"},
 		{"the second is cut", input + `{"token":`, 2, "nothing was stored, since key 2"},
 		{"another member", `{"secret":"x"}`, 2, `unknown field "secret"`},
