@@ -46,11 +46,17 @@ func (s limiterStore) Take(ctx context.Context, charges []Charge) (Decision, err
 		fits := true
 		for i := range charges {
 			c := &charges[i]
-			r, err := s.store.Peek(ctx, limiterKey(c), limiterRate(c))
+			key, need := limiterKey(c), c.Cost
+			r, err := s.store.Peek(ctx, key, limiterRate(c))
 			if err != nil {
 				return Decision{}, err
 			}
-			denied := r.Remaining < c.Cost
+			for before := range charges[:i] {
+				if limiterKey(&charges[before]) == key {
+					need += charges[before].Cost
+				}
+			}
+			denied := r.Remaining < need
 			states[i] = limiterState(r, denied)
 			fits = fits && !denied
 		}

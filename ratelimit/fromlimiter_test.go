@@ -75,6 +75,23 @@ func TestFromLimiterCalls(t *testing.T) {
 	}
 }
 
+// Charges of one bucket are compared with what is left together: where they do
+// not fit, none is made.
+func TestFromLimiterOneBucket(t *testing.T) {
+	store, org := ratelimit.FromLimiter(newRecording()), policy("org", "10-M")
+	charge := func(cost int64) ratelimit.Charge { return ratelimit.Charge{Policy: org, Bucket: "o", Cost: cost} }
+	take(t, store, charge(6))
+	if d := take(t, store, charge(3), charge(3)); d.Allowed {
+		t.Error("two charges of 3 were made where 4 are left")
+	}
+	if left := take(t, store, charge(0)).States[0].Remaining; left != 4 {
+		t.Errorf("%d are left after a denial, want 4", left)
+	}
+	if d := take(t, store, charge(2), charge(2)); !d.Allowed {
+		t.Error("two charges of 2 were denied where 4 are left")
+	}
+}
+
 func TestFromLimiterWindow(t *testing.T) {
 	for _, tt := range []struct {
 		limit  ratelimit.Limit
