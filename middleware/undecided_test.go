@@ -71,12 +71,16 @@ func TestSuccessWithoutDecision(t *testing.T) {
 	outer := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)
 	timeout := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, hangs, "") }
 	between := func(h http.Handler) http.Handler { return http.HandlerFunc(h.ServeHTTP) }
+	unwrapping := func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(unwrapper{w}, r) })
+	}
 	for form, chain := range map[string]func(http.Handler) http.Handler{
 		"pieces":                   outer,
 		"apart":                    middleware.Chain(g.RequestID, between, g.Recover, between, g.Authenticate, between),
 		"without RequestID":        g.Authenticate,
 		"behind a foreign writer":  middleware.Chain(g.RequestID, foreignWriter, g.Authenticate),
 		"before a foreign writer":  middleware.Chain(outer, foreignWriter),
+		"inside an Unwrap":         middleware.Chain(unwrapping, outer),
 		"behind TimeoutHandler":    middleware.Chain(g.RequestID, timeout, g.Authenticate),
 		"before TimeoutHandler":    middleware.Chain(outer, timeout),
 		"a second Guard":           middleware.Chain(outer, anyCaller(g), g.Authenticate),

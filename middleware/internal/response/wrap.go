@@ -13,6 +13,9 @@ import (
 // http.Flusher, H http.Hijacker, R io.ReaderFrom, P http.Pusher. http1 and
 // http2 are what net/http itself hands out, with the deprecated CloseNotifier.
 //
+// A Hijacker is shown too where only http.ResponseController finds it, by Unwrap:
+// it would hijack the connection past the Writer.
+//
 // The forms are those of net/http, of its TimeoutHandler and test recorder, and
 // of common wrappers. Of another combination, the abilities in the nearest form
 // below it are shown.
@@ -57,7 +60,7 @@ func (f http2) CloseNotify() <-chan bool { return f.below.(closeNotifier).CloseN
 func (w *Writer) Wrap(below http.ResponseWriter) http.ResponseWriter {
 	w.below = below
 	_, flushes := below.(http.Flusher)
-	_, hijacks := below.(http.Hijacker)
+	hijacks := hijackable(below)
 	_, reads := below.(io.ReaderFrom)
 	_, pushes := below.(http.Pusher)
 	_, notifies := below.(closeNotifier)

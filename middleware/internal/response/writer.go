@@ -302,13 +302,23 @@ func flushes(w http.ResponseWriter) bool {
 	return false
 }
 
+// hijackable reports whether http.ResponseController finds a way to hijack w.
+func hijackable(w http.ResponseWriter) bool {
+	for layer := range layers(w) {
+		if _, ok := layer.(http.Hijacker); ok {
+			return true
+		}
+	}
+	return false
+}
+
 var errRefused = errors.New("middleware: the response was refused, see the log")
 
 func (w *Writer) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if w.dropped || !w.Committed() && w.refused() {
 		return nil, nil, errRefused
 	}
-	conn, rw, err := w.below.(http.Hijacker).Hijack()
+	conn, rw, err := http.NewResponseController(w.below).Hijack()
 	if err == nil {
 		w.Hijacked = true
 	}
