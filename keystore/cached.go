@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -121,7 +122,12 @@ func NewCached(s Store, o CacheOptions) *Cached {
 	return c
 }
 
-func (c *Cached) shard(d Digest) *shard { return &c.shards[int(d[0])%len(c.shards)] }
+// shard returns that of a digest. The upper bits of the product, with 2^64
+// divided by the golden ratio, are of all bits of the sum.
+func (c *Cached) shard(d Digest) *shard {
+	i, _ := bits.Mul64(sum(d)*0x9e3779b97f4a7c15, uint64(len(c.shards)))
+	return &c.shards[i]
+}
 
 // Lookup implements [Store]. The key that it returns is a copy, and has what a
 // [Caller] has: the other fields are empty, also when the store was just asked.

@@ -300,7 +300,7 @@ func TestCachedDigestsThatShareAPlace(t *testing.T) {
 // A LegacyFormat may have its random bytes anywhere in a digest.
 func TestCachedDigestsOfFewRandomBytes(t *testing.T) {
 	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 1 << 10}) // in 16 LRUs
 	for _, at := range []int{0, 12, 28} {
 		var digests []keystore.Digest
 		for i := range 100 {
