@@ -9,9 +9,10 @@ import (
 )
 
 var (
-	errOpen    = errors.New("ratelimit: store not called after failures in a row")
-	errCrowded = errors.New("ratelimit: too many calls of the store have not returned")
-	errTimeout = errors.New("ratelimit: no answer within the timeout")
+	errOpen     = errors.New("ratelimit: store not called after failures in a row")
+	errCrowded  = errors.New("ratelimit: too many calls of the store have not returned")
+	errTimeout  = errors.New("ratelimit: no answer within the timeout")
+	errNoReturn = errors.New("ratelimit: store ended its goroutine")
 )
 
 const (

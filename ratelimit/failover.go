@@ -164,7 +164,7 @@ func (f *Failover) call(ctx context.Context, charges []Charge) (Decision, error)
 	own := append([]Charge(nil), charges...)
 	asked := time.Now()
 	go func() {
-		var a answer
+		a := answer{err: errNoReturn} // unless Take returns: it may call runtime.Goexit
 		// Nothing else would recover in this goroutine.
 		defer func() {
 			if v := recover(); v != nil {

@@ -256,20 +256,26 @@ func TestFailoverErrCostIsAnAnswer(t *testing.T) {
 	})
 }
 
-func TestFailoverPanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFaulty()
-		store.fail(func(context.Context) error { panic("index out of range") })
-		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
-		if d := takeOne(t, f, mode("local", ratelimit.Local), "org"); !d.Allowed {
-			t.Errorf("%+v, want it decided locally", d)
-		}
-		_, err := f.Take(context.Background(), []ratelimit.Charge{{Policy: mode("closed", ratelimit.Closed), Cost: 1}})
-		const want = `ratelimit: store unavailable: policy "closed": ratelimit: store panicked: index out of range`
-		if err == nil || err.Error() != want {
-			t.Errorf("error %v, want %s", err, want)
-		}
-	})
+// A store that panics, or ends its goroutine, has failed.
+func TestFailoverNoReturn(t *testing.T) {
+	for why, fault := range map[string]func(context.Context) error{
+		"store panicked: index out of range": func(context.Context) error { panic("index out of range") },
+		"store ended its goroutine":          func(context.Context) error { runtime.Goexit(); return nil },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFaulty()
+			store.fail(fault)
+			f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+			if d := takeOne(t, f, mode("local", ratelimit.Local), "org"); !d.Allowed {
+				t.Errorf("%s: %+v, want it decided locally", why, d)
+			}
+			_, err := f.Take(context.Background(), []ratelimit.Charge{{Policy: mode("closed", ratelimit.Closed), Cost: 1}})
+			want := `ratelimit: store unavailable: policy "closed": ratelimit: ` + why
+			if err == nil || err.Error() != want {
+				t.Errorf("error %v, want %s", err, want)
+			}
+		})
+	}
 }
 
 // A late store has its own copy of the charges: the caller has reused the
