@@ -64,7 +64,8 @@ func (g *Guard) Serve(
 	case err = <-ended: // the listener broke
 	case <-ctx.Done():
 	}
-	drain, cancel := context.WithTimeout(values, g.options.Idempotency.Timeout+10*time.Second)
+	end := time.Now().Add(g.options.Idempotency.Timeout).Add(10 * time.Second) // the sum of the two may be too large
+	drain, cancel := context.WithDeadline(values, end)
 	defer cancel()
 	err = errors.Join(err, srv.Shutdown(drain), g.WaitSettled(drain), srv.Close())
 	<-ended // ln is closed, also if srv had not begun to serve it

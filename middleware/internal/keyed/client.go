@@ -79,7 +79,7 @@ func (w *writer) inTime(write func() (int, error)) (int, error) {
 		w.deadlines.moved = now
 		// A server of HTTP/2 resets a stream at its write deadline, also while
 		// nothing is written. So it comes after the deadline of the context.
-		w.moveDeadline(now.Add(timeout + timeout/4))
+		w.moveDeadline(now.Add(timeout).Add(timeout / 4)) // the sum of the two may be too large
 	}
 	n, err := write()
 	if errors.Is(err, http.ErrNotSupported) {
