@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -164,6 +165,22 @@ func TestCommitUnknown(t *testing.T) {
 				mustBeIdle(t, r) // nothing goes on in the background
 				time.Sleep(time.Minute)
 			})
+		})
+	}
+}
+
+// Times that are meant to have no end do not make a Join fail.
+func TestJoinWithoutEnd(t *testing.T) {
+	for _, o := range []idem.Options{
+		{Join: true, Wait: math.MaxInt64}, {Join: true, Timeout: math.MaxInt64},
+		{Join: true, Wait: math.MaxInt64, Timeout: math.MaxInt64},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJoiner()
+			j.onJoin = func(ctx context.Context) error { time.Sleep(time.Hour); return ctx.Err() }
+			r := idem.NewRunner(j, o)
+			mustSettle(t, mustRun(t, r, request), answer("created"))
+			mustBeIdle(t, r)
 		})
 	}
 }

@@ -67,6 +67,8 @@ func (o Options) withDefaults() Options {
 	o.Retention = cmp.Or(o.Retention, 24*time.Hour)
 	o.Wait = cmp.Or(o.Wait, 10*time.Second)
 	o.Timeout = cmp.Or(o.Timeout, 2*time.Second)
+	// Their sum must not overflow, where they are meant to have no end.
+	o.Wait, o.Timeout = min(o.Wait, forever/4), min(o.Timeout, forever/4)
 	o.ExecutionsPerTenant = cmp.Or(o.ExecutionsPerTenant, 1024)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Retention < o.Lease {

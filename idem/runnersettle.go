@@ -153,7 +153,7 @@ func (e *Execution) saveLater(s saving, err error) {
 func (e *Execution) saveAgain(s *saving) {
 	r := e.runner
 	err, final := e.save(s, r.options.Timeout)
-	if !final && r.now() < s.since+s.settlement.Retention {
+	if !final && r.now()-s.since < s.settlement.Retention {
 		s.delay = min(2*s.delay, longestRetry)
 		time.AfterFunc(jittered(s.delay), func() { e.saveAgain(s) })
 		return

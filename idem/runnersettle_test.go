@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -167,6 +168,28 @@ func TestSavingEnds(t *testing.T) {
 		time.Sleep(time.Minute)
 		if f.Calls(idemtest.Extend) != n {
 			t.Error("renewals go on after saving was given up")
+		}
+	})
+}
+
+// A retention that is meant to have no end does not end saving.
+func TestSavingWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := idemtest.NewFaulty(newMemory())
+		r := idem.NewRunner(f, idem.Options{Retention: math.MaxInt64, Logger: slog.New(slog.DiscardHandler)})
+		e := mustRun(t, r, request)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		time.Sleep(time.Hour)
+		if err := e.Settle(t.Context(), answer("created")); err == nil {
+			t.Error("the outcome is saved by a store that fails")
+		}
+		time.Sleep(time.Hour)
+		f.Always(idemtest.Settle, idemtest.None)
+		if err := r.WaitSettled(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if record, _, err := r.Begin(t.Context(), request, nil); record.State != idem.Done {
+			t.Errorf("got %v, error %v, want done", record.State, err)
 		}
 	})
 }
