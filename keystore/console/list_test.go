@@ -319,6 +319,33 @@ func TestUnknownScopesAreShownAsSuch(t *testing.T) {
 	}
 }
 
+// An imported key has the ID of an older system, whatever stands in it.
+func TestPagesOfAnImportedKey(t *testing.T) {
+	for _, id := range []string{"acme:12", "urn:uuid:7/a b?c#d%", "javascript:alert(1)"} {
+		b := newBench(t)
+		token := keystore.Service{}.Generate(keystore.Production).Reveal()
+		if _, err := b.issuer.Import(t.Context(), &keystore.Key{ID: id, Organization: "acme", Name: "Old one",
+			Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}}, token); err != nil {
+			t.Fatal(err)
+		}
+		link := regexp.MustCompile(`<a href="\./([^"]+)" title="Old one">`).FindStringSubmatch(b.get("/").text)
+		if link == nil {
+			t.Fatalf("the list has no link to %s", id)
+		}
+		page := "/" + link[1]
+		wantText(t, id, b.get(page), 200, "Old one")
+		if text := b.get(page + "/revoke").text; !strings.Contains(text, `action="..`+page+`/revoke"`) {
+			t.Errorf("the form does not revoke %s: %s", id, text)
+		}
+		if to := b.post(page+"/revoke", url.Values{}).Header.Get("Location"); to != ".."+page {
+			t.Errorf("revoking %s leads to %s, want its page", id, to)
+		}
+		if got := b.status(t, token); got != keystore.Revoked {
+			t.Errorf("%s is %s, want revoked", id, got)
+		}
+	}
+}
+
 // names returns the keys of a list.
 func names(r reply) (names []string) {
 	link := regexp.MustCompile(`<a href="[^"]*key_[a-z0-9]+" title="([^"]+)">`)

@@ -20,7 +20,7 @@ var pages = func() map[string]*template.Template {
 	for _, name := range []string{"list.html", "key.html", "create.html", "secret.html", "used.html", "replay.html",
 		"rotate.html", "edit.html", "revoke.html", "suspend.html", "audit.html", "error.html"} {
 		all[name] = template.Must(template.New("layout.html").Funcs(sampleFuncs).Funcs(template.FuncMap{
-			"segment": url.PathEscape,
+			"segment": segment,
 			"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 			"date":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") },
 			"day":     func(t time.Time) string { return t.UTC().Format("2 Jan 2006") },
@@ -33,6 +33,10 @@ var pages = func() map[string]*template.Template {
 	}
 	return all
 }()
+
+// segment returns an id as a part of an address. An imported one may have a
+// colon, for which html/template would take what stands before it for a scheme.
+func segment(id string) string { return strings.ReplaceAll(url.PathEscape(id), ":", "%3A") }
 
 // A page is what the layout shows; Body belongs to the template.
 type page struct {

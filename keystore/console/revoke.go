@@ -2,7 +2,6 @@ package console
 
 import (
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -49,7 +48,7 @@ func (x *exchange) reason() string {
 
 // toKey redirects to the page of a key, which says what was done.
 func (x *exchange) toKey(k *keystore.Key, done string) error {
-	address := x.root + url.PathEscape(k.ID)
+	address := x.root + segment(k.ID)
 	if done != "" {
 		address += "?done=" + done
 	}
