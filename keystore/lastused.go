@@ -67,8 +67,8 @@ func NewLastUsed(keys Store, o LastUsedOptions) *LastUsed {
 }
 
 // Record notes that the key of c is used now, by one request. from must not be
-// nil; it returns the client's address, which may be zero, and is asked once a
-// second at most. Record never waits for the store, and does not allocate for
+// nil; it returns the client's address, which may be zero, and is asked about
+// once a second. Record never waits for the store, and does not allocate for
 // a key that is waiting to be written already. When 100,000 keys are waiting,
 // the use of another one is dropped. A caller without an API key has no use to
 // record.
