@@ -74,7 +74,10 @@ type exchange struct {
 func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{console: c, w: w, r: r, names: make(map[string]string), below: make(map[string]int)}
 	c.setHeaders(w.Header())
-	at := strings.TrimPrefix(r.URL.EscapedPath(), c.options.Path)
+	at := r.URL.EscapedPath()
+	if rest, ok := strings.CutPrefix(at, c.options.Path); ok && (rest == "" || rest[0] == '/') {
+		at = rest
+	}
 	if at == "" && c.options.Path == "" && x.addSlash() {
 		return
 	}

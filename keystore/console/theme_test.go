@@ -157,6 +157,16 @@ func TestPath(t *testing.T) {
 			}
 		}
 	}
+	// What a page or a file of the console begins with may be the Path too.
+	c = console.New(issuer, func(*http.Request) (console.Actor, error) {
+		return console.Actor{ID: "a", Organization: "o"}, nil
+	}, console.Options{Path: "/console"})
+	for _, path := range []string{"/console.css", "/console/console.js", "/console", "/new"} {
+		w := httptest.NewRecorder()
+		if c.ServeHTTP(w, httptest.NewRequest("GET", path, nil)); w.Code != 200 {
+			t.Errorf("%s: got %d, want 200", path, w.Code)
+		}
+	}
 	for _, bad := range []string{"/", "settings", "/settings/", "//evil.example", "/a/../b", "/a b",
 		"https://a.example/keys"} {
 		func() {
