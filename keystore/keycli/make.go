@@ -111,8 +111,9 @@ type oldKey struct {
 	keystore.Key
 	Token  string `json:"token"`
 	Digest string `json:"digest"` // 64 hexadecimal digits
-	Masked string `json:"masked"` // ignored, as is Status
+	Masked string `json:"masked"` // ignored, as are Status and Living
 	Status string `json:"status"`
+	Living int    `json:"children"`
 }
 
 func importKeys(c *call) func() error {

@@ -205,7 +205,11 @@ func TestRotateUntil(t *testing.T) {
 // again.
 func TestImport(t *testing.T) {
 	from, s := newShell(t), newShell(t)
-	token, _ := from.issue(nightly)
+	token, parent := from.issue(nightly)
+	if _, _, err := from.issuer().Delegate(t.Context(), keystore.Key{Organization: "acme", Parent: parent.ID,
+		ExpiresAt: time.Now().Add(time.Hour)}); err != nil { // whose number is in the list
+		t.Fatal(err)
+	}
 	_, second := from.issue("Other -org acme -env sandbox -scopes tasks:read")
 	record := func(extra string, lines string) string { return `{` + extra + `,` + strings.TrimPrefix(lines, `{`) }
 	lines := strings.SplitAfter(from.does("", "list -org acme -json"), "\n")
