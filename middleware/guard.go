@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -44,6 +45,7 @@ type Guard struct {
 	idempotency *idempotency // nil if it is off
 	bodies      *keyed.Bodies
 	warnings    map[*idem.Runner]*keyed.Warnings
+	longest     time.Duration // Timeout of idempotency, that of routes included
 
 	// No handler has the stage yet, although the options configure it.
 	noRateLimit, noIdempotent atomic.Bool
@@ -111,6 +113,7 @@ func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idem
 	if g.warnings[o.Runner] == nil {
 		g.warnings[o.Runner] = new(keyed.Warnings)
 	}
+	g.longest = max(g.longest, o.Timeout)
 	runner, report := o.Runner.Options(), g.report
 	return &idempotency{
 		IdempotencyOptions: o,

@@ -13,9 +13,9 @@ import (
 // Serve serves srv on ln, through [RequestIDListener], until ctx ends. Then it
 // accepts no more requests, and returns once those that it has begun are
 // answered and saved ([http.Server.Shutdown], [Guard.WaitSettled]). After
-// Idempotency.Timeout and 10 seconds more it closes what is left, and the error
-// says so. Repeats that wait hold it up by idem.Options.Wait: give ctx.Done() to
-// idem.Options.Draining.
+// Idempotency.Timeout, or that of a route if it is longer, and 10 seconds more
+// it closes what is left, and the error says so. Repeats that wait hold it up
+// by idem.Options.Wait: give ctx.Done() to idem.Options.Draining.
 //
 // The functions in upkeep run beside the server. Their contexts end after the
 // last request: the Run of a keystore.Cached, a keystore.LastUsed or a store of
@@ -64,7 +64,7 @@ func (g *Guard) Serve(
 	case err = <-ended: // the listener broke
 	case <-ctx.Done():
 	}
-	end := time.Now().Add(g.options.Idempotency.Timeout).Add(10 * time.Second) // the sum of the two may be too large
+	end := time.Now().Add(g.longest).Add(10 * time.Second) // the sum of the two may be too large
 	drain, cancel := context.WithDeadline(values, end)
 	defer cancel()
 	err = errors.Join(err, srv.Shutdown(drain), g.WaitSettled(drain), srv.Close())

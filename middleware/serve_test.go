@@ -101,35 +101,39 @@ func TestServeGivesUpOnAHandler(t *testing.T) {
 	})
 }
 
-// With a Timeout that is meant to have no end, a stream is not cut off, and Serve
-// waits for its handler.
-func TestServeWithoutTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ring := newKeyring()
-		api := middleware.NewAPI(ring.keys,
-			middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Timeout: math.MaxInt64}})
-		ctx, stop := context.WithCancel(t.Context())
-		api.HandleFunc("POST /api/v1/logs", middleware.AnyCaller(), func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			for range 2 {
-				_, _ = io.WriteString(w, "data: a\n\n")
-				_ = http.NewResponseController(w).Flush()
-				stop()
-				time.Sleep(time.Second)
+// A stream of a long Timeout, of the API or of its route, is not cut off, and
+// Serve waits for its handler.
+func TestServeWaitsForALongTimeout(t *testing.T) {
+	for name, of := range map[string]struct{ api, route time.Duration }{
+		"without end": {math.MaxInt64, 0}, "of the route": {0, time.Hour},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ring := newKeyring()
+			api := middleware.NewAPI(ring.keys,
+				middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Timeout: of.api}})
+			ctx, stop := context.WithCancel(t.Context())
+			api.HandleFunc("POST /api/v1/logs", middleware.AnyCaller(), func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				for range 2 {
+					_, _ = io.WriteString(w, "data: a\n\n")
+					_ = http.NewResponseController(w).Flush()
+					stop()
+					time.Sleep(time.Minute)
+				}
+			}, middleware.RouteOptions{Idempotency: keyedOptions{Timeout: of.route}})
+			p, ended := pipes{make(chan net.Conn), make(chan struct{})}, make(chan error, 1)
+			go func() { ended <- api.Serve(ctx, new(http.Server), p) }()
+			r := newRequest(t, "POST", "http://api.test/api/v1/logs", ring.issue(t), strings.NewReader("{}"))
+			r.Header.Set("Idempotency-Key", "a")
+			client := &http.Client{Transport: &http.Transport{DialContext: p.dial, DisableKeepAlives: true}}
+			if a := do(t, client, r); a.body != "data: a\n\ndata: a\n\n" {
+				t.Errorf("%s: got %d %q, want both events", name, a.StatusCode, a.body)
+			}
+			if err := <-ended; err != nil {
+				t.Errorf("%s: %v", name, err)
 			}
 		})
-		p, ended := pipes{make(chan net.Conn), make(chan struct{})}, make(chan error, 1)
-		go func() { ended <- api.Serve(ctx, new(http.Server), p) }()
-		r := newRequest(t, "POST", "http://api.test/api/v1/logs", ring.issue(t), strings.NewReader("{}"))
-		r.Header.Set("Idempotency-Key", "a")
-		client := &http.Client{Transport: &http.Transport{DialContext: p.dial, DisableKeepAlives: true}}
-		if a := do(t, client, r); a.body != "data: a\n\ndata: a\n\n" {
-			t.Errorf("got %d %q, want both events", a.StatusCode, a.body)
-		}
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	}
 }
 
 type unsaved struct{ idem.Store }
