@@ -1,0 +1,68 @@
+package retrytest
+
+import (
+	"context"
+	"runtime/pprof"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// store is the store of a process's claims.
+type store struct {
+	idem.Store
+	p *Process
+}
+
+// HonorsContext and JoinHonorsContext let the calls be made in the goroutine of
+// the request: one that a crash has stopped must not be left behind.
+func (s *store) HonorsContext()     {}
+func (s *store) JoinHonorsContext() {}
+
+func (s *store) Begin(ctx context.Context, c idem.Claim) (r idem.Record, err error) {
+	s.p.run.asked(s.p)
+	if f := s.p.run.fault; s.p.number == 1 && (f == crashBefore || f == crashAfter || f == lost) {
+		c.Lease = time.Millisecond // it will have lapsed, although this process does not know
+	}
+	err = s.call(ctx, "claim of the key", func() error { r, err = s.Store.Begin(ctx, c); return err })
+	s.p.claimed.Store(err == nil && r.State == idem.Claimed)
+	return r, err
+}
+
+func (s *store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken, lease time.Duration) error {
+	if s.p.died.Err() != nil {
+		s.p.crash()
+	}
+	if r := s.p.run; s.p.number == 1 && r.fault == lost && r.over.Err() == nil {
+		return nil // not the store's answer: the claim is to lapse
+	}
+	err := s.Store.Extend(ctx, key, token, lease)
+	if err == idem.ErrLost {
+		s.p.run.tell()
+	}
+	return err
+}
+
+func (s *store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, o idem.Settlement) error {
+	if o.Outcome == idem.OutcomeFree {
+		s.p.run.mu.Lock()
+		s.p.run.freed = true
+		s.p.run.mu.Unlock()
+	}
+	return s.call(ctx, "settlement of the key", func() error { return s.Store.Settle(ctx, key, token, o) })
+}
+
+func (s *store) call(ctx context.Context, what string, do func() error) error {
+	l := &link{p: s.p, store: true}
+	pprof.SetGoroutineLabels(context.Background()) // what waits for a process that has crashed has none
+	defer pprof.SetGoroutineLabels(ctx)
+	return l.step(ctx, what, func(bool) error { return do() }, func() error { return errBroken })
+}
+
+func (s *store) Join(ctx context.Context, c idem.Claim, d time.Duration) (idem.Record, idem.Transaction, error) {
+	s.p.run.asked(s.p)
+	s.p.joins.Store(true)
+	pprof.SetGoroutineLabels(context.Background())
+	defer pprof.SetGoroutineLabels(ctx)
+	return s.Store.(idem.Joiner).Join(ctx, c, d)
+}

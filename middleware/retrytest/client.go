@@ -1,0 +1,116 @@
+package retrytest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"runtime/pprof"
+	"strings"
+	"time"
+)
+
+// whole is the limit of a response that arrives.
+const whole = -1
+
+// reply is a response as its client got it.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+	whole  bool
+}
+
+func (a reply) String() string { return fmt.Sprintf("%d %.300s", a.status, a.body) }
+
+// isFinal reports whether a client is to send the request again.
+func (a reply) isFinal() bool {
+	replayed := a.header.Get("Idempotent-Replayed") != ""
+	return a.whole && (replayed || a.status < 400 || a.status < 500 && a.header.Get("Retry-After") == "")
+}
+
+// send sends the request of the run, and waits until the process has nothing to
+// do for it any more.
+func (p *Process) send(limit int) reply {
+	r := p.run
+	ctx, cancel := context.WithCancel(context.Background())
+	r.mu.Lock()
+	p.request++
+	p.serving, p.returned = true, false
+	id := fmt.Sprintf("%s-%d-%d", r.key, p.number, p.request)
+	if p.number == 1 {
+		r.leave = cancel
+	}
+	r.mu.Unlock()
+	q := httptest.NewRequest(r.create.method(), r.create.Path, strings.NewReader(r.create.Body))
+	maps.Copy(q.Header, r.create.Header.Clone())
+	q.Header.Set("Idempotency-Key", r.key)
+	w := &writer{httptest.NewRecorder(), limit, cancel}
+	arrived, ended := false, make(chan struct{})
+	go pprof.Do(ctx, pprof.Labels(label, id), func(ctx context.Context) {
+		defer close(ended)
+		defer func() { recover() }() // as net/http does
+		p.handler.ServeHTTP(w, q.WithContext(ctx))
+		arrived = limit == whole
+	})
+	select {
+	case <-ended:
+		cancel()
+	case <-p.died.Done():
+	}
+	r.mu.Lock()
+	p.returned = true
+	r.mu.Unlock()
+	p.hung = !p.quiet(id) || p.hung
+	r.mu.Lock()
+	p.serving = false
+	if limit != whole { // not of a second process, which may end after the run
+		r.fired = true
+	}
+	r.mu.Unlock()
+	if p.died.Err() != nil {
+		return reply{}
+	}
+	return reply{w.Code, w.Result().Header, w.Body.String(), arrived}
+}
+
+// writer is the server's end of a connection, of which the client may get only
+// the first bytes.
+type writer struct {
+	*httptest.ResponseRecorder
+	left int // of the bytes that arrive; below 0, all do
+	gone func()
+}
+
+func (w *writer) Write(b []byte) (int, error) {
+	if w.left < 0 || len(b) < w.left {
+		w.left -= len(b)
+		return w.ResponseRecorder.Write(b)
+	}
+	n, _ := w.ResponseRecorder.Write(b[:w.left])
+	w.left = 0
+	w.gone()
+	return n, errBroken
+}
+
+func (w *writer) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
+
+// label is that of the goroutines of a request, and of those that they start.
+const label = "sallyport_retrytest"
+
+// quiet waits until no step is in progress, and until the goroutines of the
+// host's that a request has left behind have ended, or have crashed.
+func (p *Process) quiet(id string) bool {
+	began := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		busy, limit := p.doing.Load() > 0, patience
+		if !busy && !p.hung {
+			busy, limit = left(id), quietAfter
+		}
+		if !busy || time.Since(began) > limit {
+			return !busy
+		}
+		time.Sleep(pause)
+	}
+}

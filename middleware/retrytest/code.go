@@ -1,0 +1,102 @@
+package retrytest
+
+import (
+	"bytes"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const module = "github.com/sallyport-go/sallyport/"
+
+var (
+	// standard is where the standard library lies, or "" with -trimpath.
+	standard = strings.TrimSuffix(fileOf(sql.OpenDB), "database/sql/sql.go")
+	own      = regexp.MustCompile(`^` + module + `(middleware|idem|keystore|ratelimit|scope)\b`)
+	adapter  = regexp.MustCompile(`^` + module + `(middleware/retrytest|idem/idemsql|idem/idempgx)\b`)
+)
+
+// folder is the test's.
+var folder, _ = os.Getwd()
+
+func fileOf(f any) string {
+	pc := reflect.ValueOf(f).Pointer()
+	file, _ := runtime.FuncForPC(pc).FileLine(pc)
+	return file
+}
+
+// origin says whose a frame is.
+type origin uint8
+
+const (
+	foreign origin = iota // a library's
+	ours
+	host
+)
+
+func originOf(function, file string) origin {
+	domain, _, _ := strings.Cut(function, "/")
+	switch {
+	case strings.HasSuffix(file, "_test.go"):
+		return host
+	case adapter.MatchString(function), strings.Contains(file, "@"), strings.Contains(file, "/vendor/"):
+		return foreign
+	case own.MatchString(function):
+		return ours
+	case standard != "" && strings.HasPrefix(file, standard), standard == "" && !strings.Contains(domain, "."):
+		return foreign
+	}
+	return host
+}
+
+// caller returns the line of the host's code that runs a statement, or "" if
+// one of the stages does. The call of a service runs in a fake of it, which has
+// a caller of its own.
+func caller(service bool) (site string) {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		f, more := frames.Next()
+		switch originOf(f.Function, f.File) {
+		case ours:
+			return site
+		case host:
+			file := f.File
+			if near, err := filepath.Rel(folder, file); err == nil && len(near) < len(file) {
+				file = near
+			}
+			if site = file + ":" + strconv.Itoa(f.Line); !service {
+				return site
+			}
+			service = false
+		}
+		if !more {
+			return site
+		}
+	}
+}
+
+var profiled = regexp.MustCompile(`(?m)^#\t0x\w+\t(\S+)\+0x\w+\s+(\S+):\d+$`)
+
+// left reports whether goroutines of a request run code of the host's.
+func left(id string) bool {
+	var profile bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
+	for group := range strings.SplitSeq(profile.String(), "\n\n") {
+		if strings.Contains(group, fmt.Sprintf("%q:%q", label, id)) &&
+			slices.ContainsFunc(profiled.FindAllStringSubmatch(group, -1), func(f []string) bool {
+				return originOf(f[1], f[2]) == host
+			}) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,171 @@
+package retrytest
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// fault is what happens to a create at one of its steps.
+type fault string
+
+const (
+	none        fault = ""
+	before      fault = "the connection broke before it took effect"
+	after       fault = "the connection broke after it took effect"
+	refused     fault = "the database refused it"
+	crashBefore fault = "the process crashed before it took effect"
+	crashAfter  fault = "the process crashed after it took effect"
+	gone        fault = "the client left"
+	expired     fault = "the deadline passed"
+	lost        fault = "the claim was lost, and a repeat came to another process"
+	two         fault = "a repeat came to another process at the same time"
+	cut         fault = "the response was cut"
+)
+
+const (
+	shortTimeout = 40 * time.Millisecond // of a handler whose deadline passes
+	shortLease   = 90 * time.Millisecond // of a claim that is lost: renewed at each third
+	patience     = 5 * time.Second       // for what comes at once
+	quietAfter   = time.Second           // for goroutines that a handler leaves behind
+)
+
+// errBroken does not say that nothing happened, as driver.ErrBadConn does.
+var errBroken = fmt.Errorf("retrytest: the connection broke: %w", io.ErrUnexpectedEOF)
+
+// place is where a step is found again in another run.
+type place struct {
+	site string // "file:line" of the host's code, or "" if the step is the middleware's
+	text string
+	nth  int // of the same in its request
+}
+
+// step is what a create does at a database or another service.
+type step struct {
+	place
+	process, request int
+	joined           bool // in the transaction of the request
+	service          bool
+	late             bool // the handler had returned
+	prevented        bool // by the fault
+	wraps            bool // statements of the store's, which are steps themselves
+}
+
+// faults are those that are tried at a step.
+func (s *step) faults(joins bool) []fault {
+	all := []fault{before, after, crashBefore, crashAfter, gone}
+	if s.site == "" {
+		return all // what the middleware does then has tests of its own
+	}
+	all = append(all, two)
+	if !s.service {
+		all = append(all, refused)
+	}
+	if !s.late {
+		all = append(all, expired)
+	}
+	if !joins {
+		all = append(all, lost)
+	}
+	return all
+}
+
+// literals are what differs between the runs, and no report shows.
+var literals = regexp.MustCompile(`'(?:[^']|'')*'|([^\w$?])\d+\b`)
+
+// step does a step, or what the run's fault makes of it. In a process that has
+// crashed it stops the goroutine. do is told whether all of its effect must have
+// come when it returns.
+func (l *link) step(ctx context.Context, text string, do func(whole bool) error, refuse func() error) error {
+	p, r, site := l.p, l.p.run, caller(refuse == nil)
+	text = strings.Trim(literals.ReplaceAllString(text, "$1?"), "; \n")
+	outer := p.asking.Load()
+	if site != "" {
+		outer = nil
+	}
+	if outer == nil {
+		p.doing.Add(1)
+		defer p.doing.Add(-1)
+	}
+	if p.died.Err() != nil {
+		p.crashInStep()
+	}
+	r.mu.Lock()
+	if !p.serving {
+		r.mu.Unlock()
+		return do(false)
+	}
+	upper := strings.ToUpper(text)
+	if strings.HasPrefix(upper, "BEGIN") {
+		l.joined = site == ""
+	}
+	s := &step{place: place{site: site, text: text}, process: p.number, request: p.request,
+		joined: l.joined, service: refuse == nil, late: p.returned}
+	l.joined = l.joined && !strings.HasSuffix(upper, "COMMIT") && !strings.HasSuffix(upper, "ROLLBACK")
+	for _, o := range r.steps {
+		if o.site == site && o.text == text && o.process == s.process && o.request == s.request {
+			s.nth++
+		}
+	}
+	r.steps = append(r.steps, s)
+	if outer != nil {
+		outer.wraps = true
+	} else if l.store {
+		p.asking.Store(s)
+		defer p.asking.Store(nil)
+	}
+	f := none
+	if p.number == 1 && p.request == 1 && s.place == r.at && !r.fired {
+		f, r.fired = r.fault, true
+		s.prevented = f == before || f == refused || f == crashBefore
+	}
+	r.mu.Unlock()
+
+	switch f {
+	case before:
+		l.cut()
+		return errBroken
+	case refused:
+		return refuse()
+	case crashBefore:
+		p.crashInStep()
+	case gone:
+		r.leave()
+	case expired:
+		if ctx.Done() == nil {
+			wait(nil, r.longer(3*shortTimeout/2))
+		} else {
+			wait(ctx.Done(), r.longer(patience))
+		}
+	case two, lost:
+		r.meanwhile(ctx)
+	}
+	err := do(f == after || f == crashAfter)
+	switch {
+	case err == driver.ErrSkip, f == none && errors.Is(err, driver.ErrBadConn): // database/sql does it in another way
+		r.mu.Lock()
+		r.steps = slices.DeleteFunc(r.steps, func(o *step) bool { return o == s })
+		r.fired = r.fired && f == none
+		r.mu.Unlock()
+	case f == after:
+		l.cut()
+		return errBroken
+	case f == crashAfter:
+		p.crashInStep()
+	}
+	return err
+}
+
+// wait waits for a channel, and not for longer than d.
+func wait(done <-chan struct{}, d time.Duration) {
+	select {
+	case <-done:
+	case <-time.After(d):
+	}
+}
