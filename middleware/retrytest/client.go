@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// whole is the limit of a response that arrives.
-const whole = -1
+// unlimited is the limit of a response that arrives.
+const unlimited = -1
 
 // reply is a response as its client got it.
 type reply struct {
-	status int
-	header http.Header
-	body   string
-	whole  bool
+	status  int
+	header  http.Header
+	body    string
+	arrived bool
 }
 
 func (a reply) String() string { return fmt.Sprintf("%d %.300s", a.status, a.body) }
@@ -27,7 +27,7 @@ func (a reply) String() string { return fmt.Sprintf("%d %.300s", a.status, a.bod
 // isFinal reports whether a client is to send the request again.
 func (a reply) isFinal() bool {
 	replayed := a.header.Get("Idempotent-Replayed") != ""
-	return a.whole && (replayed || a.status < 400 || a.status < 500 && a.header.Get("Retry-After") == "")
+	return a.arrived && (replayed || a.status < 400 || a.status < 500 && a.header.Get("Retry-After") == "")
 }
 
 // send sends the request of the run, and waits until the process has nothing to
@@ -52,7 +52,7 @@ func (p *Process) send(limit int) reply {
 		defer close(ended)
 		defer func() { recover() }() // as net/http does
 		p.handler.ServeHTTP(w, q.WithContext(ctx))
-		arrived = limit == whole
+		arrived = limit == unlimited
 	})
 	select {
 	case <-ended:
@@ -65,7 +65,7 @@ func (p *Process) send(limit int) reply {
 	p.hung = !p.quiet(id) || p.hung
 	r.mu.Lock()
 	p.serving = false
-	if limit != whole { // not of a second process, which may end after the run
+	if limit != unlimited { // not of a second process, which may end after the run
 		r.fired = true
 	}
 	r.mu.Unlock()
@@ -79,18 +79,18 @@ func (p *Process) send(limit int) reply {
 // the first bytes.
 type writer struct {
 	*httptest.ResponseRecorder
-	left int // of the bytes that arrive; below 0, all do
-	gone func()
+	room  int // of the bytes that arrive; below 0, all do
+	leave func()
 }
 
 func (w *writer) Write(b []byte) (int, error) {
-	if w.left < 0 || len(b) < w.left {
-		w.left -= len(b)
+	if w.room < 0 || len(b) < w.room {
+		w.room -= len(b)
 		return w.ResponseRecorder.Write(b)
 	}
-	n, _ := w.ResponseRecorder.Write(b[:w.left])
-	w.left = 0
-	w.gone()
+	n, _ := w.ResponseRecorder.Write(b[:w.room])
+	w.room = 0
+	w.leave()
 	return n, errBroken
 }
 
@@ -106,7 +106,7 @@ func (p *Process) quiet(id string) bool {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		busy, limit := p.doing.Load() > 0, patience
 		if !busy && !p.hung {
-			busy, limit = left(id), quietAfter
+			busy, limit = leftBehind(id), quietAfter
 		}
 		if !busy || time.Since(began) > limit {
 			return !busy

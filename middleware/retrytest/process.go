@@ -27,8 +27,8 @@ type Process struct {
 	die     context.CancelFunc
 	closers []func()
 
-	doing  atomic.Int32         // steps, with what is in them
-	asking atomic.Pointer[step] // the store, by a call that is a step
+	doing   atomic.Int32         // steps, with what is in them
+	inStore atomic.Pointer[step] // the store, by a call that is a step
 
 	// run.mu guards these.
 	request           int // how many it has been sent
@@ -46,7 +46,7 @@ func (p *Process) Idempotency(o middleware.IdempotencyOptions) middleware.Idempo
 	ro := o.Runner.Options()
 	if f := p.run.fault; p.number == 1 && f == expired {
 		o.Timeout = p.run.longer(shortTimeout)
-	} else if p.number == 1 && f == lost {
+	} else if p.number == 1 && f == lostClaim {
 		ro.Lease = shortLease
 	}
 	p.keyed = true
@@ -63,7 +63,7 @@ func (p *Process) Idempotency(o middleware.IdempotencyOptions) middleware.Idempo
 func (p *Process) Conn(kill func()) (call func(ctx context.Context, statement string, do, refuse func() error) error) {
 	l := p.link(kill, kill)
 	return func(ctx context.Context, statement string, do, refuse func() error) error {
-		return l.step(ctx, statement, func(bool) error { return do() }, refuse)
+		return l.take(ctx, statement, func(bool) error { return do() }, refuse)
 	}
 }
 
@@ -71,7 +71,7 @@ func (p *Process) Conn(kill func()) (call func(ctx context.Context, statement st
 type link struct {
 	p          *Process
 	kill, shut func() // give up what it holds, and close it; nil for a service
-	store      bool   // it is one of claims
+	claims     bool   // it is one of claims
 	broken     atomic.Bool
 	joined     bool // it has the transaction of a request
 }
@@ -84,8 +84,8 @@ func (p *Process) link(kill, shut func()) *link {
 	return l
 }
 
-// cut breaks the connection, unless it is one to a service.
-func (l *link) cut() {
+// sever breaks the connection, unless it is one to a service.
+func (l *link) sever() {
 	if l.kill != nil && !l.broken.Swap(true) {
 		l.kill()
 	}
@@ -105,9 +105,9 @@ func (p *Process) crashInStep() {
 	p.crash()
 }
 
-// end ends the process: what it held is given up. A statement in progress ends
+// stop ends the process: what it held is given up. A statement in progress ends
 // first, which may need what another connection holds.
-func (p *Process) end() {
+func (p *Process) stop() {
 	p.run.mu.Lock()
 	links := p.links
 	p.links = nil
@@ -123,7 +123,7 @@ func (p *Process) end() {
 	for _, l := range links {
 		if l.kill != nil {
 			ended.Go(func() {
-				l.cut()
+				l.sever()
 				l.shut()
 			})
 		}

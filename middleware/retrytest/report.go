@@ -16,7 +16,7 @@ type report struct {
 func (p *report) String() string {
 	n := p.counts
 	return fmt.Sprintf("%d faults  once %d  twice %d  lost %d  unknown %d",
-		n[once]+n[twice]+n[missing]+n[unknown], n[once], n[twice], n[missing], n[unknown])
+		n[once]+n[twice]+n[lost]+n[unknown], n[once], n[twice], n[lost], n[unknown])
 }
 
 func (p *report) add(r *run) {
@@ -37,7 +37,8 @@ func (p *report) add(r *run) {
 func (p *report) failures() string {
 	var b strings.Builder
 	for _, c := range p.found {
-		fmt.Fprintf(&b, "\n\n%s: %s; the client was told %s\n  fault    %s", c.verdict, c.run.wrong, c.run.final, c.run.cut())
+		fmt.Fprintf(&b, "\n\n%s: %s; the client was told %s\n  fault    %s",
+			c.verdict, c.run.wrong, c.run.reply, c.run.faultAt())
 		if c.more > 0 {
 			fmt.Fprintf(&b, ", and %d more", c.more)
 		}
@@ -49,8 +50,8 @@ func (p *report) failures() string {
 	return b.String()
 }
 
-// cut says what the fault was, and where.
-func (r *run) cut() string {
+// faultAt says what the fault was, and where.
+func (r *run) faultAt() string {
 	return strings.TrimPrefix(fmt.Sprintf("%s: %s: %s", r.at.site, line(r.at.text), r.fault), ": ")
 }
 

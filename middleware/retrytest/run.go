@@ -16,7 +16,7 @@ type run struct {
 	fault   fault
 	at      place
 	key     string
-	final   reply
+	reply   reply
 	verdict verdict
 	added   map[string]int // to the effects
 	wrong   string         // with them
@@ -24,12 +24,12 @@ type run struct {
 	first, second *Process
 	// Done when the second has asked for a claim, when it has its answer, and
 	// when the first knows that its own claim is lost.
-	asks, over, told context.Context
-	ask, end, tell   context.CancelFunc
-	beside           chan reply // of the second, where it runs beside the first
-	leave            context.CancelFunc
-	tries            int  // how often it was tried before
-	hung             bool // the handler leaves goroutines behind that do not end
+	asks, answered, told context.Context
+	ask, answer, tell    context.CancelFunc
+	beside               chan reply // of the second, where it runs beside the first
+	leave                context.CancelFunc
+	tries                int  // how often it was tried before
+	hung                 bool // the handler leaves goroutines behind that do not end
 
 	mu    sync.Mutex
 	steps []*step
@@ -51,30 +51,30 @@ func (s *Suite) execute(t testing.TB, c Create, f fault, at place, limit int, le
 		r.hung = learned.first.hung
 	}
 	r.asks, r.ask = context.WithCancel(context.Background())
-	r.over, r.end = context.WithCancel(context.Background())
+	r.answered, r.answer = context.WithCancel(context.Background())
 	r.told, r.tell = context.WithCancel(context.Background())
 	had := s.count(t)
 	r.first = s.process(t, r, 1)
-	defer func() { r.first.end() }()
-	if f == two || f == lost {
+	defer func() { r.first.stop() }()
+	if f == concurrent || f == lostClaim {
 		r.second = s.process(t, r, 2)
 	}
-	r.final = r.first.send(limit)
+	r.reply = r.first.send(limit)
 	if r.first.died.Err() != nil || f == expired { // where the deadline is short for repeats too
-		r.first.end()
+		r.first.stop()
 		r.second = s.process(t, r, 2)
 	}
 	p := r.first
 	if r.second != nil {
 		p = r.second
-		defer p.end()
+		defer p.stop()
 	}
 	if r.beside != nil {
-		r.final = <-r.beside
+		r.reply = <-r.beside
 	}
-	for repeats := 0; learned != nil && !r.final.isFinal() && repeats < maxTries; repeats++ {
+	for repeats := 0; learned != nil && !r.reply.isFinal() && repeats < maxTries; repeats++ {
 		wait(nil, time.Duration(repeats)*time.Millisecond)
-		r.final = p.send(whole)
+		r.reply = p.send(unlimited)
 	}
 	r.judge(had, s.count(t), learned)
 	return r
@@ -109,15 +109,15 @@ func (r *run) meanwhile(ctx context.Context) {
 	}
 	r.beside = make(chan reply, 1)
 	go func() {
-		r.beside <- r.second.send(whole)
+		r.beside <- r.second.send(unlimited)
 		r.ask()
-		r.end()
+		r.answer()
 	}()
-	if r.fault == two {
+	if r.fault == concurrent {
 		<-r.asks.Done()
 		return
 	}
-	<-r.over.Done()
+	<-r.answered.Done()
 	r.mu.Lock()
 	took := slices.ContainsFunc(r.steps, func(s *step) bool { return s.process == 2 && s.site != "" })
 	r.mu.Unlock()

@@ -83,9 +83,9 @@ func (c *conn) Close() error {
 
 var errRefused = errors.New("retrytest: the database refused the statement")
 
-// do is a step. A statement is refused by the database itself, which may also
+// take takes a step. A statement is refused by the database itself, which may also
 // give its transaction up then.
-func (c *conn) do(ctx context.Context, text string, do func(whole bool) error) error {
+func (c *conn) take(ctx context.Context, text string, do func(complete bool) error) error {
 	if c.link.broken.Load() {
 		return driver.ErrBadConn
 	}
@@ -95,18 +95,18 @@ func (c *conn) do(ctx context.Context, text string, do func(whole bool) error) e
 		}
 		return errors.Join(errRefused, err)
 	})
-	return c.link.step(ctx, text, c.alone(do), func() error { return refuse(true) })
+	return c.link.take(ctx, text, c.alone(do), func() error { return refuse(true) })
 }
 
 // alone lets a call have the connection to itself, if that has not been killed.
-func (c *conn) alone(do func(whole bool) error) func(bool) error {
-	return func(whole bool) error {
+func (c *conn) alone(do func(complete bool) error) func(bool) error {
+	return func(complete bool) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.link.broken.Load() {
 			return driver.ErrBadConn
 		}
-		return do(whole)
+		return do(complete)
 	}
 }
 
@@ -142,7 +142,7 @@ func (c *conn) CheckNamedValue(v *driver.NamedValue) error {
 
 func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
 	x := &tx{conn: c}
-	return x, c.do(ctx, "BEGIN", func(bool) (err error) {
+	return x, c.take(ctx, "BEGIN", func(bool) (err error) {
 		if b, ok := c.Conn.(driver.ConnBeginTx); ok {
 			x.Tx, err = b.BeginTx(ctx, o)
 		} else if o != (driver.TxOptions{}) {
@@ -162,16 +162,16 @@ type tx struct {
 	driver.Tx
 }
 
-func (x *tx) Commit() error   { return x.end("COMMIT", x.Tx.Commit) }
-func (x *tx) Rollback() error { return x.end("ROLLBACK", x.Tx.Rollback) }
+func (x *tx) Commit() error   { return x.finish("COMMIT", x.Tx.Commit) }
+func (x *tx) Rollback() error { return x.finish("ROLLBACK", x.Tx.Rollback) }
 
-// end is a step. A COMMIT that is refused rolls back.
-func (x *tx) end(text string, do func() error) error {
+// finish is a step. A COMMIT that is refused rolls back.
+func (x *tx) finish(text string, do func() error) error {
 	if x.conn.link.broken.Load() {
 		return driver.ErrBadConn
 	}
 	end := x.conn.alone(func(bool) error { x.conn.tx.Store(nil); return do() })
-	return x.conn.link.step(context.Background(), text, end, func() error {
+	return x.conn.link.take(context.Background(), text, end, func() error {
 		do = x.Tx.Rollback
 		return errors.Join(errRefused, end(true))
 	})
@@ -182,7 +182,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	if !ok {
 		return nil, driver.ErrSkip // database/sql prepares it then
 	}
-	err = c.do(ctx, query, func(bool) error { r, err = e.ExecContext(ctx, query, args); return err })
+	err = c.take(ctx, query, func(bool) error { r, err = e.ExecContext(ctx, query, args); return err })
 	return r, err
 }
 
@@ -191,17 +191,17 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	if !ok {
 		return nil, driver.ErrSkip
 	}
-	err = c.do(ctx, query, func(whole bool) error {
+	err = c.take(ctx, query, func(complete bool) error {
 		r, err = q.QueryContext(ctx, query, args)
-		return read(r, err, whole)
+		return read(r, err, complete)
 	})
 	return r, err
 }
 
 // read reads the rows of a query to their end where that is asked for: it may
 // take effect while they are read.
-func read(r driver.Rows, err error, whole bool) error {
-	if err != nil || !whole {
+func read(r driver.Rows, err error, complete bool) error {
+	if err != nil || !complete {
 		return err
 	}
 	for values := make([]driver.Value, len(r.Columns())); err == nil; err = r.Next(values) {
@@ -258,7 +258,7 @@ func (s *stmt) CheckNamedValue(v *driver.NamedValue) error {
 }
 
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (r driver.Result, err error) {
-	err = s.conn.do(ctx, s.query, func(bool) error {
+	err = s.conn.take(ctx, s.query, func(bool) error {
 		if e, ok := s.Stmt.(driver.StmtExecContext); ok {
 			r, err = e.ExecContext(ctx, args)
 		} else {
@@ -270,13 +270,13 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (r dri
 }
 
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (r driver.Rows, err error) {
-	err = s.conn.do(ctx, s.query, func(whole bool) error {
+	err = s.conn.take(ctx, s.query, func(complete bool) error {
 		if q, ok := s.Stmt.(driver.StmtQueryContext); ok {
 			r, err = q.QueryContext(ctx, args)
 		} else {
 			r, err = old(ctx, args, s.Stmt.Query)
 		}
-		return read(r, err, whole)
+		return read(r, err, complete)
 	})
 	return r, err
 }

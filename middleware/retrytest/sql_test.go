@@ -248,7 +248,7 @@ func TestTheWrappersChangeNothing(t *testing.T) {
 // A statement that the driver wants to be prepared is one step.
 func TestASkippedStatementIsNoStep(t *testing.T) {
 	var at place
-	for _, f := range []fault{none, after} {
+	for _, f := range []fault{none, breakAfter} {
 		var did calls
 		db := sql.OpenDB(fixed{rich{bare{&did}}})
 		defer db.Close()
@@ -256,7 +256,7 @@ func TestASkippedStatementIsNoStep(t *testing.T) {
 		pool := (&Process{t: t, run: r, number: 1, request: 1, serving: true, died: t.Context()}).DB(db)
 		defer pool.Close()
 		_, err := pool.Exec("skip", 1)
-		if len(r.steps) != 1 || (err == errBroken) != (f == after) || !slices.Contains(did, "stmt.ExecContext") {
+		if len(r.steps) != 1 || (err == errBroken) != (f == breakAfter) || !slices.Contains(did, "stmt.ExecContext") {
 			t.Fatalf("%q: got %d steps, %v, the calls %q", f, len(r.steps), err, did)
 		}
 		at = r.steps[0].place

@@ -17,16 +17,16 @@ type fault string
 
 const (
 	none        fault = ""
-	before      fault = "the connection broke before it took effect"
-	after       fault = "the connection broke after it took effect"
+	breakBefore fault = "the connection broke before it took effect"
+	breakAfter  fault = "the connection broke after it took effect"
 	refused     fault = "the database refused it"
 	crashBefore fault = "the process crashed before it took effect"
 	crashAfter  fault = "the process crashed after it took effect"
-	gone        fault = "the client left"
+	clientLeft  fault = "the client left"
 	expired     fault = "the deadline passed"
-	lost        fault = "the claim was lost, and a repeat came to another process"
-	two         fault = "a repeat came to another process at the same time"
-	cut         fault = "the response was cut"
+	lostClaim   fault = "the claim was lost, and a repeat came to another process"
+	concurrent  fault = "a repeat came to another process at the same time"
+	cutResponse fault = "the response was cut"
 )
 
 const (
@@ -59,11 +59,11 @@ type step struct {
 
 // faults are those that are tried at a step.
 func (s *step) faults(joins bool) []fault {
-	all := []fault{before, after, crashBefore, crashAfter, gone}
+	all := []fault{breakBefore, breakAfter, crashBefore, crashAfter, clientLeft}
 	if s.site == "" {
 		return all // what the middleware does then has tests of its own
 	}
-	all = append(all, two)
+	all = append(all, concurrent)
 	if !s.service {
 		all = append(all, refused)
 	}
@@ -71,7 +71,7 @@ func (s *step) faults(joins bool) []fault {
 		all = append(all, expired)
 	}
 	if !joins {
-		all = append(all, lost)
+		all = append(all, lostClaim)
 	}
 	return all
 }
@@ -79,13 +79,13 @@ func (s *step) faults(joins bool) []fault {
 // literals are what differs between the runs, and no report shows.
 var literals = regexp.MustCompile(`'(?:[^']|'')*'|([^\w$?])\d+\b`)
 
-// step does a step, or what the run's fault makes of it. In a process that has
+// take takes a step, or what the run's fault makes of it. In a process that has
 // crashed it stops the goroutine. do is told whether all of its effect must have
 // come when it returns.
-func (l *link) step(ctx context.Context, text string, do func(whole bool) error, refuse func() error) error {
+func (l *link) take(ctx context.Context, text string, do func(complete bool) error, refuse func() error) error {
 	p, r, site := l.p, l.p.run, caller(refuse == nil)
 	text = strings.Trim(literals.ReplaceAllString(text, "$1?"), "; \n")
-	outer := p.asking.Load()
+	outer := p.inStore.Load()
 	if site != "" {
 		outer = nil
 	}
@@ -116,26 +116,26 @@ func (l *link) step(ctx context.Context, text string, do func(whole bool) error,
 	r.steps = append(r.steps, s)
 	if outer != nil {
 		outer.wraps = true
-	} else if l.store {
-		p.asking.Store(s)
-		defer p.asking.Store(nil)
+	} else if l.claims {
+		p.inStore.Store(s)
+		defer p.inStore.Store(nil)
 	}
 	f := none
 	if p.number == 1 && p.request == 1 && s.place == r.at && !r.fired {
 		f, r.fired = r.fault, true
-		s.prevented = f == before || f == refused || f == crashBefore
+		s.prevented = f == breakBefore || f == refused || f == crashBefore
 	}
 	r.mu.Unlock()
 
 	switch f {
-	case before:
-		l.cut()
+	case breakBefore:
+		l.sever()
 		return errBroken
 	case refused:
 		return refuse()
 	case crashBefore:
 		p.crashInStep()
-	case gone:
+	case clientLeft:
 		r.leave()
 	case expired:
 		if ctx.Done() == nil {
@@ -143,18 +143,18 @@ func (l *link) step(ctx context.Context, text string, do func(whole bool) error,
 		} else {
 			wait(ctx.Done(), r.longer(patience))
 		}
-	case two, lost:
+	case concurrent, lostClaim:
 		r.meanwhile(ctx)
 	}
-	err := do(f == after || f == crashAfter)
+	err := do(f == breakAfter || f == crashAfter)
 	switch {
 	case err == driver.ErrSkip, f == none && errors.Is(err, driver.ErrBadConn): // database/sql does it in another way
 		r.mu.Lock()
 		r.steps = slices.DeleteFunc(r.steps, func(o *step) bool { return o == s })
 		r.fired = r.fired && f == none
 		r.mu.Unlock()
-	case f == after:
-		l.cut()
+	case f == breakAfter:
+		l.sever()
 		return errBroken
 	case f == crashAfter:
 		p.crashInStep()

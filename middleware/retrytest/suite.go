@@ -52,23 +52,23 @@ func (s Suite) Run(t testing.TB) {
 
 func (s *Suite) try(t testing.TB, c Create) {
 	t.Helper()
-	s.execute(t, c, none, place{}, whole, nil, 0) // fills the caches that processes share
-	learned := s.execute(t, c, none, place{}, whole, nil, 0)
+	s.execute(t, c, none, place{}, unlimited, nil, 0) // fills the caches that processes share
+	learned := s.execute(t, c, none, place{}, unlimited, nil, 0)
 	result := report{create: c, learned: learned, counts: map[verdict]int{}}
 	if learned.verdict != once {
 		result.add(learned)
-		t.Errorf("%s without a fault: %s%s", c.name(), learned.final, result.failures())
+		t.Errorf("%s without a fault: %s%s", c.name(), learned.reply, result.failures())
 		return
 	}
 	steps := slices.DeleteFunc(slices.Clone(learned.steps), func(s *step) bool { return s.request != 1 || s.wraps })
 	for _, step := range steps {
 		for _, f := range step.faults(learned.first.joins.Load()) {
-			s.under(t, &result, f, step.place, whole)
+			s.under(t, &result, f, step.place, unlimited)
 		}
 	}
-	half := len(learned.final.body) / 2
+	half := len(learned.reply.body) / 2
 	for _, limit := range slices.Compact([]int{0, min(1, half), half}) {
-		s.under(t, &result, cut, place{text: fmt.Sprintf("after %d bytes", limit)}, limit)
+		s.under(t, &result, cutResponse, place{text: fmt.Sprintf("after %d bytes", limit)}, limit)
 	}
 	t.Logf("%s  %d steps  %s", c.name(), len(steps), &result)
 	if text := result.failures(); text != "" {
@@ -85,7 +85,7 @@ func (s *Suite) under(t testing.TB, result *report, f fault, at place, limit int
 			return
 		}
 	}
-	t.Errorf("%s: a fault never took effect: %s", result.create.name(), r.cut())
+	t.Errorf("%s: a fault never took effect: %s", result.create.name(), r.faultAt())
 }
 
 func (s *Suite) count(t testing.TB) map[string]int {

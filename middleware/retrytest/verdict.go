@@ -13,7 +13,7 @@ type verdict string
 const (
 	once    verdict = "once"
 	twice   verdict = "twice"
-	missing verdict = "lost"
+	lost    verdict = "lost"
 	unknown verdict = "unknown" // the client is told so, or that it failed
 )
 
@@ -36,25 +36,25 @@ func (r *run) judge(had, have map[string]int, learned *run) {
 		}
 	}
 	r.wrong = strings.Join(wrong, ", ")
-	switch ok := r.final.status < 400; {
+	switch ok := r.reply.status < 400; {
 	case most > 0:
 		r.verdict = twice
-	case !r.final.isFinal():
-		r.verdict, r.wrong = missing, "the client never gets an answer that is final, but "+r.final.String()
+	case !r.reply.isFinal():
+		r.verdict, r.wrong = lost, "the client never gets an answer that is final, but "+r.reply.String()
 	case !ok && changed && learned != nil && r.denied(wrong != nil):
-		r.verdict, wrong = missing, append(wrong, "the client is told "+r.final.String())
+		r.verdict, wrong = lost, append(wrong, "the client is told "+r.reply.String())
 		r.wrong = strings.Join(wrong, ", and ")
 	case !ok:
 		r.verdict = unknown
 	case wrong != nil || learned == nil && !changed:
-		r.verdict = missing
+		r.verdict = lost
 	}
 }
 
 // denied reports whether the client of a joined create that has left effects is
 // not told of them: of a part, or of all by a refusal of the handler's own.
 func (r *run) denied(part bool) bool {
-	return r.first.joins.Load() && (part || !strings.Contains(r.final.body, `"idempotency_`))
+	return r.first.joins.Load() && (part || !strings.Contains(r.reply.body, `"idempotency_`))
 }
 
 // reading is a statement that has no effect by itself.
@@ -75,17 +75,17 @@ type culprit struct {
 func (r *run) blame() *culprit {
 	c := &culprit{verdict: r.verdict, site: r.at.site, text: r.at.text, run: r}
 	switch {
-	case r.verdict == missing && r.final.isFinal() && r.final.status >= 400:
+	case r.verdict == lost && r.reply.isFinal() && r.reply.status >= 400:
 		for _, s := range r.steps {
 			if s.stands() {
 				c.site, c.text, c.instead = s.site, s.text, beside
 				return c
 			}
 		}
-	case r.verdict == missing && c.site == "":
+	case r.verdict == lost && c.site == "":
 		c.instead = "Do not call Execution.Free and do not answer 2xx, unless all is written before that."
 		return c
-	case r.verdict == missing:
+	case r.verdict == lost:
 		c.instead = "The client is told that it was done: answer 500 when this fails, and write nothing after the response."
 		return c
 	}
@@ -124,7 +124,7 @@ func (r *run) instead(first, again *step) string {
 	switch {
 	case first.process == again.process && first.request == again.request:
 		return "Do not run it again within a request: its first run may have taken effect. Return the error."
-	case r.fault == lost:
+	case r.fault == lostClaim:
 		return "Pass on the context of the request: it ends when another process has taken the key over."
 	case first.service:
 		return "Write a row in the transaction of the request, and call the service after the commit by that row " +

@@ -21,7 +21,7 @@ func (s *store) JoinHonorsContext() {}
 
 func (s *store) Begin(ctx context.Context, c idem.Claim) (r idem.Record, err error) {
 	s.p.run.asked(s.p)
-	if f := s.p.run.fault; s.p.number == 1 && (f == crashBefore || f == crashAfter || f == lost) {
+	if f := s.p.run.fault; s.p.number == 1 && (f == crashBefore || f == crashAfter || f == lostClaim) {
 		c.Lease = time.Millisecond // it will have lapsed, although this process does not know
 	}
 	err = s.call(ctx, "claim of the key", func() error { r, err = s.Store.Begin(ctx, c); return err })
@@ -33,7 +33,7 @@ func (s *store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken,
 	if s.p.died.Err() != nil {
 		s.p.crash()
 	}
-	if r := s.p.run; s.p.number == 1 && r.fault == lost && r.over.Err() == nil {
+	if r := s.p.run; s.p.number == 1 && r.fault == lostClaim && r.answered.Err() == nil {
 		return nil // not the store's answer: the claim is to lapse
 	}
 	err := s.Store.Extend(ctx, key, token, lease)
@@ -53,10 +53,10 @@ func (s *store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 }
 
 func (s *store) call(ctx context.Context, what string, do func() error) error {
-	l := &link{p: s.p, store: true}
+	l := &link{p: s.p, claims: true}
 	pprof.SetGoroutineLabels(context.Background()) // what waits for a process that has crashed has none
 	defer pprof.SetGoroutineLabels(ctx)
-	return l.step(ctx, what, func(bool) error { return do() }, func() error { return errBroken })
+	return l.take(ctx, what, func(bool) error { return do() }, func() error { return errBroken })
 }
 
 func (s *store) Join(ctx context.Context, c idem.Claim, d time.Duration) (idem.Record, idem.Transaction, error) {

@@ -86,8 +86,8 @@ func caller(service bool) (site string) {
 
 var profiled = regexp.MustCompile(`(?m)^#\t0x\w+\t(\S+)\+0x\w+\s+(\S+):\d+$`)
 
-// left reports whether goroutines of a request run code of the host's.
-func left(id string) bool {
+// leftBehind reports whether goroutines of a request run code of the host's.
+func leftBehind(id string) bool {
 	var profile bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
 	for group := range strings.SplitSeq(profile.String(), "\n\n") {
