@@ -37,11 +37,8 @@ func (p *Process) send(limit int) reply {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.mu.Lock()
 	p.request++
-	p.serving, p.returned = true, false
-	id := fmt.Sprintf("%s-%d-%d", r.key, p.number, p.request)
-	if p.number == 1 {
-		r.leave = cancel
-	}
+	p.serving, p.returned, p.leave = true, false, cancel
+	id := fmt.Sprintf("%s-%p-%d", r.key, p, p.request)
 	r.mu.Unlock()
 	q := httptest.NewRequest(r.create.method(), r.create.Path, strings.NewReader(r.create.Body))
 	maps.Copy(q.Header, r.create.Header.Clone())
@@ -69,7 +66,7 @@ func (p *Process) send(limit int) reply {
 		r.fired = true
 	}
 	r.mu.Unlock()
-	if p.died.Err() != nil {
+	if p.died.given() {
 		return reply{}
 	}
 	return reply{w.Code, w.Result().Header, w.Body.String(), arrived}

@@ -6,7 +6,6 @@ import (
 	"runtime/pprof"
 	"sync"
 	"sync/atomic"
-	"testing"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware"
@@ -15,17 +14,18 @@ import (
 // Process stands for one process of the server under test. Its databases and
 // its idempotency are made by it, so that it can be cut off at each step.
 type Process struct {
-	t       testing.TB
 	run     *run
-	number  int
+	fault   fault // of its run; a second process has none
 	handler http.Handler
 	keyed   bool
-	joins   atomic.Bool     // the create, not each route of the server
-	claimed atomic.Bool     // by the last claim
-	hung    bool            // as of its run
-	died    context.Context // done when the process has crashed
-	die     context.CancelFunc
+	claimed atomic.Bool // by the last claim
+	hung    bool        // as of its run
 	closers []func()
+
+	died     signal // it has crashed
+	asks     signal // it asks for a claim
+	told     signal // it knows that its claim is lost
+	answered signal // its client, while the first process is at a step
 
 	doing   atomic.Int32         // steps, with what is in them
 	inStore atomic.Pointer[step] // the store, by a call that is a step
@@ -33,6 +33,7 @@ type Process struct {
 	// run.mu guards these.
 	request           int // how many it has been sent
 	serving, returned bool
+	leave             func() // the client does
 	links             []*link
 }
 
@@ -44,9 +45,10 @@ func (p *Process) Idempotency(o middleware.IdempotencyOptions) middleware.Idempo
 		o.Runner = idem.NewRunner(&idem.Memory{}, idem.Options{})
 	}
 	ro := o.Runner.Options()
-	if f := p.run.fault; p.number == 1 && f == expired {
+	switch p.fault {
+	case expired:
 		o.Timeout = p.run.longer(shortTimeout)
-	} else if p.number == 1 && f == lostClaim {
+	case lostClaim:
 		ro.Lease = shortLease
 	}
 	p.keyed = true
@@ -92,17 +94,14 @@ func (l *link) sever() {
 }
 
 // crash stops the goroutine for ever, and all others of the process at their
-// next step. What is deferred does not run.
-func (p *Process) crash() {
-	p.die()
+// next step. What is deferred does not run, so the step that it is in is over.
+func (p *Process) crash(inStep bool) {
+	p.died.give()
+	if inStep {
+		p.doing.Add(-1)
+	}
 	pprof.SetGoroutineLabels(context.Background()) // quiet does not wait for it
 	select {}
-}
-
-func (p *Process) crashInStep() {
-	p.die()
-	p.doing.Add(-1)
-	p.crash()
 }
 
 // stop ends the process: what it held is given up. A statement in progress ends
@@ -113,7 +112,7 @@ func (p *Process) stop() {
 	p.links = nil
 	p.run.mu.Unlock()
 	for _, closer := range p.closers {
-		if p.died.Err() != nil {
+		if p.died.given() {
 			defer func() { go closer() }() // one that has stopped may hold a lock
 		} else {
 			closer()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -22,20 +23,28 @@ type run struct {
 	wrong   string         // with them
 
 	first, second *Process
-	// Done when the second has asked for a claim, when it has its answer, and
-	// when the first knows that its own claim is lost.
-	asks, answered, told context.Context
-	ask, answer, tell    context.CancelFunc
-	beside               chan reply // of the second, where it runs beside the first
-	leave                context.CancelFunc
-	tries                int  // how often it was tried before
-	hung                 bool // the handler leaves goroutines behind that do not end
+	beside        chan reply // of the second, where it runs beside the first
+	tries         int        // how often it was tried before
+	hung          bool       // the handler leaves goroutines behind that do not end
 
-	mu    sync.Mutex
-	steps []*step
-	fired bool
-	freed bool // the key was
+	joins, freed atomic.Bool // the claim is joined; the key was freed
+	mu           sync.Mutex
+	steps        []*step
+	fired        bool
 }
+
+// signal is given by one goroutine and seen by others, and stays.
+type signal struct {
+	context.Context
+	give context.CancelFunc
+}
+
+func newSignal() (s signal) {
+	s.Context, s.give = context.WithCancel(context.Background())
+	return s
+}
+
+func (s signal) given() bool { return s.Err() != nil }
 
 // maxTries is how often a client repeats.
 const maxTries = 8
@@ -50,19 +59,16 @@ func (s *Suite) execute(t testing.TB, c Create, f fault, at place, limit int, le
 	if learned != nil {
 		r.hung = learned.first.hung
 	}
-	r.asks, r.ask = context.WithCancel(context.Background())
-	r.answered, r.answer = context.WithCancel(context.Background())
-	r.told, r.tell = context.WithCancel(context.Background())
 	had := s.count(t)
-	r.first = s.process(t, r, 1)
-	defer func() { r.first.stop() }()
+	r.first = s.process(t, r, f)
+	defer r.first.stop()
 	if f == concurrent || f == lostClaim {
-		r.second = s.process(t, r, 2)
+		r.second = s.process(t, r, none)
 	}
 	r.reply = r.first.send(limit)
-	if r.first.died.Err() != nil || f == expired { // where the deadline is short for repeats too
+	if r.first.died.given() || f == expired { // where the deadline is short for repeats too
 		r.first.stop()
-		r.second = s.process(t, r, 2)
+		r.second = s.process(t, r, none)
 	}
 	p := r.first
 	if r.second != nil {
@@ -80,10 +86,10 @@ func (s *Suite) execute(t testing.TB, c Create, f fault, at place, limit int, le
 	return r
 }
 
-func (s *Suite) process(t testing.TB, r *run, number int) *Process {
+func (s *Suite) process(t testing.TB, r *run, f fault) *Process {
 	t.Helper()
-	p := &Process{t: t, run: r, number: number, hung: r.hung}
-	p.died, p.die = context.WithCancel(context.Background())
+	p := &Process{run: r, fault: f, hung: r.hung,
+		died: newSignal(), asks: newSignal(), told: newSignal(), answered: newSignal()}
 	if p.handler = s.Server(p); !p.keyed {
 		t.Fatal("retrytest: Server must give its IdempotencyOptions through Process.Idempotency")
 	}
@@ -92,13 +98,6 @@ func (s *Suite) process(t testing.TB, r *run, number int) *Process {
 
 // longer is a time that is longer with each try.
 func (r *run) longer(d time.Duration) time.Duration { return d << (2 * r.tries) }
-
-// asked notes that a process asks for a claim.
-func (r *run) asked(p *Process) {
-	if p.number == 2 {
-		r.ask()
-	}
-}
 
 // meanwhile lets a second process have a repeat while the first is at a step.
 // The first goes on when the second asks for the claim, or where it loses its
@@ -110,19 +109,19 @@ func (r *run) meanwhile(ctx context.Context) {
 	r.beside = make(chan reply, 1)
 	go func() {
 		r.beside <- r.second.send(unlimited)
-		r.ask()
-		r.answer()
+		r.second.asks.give()
+		r.second.answered.give()
 	}()
 	if r.fault == concurrent {
-		<-r.asks.Done()
+		<-r.second.asks.Done()
 		return
 	}
-	<-r.answered.Done()
+	<-r.second.answered.Done()
 	r.mu.Lock()
-	took := slices.ContainsFunc(r.steps, func(s *step) bool { return s.process == 2 && s.site != "" })
+	took := slices.ContainsFunc(r.steps, func(s *step) bool { return s.process == r.second && s.site != "" })
 	r.mu.Unlock()
 	if took && r.first.claimed.Load() {
-		wait(r.told.Done(), 10*patience)
+		wait(r.first.told.Done(), 10*patience)
 		if ctx.Done() != nil { // else it never learns of it
 			wait(ctx.Done(), patience)
 		}

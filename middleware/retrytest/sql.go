@@ -30,8 +30,8 @@ type connector struct {
 func (c connector) Driver() driver.Driver { return c.db.Driver() }
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	if c.p.died.Err() != nil {
-		c.p.crash()
+	if c.p.died.given() {
+		c.p.crash(false)
 	}
 	lent, err := c.db.Conn(ctx)
 	if err != nil {
@@ -45,9 +45,9 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		return lent.Close()
 	})
 	k.link = c.p.link(k.kill, func() { k.Close() })
-	if c.p.died.Err() != nil {
+	if c.p.died.given() {
 		k.Close()
-		c.p.crash()
+		c.p.crash(false)
 	}
 	return k, lent.Raw(func(inner any) error {
 		k.Conn = inner.(driver.Conn)

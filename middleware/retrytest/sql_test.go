@@ -223,7 +223,7 @@ func TestTheWrappersChangeNothing(t *testing.T) {
 			}
 			var plain, wrapped calls
 			want := use(sql.OpenDB(fixed{d.driver(&plain)}))
-			p := &Process{t: t, run: &run{}, died: t.Context()}
+			p := &Process{run: &run{}, died: newSignal()}
 			db := sql.OpenDB(fixed{d.driver(&wrapped)})
 			defer db.Close()
 			got := use(p.DB(db))
@@ -252,8 +252,8 @@ func TestASkippedStatementIsNoStep(t *testing.T) {
 		var did calls
 		db := sql.OpenDB(fixed{rich{bare{&did}}})
 		defer db.Close()
-		r := &run{fault: f, at: at}
-		pool := (&Process{t: t, run: r, number: 1, request: 1, serving: true, died: t.Context()}).DB(db)
+		r := &run{at: at}
+		pool := (&Process{run: r, fault: f, request: 1, serving: true, died: newSignal()}).DB(db)
 		defer pool.Close()
 		_, err := pool.Exec("skip", 1)
 		if len(r.steps) != 1 || (err == errBroken) != (f == breakAfter) || !slices.Contains(did, "stmt.ExecContext") {

@@ -49,12 +49,13 @@ type place struct {
 // step is what a create does at a database or another service.
 type step struct {
 	place
-	process, request int
-	joined           bool // in the transaction of the request
-	service          bool
-	late             bool // the handler had returned
-	prevented        bool // by the fault
-	wraps            bool // statements of the store's, which are steps themselves
+	process   *Process
+	request   int
+	joined    bool // in the transaction of the request
+	service   bool
+	late      bool // the handler had returned
+	prevented bool // by the fault
+	wraps     bool // statements of the store's, which are steps themselves
 }
 
 // faults are those that are tried at a step.
@@ -93,8 +94,8 @@ func (l *link) take(ctx context.Context, text string, do func(complete bool) err
 		p.doing.Add(1)
 		defer p.doing.Add(-1)
 	}
-	if p.died.Err() != nil {
-		p.crashInStep()
+	if p.died.given() {
+		p.crash(true)
 	}
 	r.mu.Lock()
 	if !p.serving {
@@ -105,7 +106,7 @@ func (l *link) take(ctx context.Context, text string, do func(complete bool) err
 	if strings.HasPrefix(upper, "BEGIN") {
 		l.joined = site == ""
 	}
-	s := &step{place: place{site: site, text: text}, process: p.number, request: p.request,
+	s := &step{place: place{site: site, text: text}, process: p, request: p.request,
 		joined: l.joined, service: refuse == nil, late: p.returned}
 	l.joined = l.joined && !strings.HasSuffix(upper, "COMMIT") && !strings.HasSuffix(upper, "ROLLBACK")
 	for _, o := range r.steps {
@@ -121,8 +122,8 @@ func (l *link) take(ctx context.Context, text string, do func(complete bool) err
 		defer p.inStore.Store(nil)
 	}
 	f := none
-	if p.number == 1 && p.request == 1 && s.place == r.at && !r.fired {
-		f, r.fired = r.fault, true
+	if p.fault != none && p.request == 1 && s.place == r.at && !r.fired {
+		f, r.fired = p.fault, true
 		s.prevented = f == breakBefore || f == refused || f == crashBefore
 	}
 	r.mu.Unlock()
@@ -134,9 +135,9 @@ func (l *link) take(ctx context.Context, text string, do func(complete bool) err
 	case refused:
 		return refuse()
 	case crashBefore:
-		p.crashInStep()
+		p.crash(true)
 	case clientLeft:
-		r.leave()
+		p.leave()
 	case expired:
 		if ctx.Done() == nil {
 			wait(nil, r.longer(3*shortTimeout/2))
@@ -157,7 +158,7 @@ func (l *link) take(ctx context.Context, text string, do func(complete bool) err
 		l.sever()
 		return errBroken
 	case f == crashAfter:
-		p.crashInStep()
+		p.crash(true)
 	}
 	return err
 }

@@ -20,8 +20,8 @@ func (s *store) HonorsContext()     {}
 func (s *store) JoinHonorsContext() {}
 
 func (s *store) Begin(ctx context.Context, c idem.Claim) (r idem.Record, err error) {
-	s.p.run.asked(s.p)
-	if f := s.p.run.fault; s.p.number == 1 && (f == crashBefore || f == crashAfter || f == lostClaim) {
+	s.p.asks.give()
+	if f := s.p.fault; f == crashBefore || f == crashAfter || f == lostClaim {
 		c.Lease = time.Millisecond // it will have lapsed, although this process does not know
 	}
 	err = s.call(ctx, "claim of the key", func() error { r, err = s.Store.Begin(ctx, c); return err })
@@ -30,24 +30,22 @@ func (s *store) Begin(ctx context.Context, c idem.Claim) (r idem.Record, err err
 }
 
 func (s *store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken, lease time.Duration) error {
-	if s.p.died.Err() != nil {
-		s.p.crash()
+	if s.p.died.given() {
+		s.p.crash(false)
 	}
-	if r := s.p.run; s.p.number == 1 && r.fault == lostClaim && r.answered.Err() == nil {
+	if s.p.fault == lostClaim && !s.p.run.second.answered.given() {
 		return nil // not the store's answer: the claim is to lapse
 	}
 	err := s.Store.Extend(ctx, key, token, lease)
 	if err == idem.ErrLost {
-		s.p.run.tell()
+		s.p.told.give()
 	}
 	return err
 }
 
 func (s *store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, o idem.Settlement) error {
 	if o.Outcome == idem.OutcomeFree {
-		s.p.run.mu.Lock()
-		s.p.run.freed = true
-		s.p.run.mu.Unlock()
+		s.p.run.freed.Store(true)
 	}
 	return s.call(ctx, "settlement of the key", func() error { return s.Store.Settle(ctx, key, token, o) })
 }
@@ -60,8 +58,8 @@ func (s *store) call(ctx context.Context, what string, do func() error) error {
 }
 
 func (s *store) Join(ctx context.Context, c idem.Claim, d time.Duration) (idem.Record, idem.Transaction, error) {
-	s.p.run.asked(s.p)
-	s.p.joins.Store(true)
+	s.p.asks.give()
+	s.p.run.joins.Store(true)
 	pprof.SetGoroutineLabels(context.Background())
 	defer pprof.SetGoroutineLabels(ctx)
 	return s.Store.(idem.Joiner).Join(ctx, c, d)

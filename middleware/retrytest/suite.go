@@ -60,9 +60,9 @@ func (s *Suite) try(t testing.TB, c Create) {
 		t.Errorf("%s without a fault: %s%s", c.name(), learned.reply, result.failures())
 		return
 	}
-	steps := slices.DeleteFunc(slices.Clone(learned.steps), func(s *step) bool { return s.request != 1 || s.wraps })
+	steps := slices.DeleteFunc(slices.Clone(learned.steps), func(s *step) bool { return s.wraps })
 	for _, step := range steps {
-		for _, f := range step.faults(learned.first.joins.Load()) {
+		for _, f := range step.faults(learned.joins.Load()) {
 			s.under(t, &result, f, step.place, unlimited)
 		}
 	}

@@ -54,7 +54,7 @@ func (r *run) judge(had, have map[string]int, learned *run) {
 // denied reports whether the client of a joined create that has left effects is
 // not told of them: of a part, or of all by a refusal of the handler's own.
 func (r *run) denied(part bool) bool {
-	return r.first.joins.Load() && (part || !strings.Contains(r.reply.body, `"idempotency_`))
+	return r.joins.Load() && (part || !strings.Contains(r.reply.body, `"idempotency_`))
 }
 
 // reading is a statement that has no effect by itself.
@@ -131,9 +131,9 @@ func (r *run) instead(first, again *step) string {
 			"(an outbox); or pass the Idempotency-Key on to a service that honors it."
 	case first.late:
 		return "Wait for the goroutine, and write in the transaction of the request, before the response."
-	case r.first.joins.Load():
+	case r.joins.Load():
 		return beside
-	case r.freed:
+	case r.freed.Load():
 		return "Do not call Execution.Free, nor answer with a status of FreeOn, when anything was written."
 	}
 	return "Use joined mode (idem.Options.Join), or let a unique column of the row be made of the Idempotency-Key."
