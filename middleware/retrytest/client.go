@@ -4,15 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"runtime/pprof"
 	"strings"
 	"time"
 )
-
-// unlimited is the limit of a response that arrives.
-const unlimited = -1
 
 // reply is a response as its client got it.
 type reply struct {
@@ -24,7 +22,7 @@ type reply struct {
 
 func (a reply) String() string { return fmt.Sprintf("%d %.300s", a.status, a.body) }
 
-// isFinal reports whether a client is to send the request again.
+// isFinal reports whether a client sends the request no more.
 func (a reply) isFinal() bool {
 	replayed := a.header.Get("Idempotent-Replayed") != ""
 	return a.arrived && (replayed || a.status < 400 || a.status < 500 && a.header.Get("Retry-After") == "")
@@ -32,24 +30,28 @@ func (a reply) isFinal() bool {
 
 // send sends the request of the run, and waits until the process has nothing to
 // do for it any more.
-func (p *Process) send(limit int) reply {
+func (p *Process) send() reply {
 	r := p.run
 	ctx, cancel := context.WithCancel(context.Background())
 	r.mu.Lock()
 	p.request++
 	p.serving, p.returned, p.leave = true, false, cancel
 	id := fmt.Sprintf("%s-%p-%d", r.key, p, p.request)
+	cut := p.fault == cutResponse && p.request == 1
 	r.mu.Unlock()
 	q := httptest.NewRequest(r.create.method(), r.create.Path, strings.NewReader(r.create.Body))
 	maps.Copy(q.Header, r.create.Header.Clone())
 	q.Header.Set("Idempotency-Key", r.key)
-	w := &writer{httptest.NewRecorder(), limit, cancel}
+	w := &writer{httptest.NewRecorder(), math.MaxInt, cancel}
+	if cut {
+		w.room = r.limit
+	}
 	arrived, ended := false, make(chan struct{})
 	go pprof.Do(ctx, pprof.Labels(label, id), func(ctx context.Context) {
 		defer close(ended)
 		defer func() { recover() }() // as net/http does
 		p.handler.ServeHTTP(w, q.WithContext(ctx))
-		arrived = limit == unlimited
+		arrived = !cut
 	})
 	select {
 	case <-ended:
@@ -59,10 +61,10 @@ func (p *Process) send(limit int) reply {
 	r.mu.Lock()
 	p.returned = true
 	r.mu.Unlock()
-	p.hung = !p.quiet(id) || p.hung
+	p.hangs = !p.quiet(id) || p.hangs
 	r.mu.Lock()
 	p.serving = false
-	if limit != unlimited { // not of a second process, which may end after the run
+	if cut { // not by a second process, which may end after the run
 		r.fired = true
 	}
 	r.mu.Unlock()
@@ -76,12 +78,12 @@ func (p *Process) send(limit int) reply {
 // the first bytes.
 type writer struct {
 	*httptest.ResponseRecorder
-	room  int // of the bytes that arrive; below 0, all do
+	room  int // for bytes that arrive
 	leave func()
 }
 
 func (w *writer) Write(b []byte) (int, error) {
-	if w.room < 0 || len(b) < w.room {
+	if len(b) < w.room {
 		w.room -= len(b)
 		return w.ResponseRecorder.Write(b)
 	}
@@ -102,7 +104,7 @@ func (p *Process) quiet(id string) bool {
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		busy, limit := p.doing.Load() > 0, patience
-		if !busy && !p.hung {
+		if !busy && !p.hangs {
 			busy, limit = leftBehind(id), quietAfter
 		}
 		if !busy || time.Since(began) > limit {

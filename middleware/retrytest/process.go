@@ -19,7 +19,7 @@ type Process struct {
 	handler http.Handler
 	keyed   bool
 	claimed atomic.Bool // by the last claim
-	hung    bool        // as of its run
+	hangs   bool        // as of its trial
 	closers []func()
 
 	died     signal // it has crashed

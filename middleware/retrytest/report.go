@@ -7,7 +7,6 @@ import (
 
 // report has what became of a create under each fault.
 type report struct {
-	create  Create
 	learned *run
 	counts  map[verdict]int
 	found   []*culprit
@@ -20,6 +19,7 @@ func (p *report) String() string {
 }
 
 func (p *report) add(r *run) {
+	r.judge(p.learned)
 	if p.counts[r.verdict]++; r.verdict == once || r.verdict == unknown {
 		return
 	}
@@ -38,7 +38,7 @@ func (p *report) failures() string {
 	var b strings.Builder
 	for _, c := range p.found {
 		fmt.Fprintf(&b, "\n\n%s: %s; the client was told %s\n  fault    %s",
-			c.verdict, c.run.wrong, c.run.reply, c.run.faultAt())
+			c.verdict, c.run.wrong, c.run.reply, c.run.trial)
 		if c.more > 0 {
 			fmt.Fprintf(&b, ", and %d more", c.more)
 		}
@@ -48,11 +48,6 @@ func (p *report) failures() string {
 		fmt.Fprintf(&b, "\n  instead  %s", c.instead)
 	}
 	return b.String()
-}
-
-// faultAt says what the fault was, and where.
-func (r *run) faultAt() string {
-	return strings.TrimPrefix(fmt.Sprintf("%s: %s: %s", r.at.site, line(r.at.text), r.fault), ": ")
 }
 
 // line is a statement on one line, and not all of it if it is long.

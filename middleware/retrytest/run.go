@@ -13,9 +13,8 @@ import (
 
 // run is a create under one fault, until its client has an answer.
 type run struct {
+	trial
 	create  Create
-	fault   fault
-	at      place
 	key     string
 	reply   reply
 	verdict verdict
@@ -24,8 +23,6 @@ type run struct {
 
 	first, second *Process
 	beside        chan reply // of the second, where it runs beside the first
-	tries         int        // how often it was tried before
-	hung          bool       // the handler leaves goroutines behind that do not end
 
 	joins, freed atomic.Bool // the claim is joined; the key was freed
 	mu           sync.Mutex
@@ -50,23 +47,20 @@ func (s signal) given() bool { return s.Err() != nil }
 const maxTries = 8
 
 // execute sends a create under a fault, repeats it as a client would, and counts
-// the effects. Those of learned are right.
-func (s *Suite) execute(t testing.TB, c Create, f fault, at place, limit int, learned *run, tries int) *run {
+// what it has added.
+func (s *Suite) execute(t testing.TB, c Create, tr trial) *run {
 	t.Helper()
 	random := strings.NewReplacer("{{random}}", strings.ToLower(rand.Text()))
 	c.Path, c.Body = random.Replace(c.Path), random.Replace(c.Body)
-	r := &run{create: c, fault: f, at: at, key: rand.Text(), tries: tries}
-	if learned != nil {
-		r.hung = learned.first.hung
-	}
+	r := &run{trial: tr, create: c, key: rand.Text()}
 	had := s.count(t)
-	r.first = s.process(t, r, f)
+	r.first = s.process(t, r, r.fault)
 	defer r.first.stop()
-	if f == concurrent || f == lostClaim {
+	if r.fault == concurrent || r.fault == lostClaim {
 		r.second = s.process(t, r, none)
 	}
-	r.reply = r.first.send(limit)
-	if r.first.died.given() || f == expired { // where the deadline is short for repeats too
+	r.reply = r.first.send()
+	if r.first.died.given() || r.fault == expired { // where the deadline is short for repeats too
 		r.first.stop()
 		r.second = s.process(t, r, none)
 	}
@@ -78,26 +72,26 @@ func (s *Suite) execute(t testing.TB, c Create, f fault, at place, limit int, le
 	if r.beside != nil {
 		r.reply = <-r.beside
 	}
-	for repeats := 0; learned != nil && !r.reply.isFinal() && repeats < maxTries; repeats++ {
+	for repeats := 0; r.fault != none && !r.reply.isFinal() && repeats < maxTries; repeats++ {
 		wait(nil, time.Duration(repeats)*time.Millisecond)
-		r.reply = p.send(unlimited)
+		r.reply = p.send()
 	}
-	r.judge(had, s.count(t), learned)
+	r.added = s.count(t)
+	for name, n := range had {
+		r.added[name] -= n
+	}
 	return r
 }
 
 func (s *Suite) process(t testing.TB, r *run, f fault) *Process {
 	t.Helper()
-	p := &Process{run: r, fault: f, hung: r.hung,
+	p := &Process{run: r, fault: f, hangs: r.hangs,
 		died: newSignal(), asks: newSignal(), told: newSignal(), answered: newSignal()}
 	if p.handler = s.Server(p); !p.keyed {
 		t.Fatal("retrytest: Server must give its IdempotencyOptions through Process.Idempotency")
 	}
 	return p
 }
-
-// longer is a time that is longer with each try.
-func (r *run) longer(d time.Duration) time.Duration { return d << (2 * r.tries) }
 
 // meanwhile lets a second process have a repeat while the first is at a step.
 // The first goes on when the second asks for the claim, or where it loses its
@@ -108,7 +102,7 @@ func (r *run) meanwhile(ctx context.Context) {
 	}
 	r.beside = make(chan reply, 1)
 	go func() {
-		r.beside <- r.second.send(unlimited)
+		r.beside <- r.second.send()
 		r.second.asks.give()
 		r.second.answered.give()
 	}()

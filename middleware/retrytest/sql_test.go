@@ -252,7 +252,7 @@ func TestASkippedStatementIsNoStep(t *testing.T) {
 		var did calls
 		db := sql.OpenDB(fixed{rich{bare{&did}}})
 		defer db.Close()
-		r := &run{at: at}
+		r := &run{trial: trial{at: at}}
 		pool := (&Process{run: r, fault: f, request: 1, serving: true, died: newSignal()}).DB(db)
 		defer pool.Close()
 		_, err := pool.Exec("skip", 1)

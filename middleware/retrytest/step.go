@@ -46,6 +46,22 @@ type place struct {
 	nth  int // of the same in its request
 }
 
+// trial is a fault at a place, or of a response.
+type trial struct {
+	fault fault
+	at    place
+	limit int  // bytes of a response that is cut
+	hangs bool // the handler leaves goroutines behind that do not end
+	tries int  // how often it was tried before
+}
+
+// longer is a time that is longer with each try.
+func (t trial) longer(d time.Duration) time.Duration { return d << (2 * t.tries) }
+
+func (t trial) String() string {
+	return strings.TrimPrefix(fmt.Sprintf("%s: %s: %s", t.at.site, line(t.at.text), t.fault), ": ")
+}
+
 // step is what a create does at a database or another service.
 type step struct {
 	place

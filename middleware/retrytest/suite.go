@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"testing"
@@ -50,25 +51,22 @@ func (s Suite) Run(t testing.TB) {
 	}
 }
 
+// try learns the steps of a create from a run without a fault, and runs it under
+// each fault.
 func (s *Suite) try(t testing.TB, c Create) {
 	t.Helper()
-	s.execute(t, c, none, place{}, unlimited, nil, 0) // fills the caches that processes share
-	learned := s.execute(t, c, none, place{}, unlimited, nil, 0)
-	result := report{create: c, learned: learned, counts: map[verdict]int{}}
-	if learned.verdict != once {
-		result.add(learned)
-		t.Errorf("%s without a fault: %s%s", c.name(), learned.reply, result.failures())
+	s.execute(t, c, trial{}) // fills the caches that processes share
+	learned := s.execute(t, c, trial{})
+	if !learned.creates() {
+		t.Errorf("%s without a fault: %s, and it added %v", c.name(), learned.reply, learned.added)
 		return
 	}
 	steps := slices.DeleteFunc(slices.Clone(learned.steps), func(s *step) bool { return s.wraps })
-	for _, step := range steps {
-		for _, f := range step.faults(learned.joins.Load()) {
-			s.under(t, &result, f, step.place, unlimited)
+	result := report{learned: learned, counts: map[verdict]int{}}
+	for _, tr := range learned.trials(steps) {
+		if r := s.under(t, c, tr); r != nil {
+			result.add(r)
 		}
-	}
-	half := len(learned.reply.body) / 2
-	for _, limit := range slices.Compact([]int{0, min(1, half), half}) {
-		s.under(t, &result, cutResponse, place{text: fmt.Sprintf("after %d bytes", limit)}, limit)
 	}
 	t.Logf("%s  %d steps  %s", c.name(), len(steps), &result)
 	if text := result.failures(); text != "" {
@@ -76,16 +74,38 @@ func (s *Suite) try(t testing.TB, c Create) {
 	}
 }
 
-func (s *Suite) under(t testing.TB, result *report, f fault, at place, limit int) {
-	t.Helper()
-	var r *run
-	for tries := range 5 { // on a slow machine the deadline may pass before the step
-		if r = s.execute(t, result.create, f, at, limit, result.learned, tries); r.fired {
-			result.add(r)
-			return
+// creates reports whether a run without a fault is one to compare others with.
+func (r *run) creates() bool {
+	return r.reply.isFinal() && r.reply.status < 400 &&
+		slices.ContainsFunc(slices.Collect(maps.Values(r.added)), func(n int) bool { return n > 0 })
+}
+
+// trials are those of what a run without a fault has done.
+func (r *run) trials(steps []*step) (all []trial) {
+	for _, s := range steps {
+		for _, f := range s.faults(r.joins.Load()) {
+			all = append(all, trial{fault: f, at: s.place, hangs: r.first.hangs})
 		}
 	}
-	t.Errorf("%s: a fault never took effect: %s", result.create.name(), r.faultAt())
+	half := len(r.reply.body) / 2
+	for _, limit := range slices.Compact([]int{0, min(1, half), half}) {
+		at := place{text: fmt.Sprintf("after %d bytes", limit)}
+		all = append(all, trial{fault: cutResponse, at: at, limit: limit, hangs: r.first.hangs})
+	}
+	return all
+}
+
+// under runs a create until the fault takes effect: on a slow machine the
+// deadline may pass before the step.
+func (s *Suite) under(t testing.TB, c Create, tr trial) *run {
+	t.Helper()
+	for tr.tries = range 5 {
+		if r := s.execute(t, c, tr); r.fired {
+			return r
+		}
+	}
+	t.Errorf("%s: a fault never took effect: %s", c.name(), tr)
+	return nil
 }
 
 func (s *Suite) count(t testing.TB) map[string]int {

@@ -18,19 +18,14 @@ const (
 )
 
 // judge compares the effects with those of a create without a fault.
-func (r *run) judge(had, have map[string]int, learned *run) {
+func (r *run) judge(learned *run) {
 	r.verdict = once
-	r.added = maps.Clone(have)
 	most, changed := 0, false
 	var wrong []string
-	for _, name := range slices.Sorted(maps.Keys(have)) {
-		n := have[name] - had[name]
-		r.added[name] = n
+	for _, name := range slices.Sorted(maps.Keys(r.added)) {
+		n, want := r.added[name], learned.added[name]
 		changed = changed || n > 0
-		if learned == nil {
-			continue
-		}
-		if want := learned.added[name]; n != want {
+		if n != want {
 			wrong = append(wrong, fmt.Sprintf("%d %s in place of %d", n, name, want))
 			most = max(most, n-want)
 		}
@@ -41,12 +36,12 @@ func (r *run) judge(had, have map[string]int, learned *run) {
 		r.verdict = twice
 	case !r.reply.isFinal():
 		r.verdict, r.wrong = lost, "the client never gets an answer that is final, but "+r.reply.String()
-	case !ok && changed && learned != nil && r.denied(wrong != nil):
+	case !ok && changed && r.denied(wrong != nil):
 		r.verdict, wrong = lost, append(wrong, "the client is told "+r.reply.String())
 		r.wrong = strings.Join(wrong, ", and ")
 	case !ok:
 		r.verdict = unknown
-	case wrong != nil || learned == nil && !changed:
+	case wrong != nil:
 		r.verdict = lost
 	}
 }
