@@ -5,11 +5,31 @@ import (
 	"strings"
 )
 
-// report has what became of a create under each fault.
+// report has the verdicts on a create.
 type report struct {
-	learned *run
-	counts  map[verdict]int
-	found   []*culprit
+	counts   map[outcome]int
+	findings []*finding
+}
+
+// finding is a verdict that fails the test.
+type finding struct {
+	verdict
+	told  reply
+	trial trial // of the first run that had it
+	more  int   // how many others had
+}
+
+func (p *report) add(r *run, v verdict) {
+	if p.counts[v.outcome]++; v.outcome == once || v.outcome == unknown {
+		return
+	}
+	for _, f := range p.findings {
+		if f.outcome == v.outcome && f.culprit == v.culprit {
+			f.more++
+			return
+		}
+	}
+	p.findings = append(p.findings, &finding{verdict: v, told: r.reply, trial: r.trial})
 }
 
 func (p *report) String() string {
@@ -18,34 +38,17 @@ func (p *report) String() string {
 		n[once]+n[twice]+n[lost]+n[unknown], n[once], n[twice], n[lost], n[unknown])
 }
 
-func (p *report) add(r *run) {
-	r.judge(p.learned)
-	if p.counts[r.verdict]++; r.verdict == once || r.verdict == unknown {
-		return
-	}
-	c := r.blame()
-	for _, known := range p.found {
-		if known.verdict == c.verdict && known.site == c.site && known.text == c.text {
-			known.more++
-			return
-		}
-	}
-	p.found = append(p.found, c)
-}
-
-// failures tells of each culprit.
 func (p *report) failures() string {
 	var b strings.Builder
-	for _, c := range p.found {
-		fmt.Fprintf(&b, "\n\n%s: %s; the client was told %s\n  fault    %s",
-			c.verdict, c.run.wrong, c.run.reply, c.run.trial)
-		if c.more > 0 {
-			fmt.Fprintf(&b, ", and %d more", c.more)
+	for _, f := range p.findings {
+		fmt.Fprintf(&b, "\n\n%s: %s; the client was told %s\n  fault    %s", f.outcome, f.wrong, f.told, f.trial)
+		if f.more > 0 {
+			fmt.Fprintf(&b, ", and %d more", f.more)
 		}
-		if c.site != "" {
-			fmt.Fprintf(&b, "\n  code     %s: %s", c.site, line(c.text))
+		if f.culprit.site != "" {
+			fmt.Fprintf(&b, "\n  code     %s: %s", f.culprit.site, line(f.culprit.text))
 		}
-		fmt.Fprintf(&b, "\n  instead  %s", c.instead)
+		fmt.Fprintf(&b, "\n  instead  %s", f.instead)
 	}
 	return b.String()
 }

@@ -14,12 +14,10 @@ import (
 // run is a create under one fault, until its client has an answer.
 type run struct {
 	trial
-	create  Create
-	key     string
-	reply   reply
-	verdict verdict
-	added   map[string]int // to the effects
-	wrong   string         // with them
+	create Create
+	key    string
+	reply  reply          // the last
+	added  map[string]int // to the effects
 
 	first, second *Process
 	beside        chan reply // of the second, where it runs beside the first

@@ -46,6 +46,9 @@ type place struct {
 	nth  int // of the same in its request
 }
 
+// statement is the place, however often the statement is run there.
+func (p place) statement() place { p.nth = 0; return p }
+
 // trial is a fault at a place, or of a response.
 type trial struct {
 	fault fault

@@ -62,10 +62,10 @@ func (s *Suite) try(t testing.TB, c Create) {
 		return
 	}
 	steps := slices.DeleteFunc(slices.Clone(learned.steps), func(s *step) bool { return s.wraps })
-	result := report{learned: learned, counts: map[verdict]int{}}
+	result := report{counts: map[outcome]int{}}
 	for _, tr := range learned.trials(steps) {
 		if r := s.under(t, c, tr); r != nil {
-			result.add(r)
+			result.add(r, r.judge(learned))
 		}
 	}
 	t.Logf("%s  %d steps  %s", c.name(), len(steps), &result)

@@ -8,105 +8,111 @@ import (
 	"strings"
 )
 
-type verdict string
+// outcome is what a create under a fault has come to.
+type outcome string
 
 const (
-	once    verdict = "once"
-	twice   verdict = "twice"
-	lost    verdict = "lost"
-	unknown verdict = "unknown" // the client is told so, or that it failed
+	once    outcome = "once"
+	twice   outcome = "twice"
+	lost    outcome = "lost"
+	unknown outcome = "unknown" // the client is told so, or that it failed
 )
 
-// judge compares the effects with those of a create without a fault.
-func (r *run) judge(learned *run) {
-	r.verdict = once
-	most, changed := 0, false
+// verdict is the outcome of a run. If that is twice or lost, it has what is
+// wrong, which statement of the host's code is to blame, if one is, and what to
+// write in its place.
+type verdict struct {
+	outcome
+	wrong   string
+	culprit place
+	instead string
+}
+
+// judge compares a run with one without a fault.
+func (r *run) judge(learned *run) (v verdict) {
+	switch v.outcome, v.wrong = r.compare(learned); v.outcome {
+	case twice:
+		v.culprit, v.instead = r.blameTwice()
+	case lost:
+		v.culprit, v.instead = r.blameLost()
+	}
+	return v
+}
+
+// compare returns the outcome, and what is wrong with the effects or the answer.
+func (r *run) compare(learned *run) (outcome, string) {
+	most, added := 0, false
 	var wrong []string
 	for _, name := range slices.Sorted(maps.Keys(r.added)) {
 		n, want := r.added[name], learned.added[name]
-		changed = changed || n > 0
+		added = added || n > 0
 		if n != want {
 			wrong = append(wrong, fmt.Sprintf("%d %s in place of %d", n, name, want))
 			most = max(most, n-want)
 		}
 	}
-	r.wrong = strings.Join(wrong, ", ")
+	// The client of a joined create is told of what it has added: not that it
+	// failed if that is a part, and not by a refusal of the handler's own if all.
+	denied := r.joins.Load() && added && (wrong != nil || !strings.Contains(r.reply.body, `"idempotency_`))
 	switch ok := r.reply.status < 400; {
 	case most > 0:
-		r.verdict = twice
+		return twice, strings.Join(wrong, ", ")
 	case !r.reply.isFinal():
-		r.verdict, r.wrong = lost, "the client never gets an answer that is final, but "+r.reply.String()
-	case !ok && changed && r.denied(wrong != nil):
-		r.verdict, wrong = lost, append(wrong, "the client is told "+r.reply.String())
-		r.wrong = strings.Join(wrong, ", and ")
-	case !ok:
-		r.verdict = unknown
-	case wrong != nil:
-		r.verdict = lost
+		return lost, "the client never gets an answer that is final, but " + r.reply.String()
+	case ok && wrong == nil:
+		return once, ""
+	case ok:
+		return lost, strings.Join(wrong, ", ")
+	case denied:
+		return lost, strings.Join(append(wrong, "the client is told "+r.reply.String()), ", and ")
 	}
+	return unknown, ""
 }
 
-// denied reports whether the client of a joined create that has left effects is
-// not told of them: of a part, or of all by a refusal of the handler's own.
-func (r *run) denied(part bool) bool {
-	return r.joins.Load() && (part || !strings.Contains(r.reply.body, `"idempotency_`))
-}
-
-// reading is a statement that has no effect by itself.
-var reading = regexp.MustCompile(`(?i)^\s*(SELECT|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET)\b`)
-
-// culprit is a statement in the host's code, and what is wrong with it.
-type culprit struct {
-	verdict    verdict
-	site, text string
-	run        *run // that showed it first
-	more       int  // how many others did
-	instead    string
-}
-
-// blame finds the line that is wrong. Of a doubled effect it is the first one
-// that was run twice and whose effect a rollback does not undo; else the one
-// that the fault was at.
-func (r *run) blame() *culprit {
-	c := &culprit{verdict: r.verdict, site: r.at.site, text: r.at.text, run: r}
+// blameLost finds the step that stands although its client is told of a failure,
+// or else the one that the fault was at.
+func (r *run) blameLost() (culprit place, instead string) {
+	at := r.at.statement()
 	switch {
-	case r.verdict == lost && r.reply.isFinal() && r.reply.status >= 400:
+	case r.reply.isFinal() && r.reply.status >= 400:
 		for _, s := range r.steps {
 			if s.stands() {
-				c.site, c.text, c.instead = s.site, s.text, beside
-				return c
+				return s.statement(), beside
 			}
 		}
-	case r.verdict == lost && c.site == "":
-		c.instead = "Do not call Execution.Free and do not answer 2xx, unless all is written before that."
-		return c
-	case r.verdict == lost:
-		c.instead = "The client is told that it was done: answer 500 when this fails, and write nothing after the response."
-		return c
+		return r.blameTwice()
+	case at.site == "":
+		return at, "Do not call Execution.Free and do not answer 2xx, unless all is written before that."
 	}
+	return at, "The client is told that it was done: answer 500 when this fails, and write nothing after the response."
+}
+
+// blameTwice finds the first step that was taken twice and whose effect a
+// rollback does not undo, or else the one that the fault was at.
+func (r *run) blameTwice() (culprit place, instead string) {
 	seen := map[place]*step{}
 	for _, s := range r.steps {
 		if !s.stands() {
 			continue
 		}
-		at := place{site: s.site, text: s.text}
-		if first := seen[at]; first != nil {
-			c.site, c.text, c.instead = s.site, s.text, r.instead(first, s)
-			return c
+		if first := seen[s.statement()]; first != nil {
+			return s.statement(), r.instead(first, s)
 		}
-		seen[at] = s
+		seen[s.statement()] = s
 	}
-	if c.site == "" {
-		c.text = "" // one culprit, whichever the step
+	if r.at.site != "" { // else one culprit, whichever the step
+		culprit = r.at.statement()
 	}
-	c.instead = "What was done twice is no statement that is known here: open its database with Process.DB, or tell of " +
-		"the service's calls by Process.Conn."
-	return c
+	return culprit, "What was done twice is no statement that is known here: open its database with Process.DB, " +
+		"or tell of the service's calls by Process.Conn."
 }
 
 // beside says what to write in place of a step beside a joined transaction.
 const beside = "Write with the transaction of the request, idemsql.Tx(r.Context()) or idempgx.Tx(r.Context()): " +
 	"this one stands when the reply does not."
+
+// reading is a statement that has no effect by itself.
+var reading = regexp.MustCompile(`(?i)^\s*(SELECT|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET)\b`)
 
 // stands reports whether the host's code has changed something by a step that no
 // transaction of the stages undoes.
