@@ -68,13 +68,13 @@ func (t trial) String() string {
 // step is what a create does at a database or another service.
 type step struct {
 	place
-	process   *Process
-	request   int
-	joined    bool // in the transaction of the request
-	service   bool
-	late      bool // the handler had returned
-	prevented bool // by the fault
-	wraps     bool // statements of the store's, which are steps themselves
+	process *Process
+	request int
+	joined  bool  // in the transaction of the request
+	service bool  // it is a call of a service
+	late    bool  // the handler had returned
+	wraps   bool  // statements of the store's, which are steps themselves
+	fault   fault // that it had
 }
 
 // faults are those that are tried at a step.
@@ -103,51 +103,29 @@ var literals = regexp.MustCompile(`'(?:[^']|'')*'|([^\w$?])\d+\b`)
 // crashed it stops the goroutine. do is told whether all of its effect must have
 // come when it returns.
 func (l *link) take(ctx context.Context, text string, do func(complete bool) error, refuse func() error) error {
-	p, r, site := l.p, l.p.run, caller(refuse == nil)
+	p, r := l.p, l.p.run
 	text = strings.Trim(literals.ReplaceAllString(text, "$1?"), "; \n")
-	outer := p.inStore.Load()
-	if site != "" {
-		outer = nil
+	s := &step{place: place{site: caller(refuse == nil), text: text}, process: p, service: refuse == nil}
+	within := p.inStore.Load() // the step that this is a part of
+	if s.site != "" {
+		within = nil
 	}
-	if outer == nil {
+	if within == nil {
 		p.doing.Add(1)
 		defer p.doing.Add(-1)
 	}
 	if p.died.given() {
 		p.crash(true)
 	}
-	r.mu.Lock()
-	if !p.serving {
-		r.mu.Unlock()
+	if !l.note(s, within) {
 		return do(false)
 	}
-	upper := strings.ToUpper(text)
-	if strings.HasPrefix(upper, "BEGIN") {
-		l.joined = site == ""
-	}
-	s := &step{place: place{site: site, text: text}, process: p, request: p.request,
-		joined: l.joined, service: refuse == nil, late: p.returned}
-	l.joined = l.joined && !strings.HasSuffix(upper, "COMMIT") && !strings.HasSuffix(upper, "ROLLBACK")
-	for _, o := range r.steps {
-		if o.site == site && o.text == text && o.process == s.process && o.request == s.request {
-			s.nth++
-		}
-	}
-	r.steps = append(r.steps, s)
-	if outer != nil {
-		outer.wraps = true
-	} else if l.claims {
+	if within == nil && l.claims {
 		p.inStore.Store(s)
 		defer p.inStore.Store(nil)
 	}
-	f := none
-	if p.fault != none && p.request == 1 && s.place == r.at && !r.fired {
-		f, r.fired = p.fault, true
-		s.prevented = f == breakBefore || f == refused || f == crashBefore
-	}
-	r.mu.Unlock()
 
-	switch f {
+	switch s.fault {
 	case breakBefore:
 		l.sever()
 		return errBroken
@@ -158,28 +136,64 @@ func (l *link) take(ctx context.Context, text string, do func(complete bool) err
 	case clientLeft:
 		p.leave()
 	case expired:
-		if ctx.Done() == nil {
-			wait(nil, r.longer(3*shortTimeout/2))
-		} else {
-			wait(ctx.Done(), r.longer(patience))
+		limit := patience
+		if ctx.Done() == nil { // it does not see the deadline
+			limit = 3 * shortTimeout / 2
 		}
+		wait(ctx.Done(), r.longer(limit))
 	case concurrent, lostClaim:
 		r.meanwhile(ctx)
 	}
-	err := do(f == breakAfter || f == crashAfter)
+	err := do(s.fault == breakAfter || s.fault == crashAfter)
 	switch {
-	case err == driver.ErrSkip, f == none && errors.Is(err, driver.ErrBadConn): // database/sql does it in another way
-		r.mu.Lock()
-		r.steps = slices.DeleteFunc(r.steps, func(o *step) bool { return o == s })
-		r.fired = r.fired && f == none
-		r.mu.Unlock()
-	case f == breakAfter:
+	case err == driver.ErrSkip, s.fault == none && errors.Is(err, driver.ErrBadConn):
+		r.forget(s) // database/sql does it in another way
+	case s.fault == breakAfter:
 		l.sever()
 		return errBroken
-	case f == crashAfter:
+	case s.fault == crashAfter:
 		p.crash(true)
 	}
 	return err
+}
+
+// note notes a step, and the fault if it is the one that the run has a fault at.
+// What is done while no request is served is no step.
+func (l *link) note(s, within *step) (noted bool) {
+	p, r := l.p, l.p.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !p.serving {
+		return false
+	}
+	s.request, s.late = p.request, p.returned
+	upper := strings.ToUpper(s.text)
+	if strings.HasPrefix(upper, "BEGIN") {
+		l.joined = s.site == ""
+	}
+	s.joined = l.joined
+	l.joined = l.joined && !strings.HasSuffix(upper, "COMMIT") && !strings.HasSuffix(upper, "ROLLBACK")
+	for _, o := range r.steps {
+		if o.statement() == s.statement() && o.process == p && o.request == s.request {
+			s.nth++
+		}
+	}
+	r.steps = append(r.steps, s)
+	if within != nil {
+		within.wraps = true
+	}
+	if p.fault != none && s.request == 1 && s.place == r.at && !r.fired {
+		s.fault, r.fired = p.fault, true
+	}
+	return true
+}
+
+// forget undoes note.
+func (r *run) forget(s *step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.steps = slices.DeleteFunc(r.steps, func(o *step) bool { return o == s })
+	r.fired = r.fired && s.fault == none
 }
 
 // wait waits for a channel, and not for longer than d.

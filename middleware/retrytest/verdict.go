@@ -117,7 +117,8 @@ var reading = regexp.MustCompile(`(?i)^\s*(SELECT|BEGIN|COMMIT|ROLLBACK|SAVEPOIN
 // stands reports whether the host's code has changed something by a step that no
 // transaction of the stages undoes.
 func (s *step) stands() bool {
-	return s.site != "" && !s.joined && !s.prevented && !reading.MatchString(s.text)
+	prevented := s.fault == breakBefore || s.fault == refused || s.fault == crashBefore
+	return s.site != "" && !s.joined && !prevented && !reading.MatchString(s.text)
 }
 
 // instead says what to write in place of a step that was done twice.
