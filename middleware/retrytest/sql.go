@@ -89,25 +89,26 @@ func (c *conn) take(ctx context.Context, text string, do func(complete bool) err
 	if c.link.broken.Load() {
 		return driver.ErrBadConn
 	}
-	refuse := c.alone(func(bool) (err error) {
+	alone := func(complete bool) error {
+		return c.alone(func() error { return do(complete) })
+	}
+	refuse := func() (err error) {
 		if e, ok := c.Conn.(driver.ExecerContext); ok {
 			_, err = e.ExecContext(ctx, "a statement that retrytest made invalid", nil)
 		}
 		return errors.Join(errRefused, err)
-	})
-	return c.link.take(ctx, text, c.alone(do), func() error { return refuse(true) })
+	}
+	return c.link.take(ctx, text, alone, func() error { return c.alone(refuse) })
 }
 
-// alone lets a call have the connection to itself, if that has not been killed.
-func (c *conn) alone(do func(complete bool) error) func(bool) error {
-	return func(complete bool) error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.link.broken.Load() {
-			return driver.ErrBadConn
-		}
-		return do(complete)
+// alone lets a call have the connection to itself, if that has not been severed.
+func (c *conn) alone(do func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.link.broken.Load() {
+		return driver.ErrBadConn
 	}
+	return do()
 }
 
 func (c *conn) Ping(ctx context.Context) error {
@@ -118,12 +119,12 @@ func (c *conn) Ping(ctx context.Context) error {
 }
 
 func (c *conn) ResetSession(ctx context.Context) error {
-	return c.alone(func(bool) error {
+	return c.alone(func() error {
 		if r, ok := c.Conn.(driver.SessionResetter); ok {
 			return r.ResetSession(ctx)
 		}
 		return nil
-	})(true)
+	})
 }
 
 func (c *conn) IsValid() bool {
@@ -170,11 +171,11 @@ func (x *tx) finish(text string, do func() error) error {
 	if x.conn.link.broken.Load() {
 		return driver.ErrBadConn
 	}
-	end := x.conn.alone(func(bool) error { x.conn.tx.Store(nil); return do() })
-	return x.conn.link.take(context.Background(), text, end, func() error {
-		do = x.Tx.Rollback
-		return errors.Join(errRefused, end(true))
-	})
+	alone := func(do func() error) error {
+		return x.conn.alone(func() error { x.conn.tx.Store(nil); return do() })
+	}
+	return x.conn.link.take(context.Background(), text, func(bool) error { return alone(do) },
+		func() error { return errors.Join(errRefused, alone(x.Tx.Rollback)) })
 }
 
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (r driver.Result, err error) {
@@ -212,19 +213,15 @@ func read(r driver.Rows, err error, complete bool) error {
 	return errors.Join(err, r.Close())
 }
 
-func (c *conn) Prepare(query string) (driver.Stmt, error) {
-	return c.PrepareContext(context.Background(), query)
-}
-
 func (c *conn) PrepareContext(ctx context.Context, query string) (s driver.Stmt, err error) {
-	err = c.alone(func(bool) (err error) {
+	err = c.alone(func() (err error) {
 		if p, ok := c.Conn.(driver.ConnPrepareContext); ok {
 			s, err = p.PrepareContext(ctx, query)
 		} else if err = ctx.Err(); err == nil {
 			s, err = c.Conn.Prepare(query)
 		}
 		return err
-	})(true)
+	})
 	if err != nil {
 		return nil, err
 	}
