@@ -94,9 +94,9 @@ func (c *conn) receive() {
 		for c.err != nil && !c.closed {
 			c.changed.Wait()
 		}
-		over := c.closed
+		closed := c.closed
 		c.mu.Unlock()
-		if over {
+		if closed {
 			return
 		}
 	}
@@ -143,11 +143,27 @@ func (c *conn) Write(b []byte) (int, error) {
 	if len(b) == 0 || b[0] == 0 { // the startup, which has no type
 		return c.Conn.Write(b)
 	}
-	var texts []string
-	answers := 0
-	for rest := b; len(rest) >= 5 && length(rest) <= len(rest); rest = rest[length(rest):] {
-		fields := strings.Split(string(rest[5:length(rest)]), "\x00")
-		switch rest[0] {
+	c.mu.Lock()
+	used, copies := c.used, c.copies
+	c.mu.Unlock()
+	texts, answers := c.parse(b, copies)
+	if texts == nil {
+		return len(b), c.exchange(b, answers, false)
+	}
+	return len(b), c.call(used, strings.Join(texts, "; "),
+		func() error { return c.exchange(b, answers, true) },
+		func() error {
+			const invalid = "a statement that retrytest made invalid\x00"
+			query := binary.BigEndian.AppendUint32([]byte{'Q'}, 4+uint32(len(invalid)))
+			return c.exchange(bytes.Repeat(append(query, invalid...), answers), answers, true)
+		})
+}
+
+// parse returns what messages make the server do, and how often it answers.
+func (c *conn) parse(b []byte, copies bool) (texts []string, answers int) {
+	for ; len(b) >= 5 && length(b) <= len(b); b = b[length(b):] {
+		fields := strings.Split(string(b[5:length(b)]), "\x00")
+		switch b[0] {
 		case 'Q':
 			texts, answers = append(texts, fields[0]), answers+1
 		case 'P':
@@ -157,24 +173,12 @@ func (c *conn) Write(b []byte) (int, error) {
 		case 'S':
 			answers++
 		case 'c', 'f': // the end of a COPY, also of one that was refused
-			if c.copying() {
+			if copies {
 				texts, answers = append(texts, "COPY"), answers+1
 			}
 		}
 	}
-	if texts == nil {
-		return len(b), c.exchange(b, answers, false)
-	}
-	c.mu.Lock()
-	used := c.used
-	c.mu.Unlock()
-	return len(b), c.call(used, strings.Join(texts, "; "),
-		func() error { return c.exchange(b, answers, true) },
-		func() error {
-			const invalid = "a statement that retrytest made invalid\x00"
-			query := binary.BigEndian.AppendUint32([]byte{'Q'}, 4+uint32(len(invalid)))
-			return c.exchange(bytes.Repeat(append(query, invalid...), answers), answers, true)
-		})
+	return texts, answers
 }
 
 // SetDeadline tells of the end of a context, with a time that has come, and
@@ -188,18 +192,13 @@ func (c *conn) SetDeadline(at time.Time) error {
 	return c.Conn.SetDeadline(at)
 }
 
-func (c *conn) copying() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.copies
-}
-
-// exchange sends messages, and waits for the answer if it is to be there.
-func (c *conn) exchange(b []byte, answers int, whole bool) error {
+// exchange sends messages, and waits for the last answer if the step is to be
+// over then.
+func (c *conn) exchange(b []byte, answers int, await bool) error {
 	c.mu.Lock()
 	c.sent = max(c.sent, c.answered-1) + answers // a COPY that fails is answered twice
 	c.mu.Unlock()
-	if _, err := c.Conn.Write(b); err != nil || !whole {
+	if _, err := c.Conn.Write(b); err != nil || !await {
 		return err
 	}
 	c.mu.Lock()
