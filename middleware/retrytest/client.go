@@ -37,7 +37,10 @@ func (p *Process) send() reply {
 	p.request++
 	p.serving, p.returned, p.leave = true, false, cancel
 	id := fmt.Sprintf("%s-%p-%d", r.key, p, p.request)
-	cut := p.fault == cutResponse && p.request == 1
+	cut := p.fault == cutResponse && !r.fired
+	if cut {
+		r.fired = true
+	}
 	r.mu.Unlock()
 	q := httptest.NewRequest(r.create.method(), r.create.Path, strings.NewReader(r.create.Body))
 	maps.Copy(q.Header, r.create.Header.Clone())
@@ -64,9 +67,6 @@ func (p *Process) send() reply {
 	p.hangs = !p.quiet(id) || p.hangs
 	r.mu.Lock()
 	p.serving = false
-	if cut { // not by a second process, which may end after the run
-		r.fired = true
-	}
 	r.mu.Unlock()
 	if p.died.given() {
 		return reply{}

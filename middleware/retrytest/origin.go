@@ -10,22 +10,16 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/pprof"
-	"slices"
-	"strconv"
 	"strings"
 )
 
-const module = "github.com/sallyport-go/sallyport/"
-
 var (
+	own     = regexp.MustCompile(`^github\.com/sallyport-go/sallyport/(middleware|idem|keystore|ratelimit|scope)\b`)
+	adapter = regexp.MustCompile(`^github\.com/sallyport-go/sallyport/(middleware/retrytest|idem/idemsql|idem/idempgx)\b`)
 	// standard is where the standard library lies, or "" with -trimpath.
-	standard = strings.TrimSuffix(fileOf(sql.OpenDB), "database/sql/sql.go")
-	own      = regexp.MustCompile(`^` + module + `(middleware|idem|keystore|ratelimit|scope)\b`)
-	adapter  = regexp.MustCompile(`^` + module + `(middleware/retrytest|idem/idemsql|idem/idempgx)\b`)
+	standard  = strings.TrimSuffix(fileOf(sql.OpenDB), "database/sql/sql.go")
+	folder, _ = os.Getwd() // the test's
 )
-
-// folder is the test's.
-var folder, _ = os.Getwd()
 
 func fileOf(f any) string {
 	pc := reflect.ValueOf(f).Pointer()
@@ -38,8 +32,8 @@ type origin uint8
 
 const (
 	foreign origin = iota // a library's
-	ours
-	host
+	ours                  // a stage's
+	host                  // the server's under test
 )
 
 func originOf(function, file string) origin {
@@ -57,9 +51,9 @@ func originOf(function, file string) origin {
 	return host
 }
 
-// caller returns the line of the host's code that runs a statement, or "" if
-// one of the stages does. The call of a service runs in a fake of it, which has
-// a caller of its own.
+// caller returns the line of the host's code that takes a step, or "" if one of
+// the stages does. The first line of the host's that a call of a service has is
+// in its fake, so it is the second.
 func caller(service bool) (site string) {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
@@ -73,7 +67,7 @@ func caller(service bool) (site string) {
 			if near, err := filepath.Rel(folder, file); err == nil && len(near) < len(file) {
 				file = near
 			}
-			if site = file + ":" + strconv.Itoa(f.Line); !service {
+			if site = fmt.Sprintf("%s:%d", file, f.Line); !service {
 				return site
 			}
 			service = false
@@ -91,11 +85,13 @@ func leftBehind(id string) bool {
 	var profile bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
 	for group := range strings.SplitSeq(profile.String(), "\n\n") {
-		if strings.Contains(group, fmt.Sprintf("%q:%q", label, id)) &&
-			slices.ContainsFunc(profiled.FindAllStringSubmatch(group, -1), func(f []string) bool {
-				return originOf(f[1], f[2]) == host
-			}) {
-			return true
+		if !strings.Contains(group, fmt.Sprintf("%q:%q", label, id)) {
+			continue
+		}
+		for _, f := range profiled.FindAllStringSubmatch(group, -1) {
+			if originOf(f[1], f[2]) == host {
+				return true
+			}
 		}
 	}
 	return false

@@ -3,6 +3,7 @@ package retrytest
 import (
 	"context"
 	"crypto/rand"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +80,11 @@ func (s *Suite) execute(t testing.TB, c Create, tr trial) *run {
 		r.added[name] -= n
 	}
 	return r
+}
+
+// adds reports whether there is more of an effect than before.
+func (r *run) adds() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(r.added)), func(n int) bool { return n > 0 })
 }
 
 func (s *Suite) process(t testing.TB, r *run, f fault) *Process {

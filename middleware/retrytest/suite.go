@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"testing"
@@ -57,7 +56,7 @@ func (s *Suite) try(t testing.TB, c Create) {
 	t.Helper()
 	s.execute(t, c, trial{}) // fills the caches that processes share
 	learned := s.execute(t, c, trial{})
-	if !learned.creates() {
+	if !learned.reply.isFinal() || learned.reply.status >= 400 || !learned.adds() {
 		t.Errorf("%s without a fault: %s, and it added %v", c.name(), learned.reply, learned.added)
 		return
 	}
@@ -72,12 +71,6 @@ func (s *Suite) try(t testing.TB, c Create) {
 	if text := result.failures(); text != "" {
 		t.Errorf("%s is not safe to retry:%s", c.name(), text)
 	}
-}
-
-// creates reports whether a run without a fault is one to compare others with.
-func (r *run) creates() bool {
-	return r.reply.isFinal() && r.reply.status < 400 &&
-		slices.ContainsFunc(slices.Collect(maps.Values(r.added)), func(n int) bool { return n > 0 })
 }
 
 // trials are those of what a run without a fault has done.

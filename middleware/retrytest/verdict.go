@@ -41,19 +41,17 @@ func (r *run) judge(learned *run) (v verdict) {
 
 // compare returns the outcome, and what is wrong with the effects or the answer.
 func (r *run) compare(learned *run) (outcome, string) {
-	most, added := 0, false
+	most := 0
 	var wrong []string
 	for _, name := range slices.Sorted(maps.Keys(r.added)) {
-		n, want := r.added[name], learned.added[name]
-		added = added || n > 0
-		if n != want {
+		if n, want := r.added[name], learned.added[name]; n != want {
 			wrong = append(wrong, fmt.Sprintf("%d %s in place of %d", n, name, want))
 			most = max(most, n-want)
 		}
 	}
 	// The client of a joined create is told of what it has added: not that it
 	// failed if that is a part, and not by a refusal of the handler's own if all.
-	denied := r.joins.Load() && added && (wrong != nil || !strings.Contains(r.reply.body, `"idempotency_`))
+	denied := r.joins.Load() && r.adds() && (wrong != nil || !strings.Contains(r.reply.body, `"idempotency_`))
 	switch ok := r.reply.status < 400; {
 	case most > 0:
 		return twice, strings.Join(wrong, ", ")
