@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -56,8 +55,6 @@ func (c *charges) count(context.Context) (int, error) {
 	defer c.mu.Unlock()
 	return len(c.all), nil
 }
-
-type handler func(h host, w http.ResponseWriter, r *http.Request)
 
 type database struct {
 	name   string
@@ -135,7 +132,7 @@ func suite(t testing.TB, d database, o idem.Options, create handler) retrytest.S
 			h := host{p.DB(beside), p.DB(beside), d.insert, service, func(key string) error {
 				return call(context.Background(), "charge", func() error { return service.charge(key) }, nil)
 			}}
-			return planted.Server(p, store(pool), o, func(w http.ResponseWriter, r *http.Request) { create(h, w, r) })
+			return planted.Server(p, store(pool), o, func(w http.ResponseWriter, r *http.Request) { create.serve(h, w, r) })
 		},
 		Creates: planted.Parcels,
 		Effects: map[string]func(context.Context) (int, error){
@@ -194,11 +191,4 @@ func TestRightHandlers(t *testing.T) {
 			})
 		}
 	}
-}
-
-func fail(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }
-
-func made(w http.ResponseWriter) {
-	w.WriteHeader(http.StatusCreated)
-	io.WriteString(w, "a parcel to Lisbon")
 }
