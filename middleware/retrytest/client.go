@@ -12,6 +12,12 @@ import (
 	"time"
 )
 
+const (
+	label      = "sallyport_retrytest" // of the goroutines of a request, and of those that they start
+	maxRepeats = 8
+	quietAfter = time.Second // for goroutines that a handler leaves behind
+)
+
 // reply is a response as its client got it.
 type reply struct {
 	status  int
@@ -94,9 +100,6 @@ func (w *writer) Write(b []byte) (int, error) {
 }
 
 func (w *writer) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
-
-// label is that of the goroutines of a request, and of those that they start.
-const label = "sallyport_retrytest"
 
 // quiet waits until no step is in progress, and until the goroutines of the
 // host's that a request has left behind have ended, or have crashed.

@@ -2,13 +2,11 @@ package retrytest
 
 import (
 	"context"
+	"database/sql"
 	"net/http"
 	"runtime/pprof"
 	"sync"
 	"sync/atomic"
-
-	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/middleware"
 )
 
 // Process stands for one process of the server under test. Its databases and
@@ -20,7 +18,7 @@ type Process struct {
 	keyed   bool
 	claimed atomic.Bool // by the last claim
 	hangs   bool        // as of its trial
-	closers []func()
+	pools   []*sql.DB
 
 	died     signal // it has crashed
 	asks     signal // it asks for a claim
@@ -37,25 +35,6 @@ type Process struct {
 	links             []*link
 }
 
-// Idempotency returns the options with a Runner that the process owns, on the
-// same store. All options with which the server makes routes idempotent go
-// through it.
-func (p *Process) Idempotency(o middleware.IdempotencyOptions) middleware.IdempotencyOptions {
-	if o.Runner == nil {
-		o.Runner = idem.NewRunner(&idem.Memory{}, idem.Options{})
-	}
-	ro := o.Runner.Options()
-	switch p.fault {
-	case expired:
-		o.Timeout = p.run.longer(shortTimeout)
-	case lostClaim:
-		ro.Lease = shortLease
-	}
-	p.keyed = true
-	o.Runner = idem.NewRunner(&store{o.Runner.Store(), p}, ro)
-	return o
-}
-
 // Conn adds a connection to what has no *sql.DB: another service, of which the
 // server under test has a fake, or a database. Each call is a step whose effect
 // is that of do. refuse is what the database does when it refuses a statement; a
@@ -63,7 +42,7 @@ func (p *Process) Idempotency(o middleware.IdempotencyOptions) middleware.Idempo
 //
 // The context of a call is done when its caller gives up.
 func (p *Process) Conn(kill func()) (call func(ctx context.Context, statement string, do, refuse func() error) error) {
-	l := p.link(kill, kill)
+	l := p.link(kill)
 	return func(ctx context.Context, statement string, do, refuse func() error) error {
 		return l.take(ctx, statement, func(bool) error { return do() }, refuse)
 	}
@@ -71,17 +50,17 @@ func (p *Process) Conn(kill func()) (call func(ctx context.Context, statement st
 
 // link is a connection.
 type link struct {
-	p          *Process
-	kill, shut func() // give up what it holds, and close it; nil for a service
-	claims     bool   // it is one of claims
-	broken     atomic.Bool
-	joined     bool // it has the transaction of a request
+	p      *Process
+	kill   func() // gives up what it holds, and closes it the second time; nil for a service
+	claims bool   // it is that of a store
+	broken atomic.Bool
+	joined bool // it has the transaction of a request
 }
 
-func (p *Process) link(kill, shut func()) *link {
+func (p *Process) link(kill func()) *link {
 	p.run.mu.Lock()
 	defer p.run.mu.Unlock()
-	l := &link{p: p, kill: kill, shut: shut}
+	l := &link{p: p, kill: kill}
 	p.links = append(p.links, l)
 	return l
 }
@@ -111,22 +90,22 @@ func (p *Process) stop() {
 	links := p.links
 	p.links = nil
 	p.run.mu.Unlock()
-	for _, closer := range p.closers {
+	for _, pool := range p.pools {
 		if p.died.given() {
-			defer func() { go closer() }() // one that has stopped may hold a lock
+			defer func() { go pool.Close() }() // a goroutine that has stopped may hold its lock
 		} else {
-			closer()
+			pool.Close()
 		}
 	}
-	var ended sync.WaitGroup
+	p.pools = nil
+	var severed sync.WaitGroup
 	for _, l := range links {
 		if l.kill != nil {
-			ended.Go(func() {
+			severed.Go(func() {
 				l.sever()
-				l.shut()
+				l.kill()
 			})
 		}
 	}
-	ended.Wait()
-	p.closers = nil
+	severed.Wait()
 }

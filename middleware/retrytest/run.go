@@ -42,9 +42,6 @@ func newSignal() (s signal) {
 
 func (s signal) given() bool { return s.Err() != nil }
 
-// maxTries is how often a client repeats.
-const maxTries = 8
-
 // execute sends a create under a fault, repeats it as a client would, and counts
 // what it has added.
 func (s *Suite) execute(t testing.TB, c Create, tr trial) *run {
@@ -71,7 +68,7 @@ func (s *Suite) execute(t testing.TB, c Create, tr trial) *run {
 	if r.beside != nil {
 		r.reply = <-r.beside
 	}
-	for repeats := 0; r.fault != none && !r.reply.isFinal() && repeats < maxTries; repeats++ {
+	for repeats := 0; r.fault != none && !r.reply.isFinal() && repeats < maxRepeats; repeats++ {
 		wait(nil, time.Duration(repeats)*time.Millisecond)
 		r.reply = p.send()
 	}

@@ -18,7 +18,7 @@ import (
 // as :memory: of SQLite, cannot be used.
 func (p *Process) DB(db *sql.DB) *sql.DB {
 	pool := sql.OpenDB(connector{db, p})
-	p.closers = append(p.closers, func() { pool.Close() })
+	p.pools = append(p.pools, pool)
 	return pool
 }
 
@@ -44,7 +44,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		}
 		return lent.Close()
 	})
-	k.link = c.p.link(k.kill, func() { k.Close() })
+	k.link = c.p.link(k.kill)
 	if c.p.died.given() {
 		k.Close()
 		c.p.crash(false)
@@ -66,8 +66,8 @@ type conn struct {
 	mu   sync.Mutex         // held by a call of the driver, and by kill
 }
 
-// kill ends what the connection holds. It is closed later if a rollback does
-// that: Rows may be open.
+// kill ends what the connection holds, by a rollback if that does: Rows may be
+// open. Else, and the second time, it closes the connection.
 func (c *conn) kill() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

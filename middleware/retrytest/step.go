@@ -33,11 +33,17 @@ const (
 	shortTimeout = 40 * time.Millisecond // of a handler whose deadline passes
 	shortLease   = 90 * time.Millisecond // of a claim that is lost: renewed at each third
 	patience     = 5 * time.Second       // for what comes at once
-	quietAfter   = time.Second           // for goroutines that a handler leaves behind
 )
 
 // errBroken does not say that nothing happened, as driver.ErrBadConn does.
 var errBroken = fmt.Errorf("retrytest: the connection broke: %w", io.ErrUnexpectedEOF)
+
+// literals are what differs between the runs, and no report shows. reading is a
+// statement that has no effect by itself.
+var (
+	literals = regexp.MustCompile(`'(?:[^']|'')*'|([^\w$?])\d+\b`)
+	reading  = regexp.MustCompile(`(?i)^\s*(SELECT|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET)\b`)
+)
 
 // place is where a step is found again in another run.
 type place struct {
@@ -95,9 +101,6 @@ func (s *step) faults(joins bool) []fault {
 	}
 	return all
 }
-
-// literals are what differs between the runs, and no report shows.
-var literals = regexp.MustCompile(`'(?:[^']|'')*'|([^\w$?])\d+\b`)
 
 // take takes a step, or what the run's fault makes of it. In a process that has
 // crashed it stops the goroutine. do is told whether all of its effect must have

@@ -6,7 +6,27 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/middleware"
 )
+
+// Idempotency returns the options with a Runner that the process owns, on the
+// same store. All options with which the server makes routes idempotent go
+// through it.
+func (p *Process) Idempotency(o middleware.IdempotencyOptions) middleware.IdempotencyOptions {
+	if o.Runner == nil {
+		o.Runner = idem.NewRunner(&idem.Memory{}, idem.Options{})
+	}
+	ro := o.Runner.Options()
+	switch p.fault {
+	case expired:
+		o.Timeout = p.run.longer(shortTimeout)
+	case lostClaim:
+		ro.Lease = shortLease
+	}
+	p.keyed = true
+	o.Runner = idem.NewRunner(&store{o.Runner.Store(), p}, ro)
+	return o
+}
 
 // store is the store of a process's claims.
 type store struct {

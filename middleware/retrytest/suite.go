@@ -63,6 +63,7 @@ func (s *Suite) try(t testing.TB, c Create) {
 	steps := slices.DeleteFunc(slices.Clone(learned.steps), func(s *step) bool { return s.wraps })
 	result := report{counts: map[outcome]int{}}
 	for _, tr := range learned.trials(steps) {
+		tr.hangs = learned.first.hangs
 		if r := s.under(t, c, tr); r != nil {
 			result.add(r, r.judge(learned))
 		}
@@ -77,13 +78,12 @@ func (s *Suite) try(t testing.TB, c Create) {
 func (r *run) trials(steps []*step) (all []trial) {
 	for _, s := range steps {
 		for _, f := range s.faults(r.joins.Load()) {
-			all = append(all, trial{fault: f, at: s.place, hangs: r.first.hangs})
+			all = append(all, trial{fault: f, at: s.place})
 		}
 	}
 	half := len(r.reply.body) / 2
 	for _, limit := range slices.Compact([]int{0, min(1, half), half}) {
-		at := place{text: fmt.Sprintf("after %d bytes", limit)}
-		all = append(all, trial{fault: cutResponse, at: at, limit: limit, hangs: r.first.hangs})
+		all = append(all, trial{fault: cutResponse, at: place{text: fmt.Sprintf("after %d bytes", limit)}, limit: limit})
 	}
 	return all
 }

@@ -3,7 +3,6 @@ package retrytest
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -108,9 +107,6 @@ func (r *run) blameTwice() (culprit place, instead string) {
 // beside says what to write in place of a step beside a joined transaction.
 const beside = "Write with the transaction of the request, idemsql.Tx(r.Context()) or idempgx.Tx(r.Context()): " +
 	"this one stands when the reply does not."
-
-// reading is a statement that has no effect by itself.
-var reading = regexp.MustCompile(`(?i)^\s*(SELECT|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET)\b`)
 
 // stands reports whether the host's code has changed something by a step that no
 // transaction of the stages undoes.
