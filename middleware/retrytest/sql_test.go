@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"fmt"
 	"go/ast"
 	"go/build"
 	"go/parser"
@@ -187,13 +188,7 @@ func TestTheWrappersChangeNothing(t *testing.T) {
 			use := func(db *sql.DB) (errs []string) {
 				defer db.Close()
 				db.SetMaxOpenConns(1)
-				check := func(err error) {
-					if err != nil {
-						errs = append(errs, strings.ReplaceAll(err.Error(), "retrytest:", "sql:"))
-						return
-					}
-					errs = append(errs, "")
-				}
+				check := func(err error) { errs = append(errs, fmt.Sprint(err)) }
 				check(db.Ping())
 				_, err := db.Exec("insert", sql.Named("a", 1))
 				check(err)
@@ -233,13 +228,8 @@ func TestTheWrappersChangeNothing(t *testing.T) {
 			if !slices.Equal(plain, wrapped) {
 				t.Errorf("got the calls %q\nwant %q", wrapped, plain)
 			}
-			if len(got) != len(want) {
-				t.Fatalf("got the errors %q\nwant %q", got, want)
-			}
-			for i := range got {
-				if (got[i] == "") != (want[i] == "") {
-					t.Errorf("call %d: got the error %q, want %q", i, got[i], want[i])
-				}
+			if !slices.EqualFunc(got, want, func(a, b string) bool { return (a == "<nil>") == (b == "<nil>") }) {
+				t.Errorf("got the errors %q\nwant %q", got, want)
 			}
 		})
 	}

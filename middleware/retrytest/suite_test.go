@@ -70,15 +70,19 @@ func charge(s server, w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "charged")
 }
 
-// The claim, the call and the settlement, each with its faults, and three cuts
-// of the response.
-func TestReport(t *testing.T) {
+// mustReport wants the claim, the call and the settlement, each with its faults,
+// and three cuts of the response.
+func mustReport(t *testing.T, s retrytest.Suite) {
+	t.Helper()
 	const want = "POST /api/v1/parcels  3 steps  21 faults  once 13  twice 0  lost 0  unknown 8"
+	if r := planted.Run(t, s); len(r.Logs) != 1 || r.Logs[0] != want || r.Errors != nil || r.Died != "" {
+		t.Errorf("got %q %q %q, want %q", r.Logs, r.Errors, r.Died, want)
+	}
+}
+
+func TestReport(t *testing.T) {
 	for range 3 {
-		r := planted.Run(t, suite(charge))
-		if len(r.Logs) != 1 || r.Logs[0] != want || r.Errors != nil || r.Died != "" {
-			t.Errorf("got %q %q %q, want %q", r.Logs, r.Errors, r.Died, want)
-		}
+		mustReport(t, suite(charge))
 	}
 }
 
@@ -170,8 +174,5 @@ func TestRoutesOfBothModes(t *testing.T) {
 			joiner{&idem.Memory{}}, idem.Options{Join: true})})
 		return h
 	}
-	const want = "POST /api/v1/parcels  3 steps  21 faults  once 13  twice 0  lost 0  unknown 8"
-	if r := planted.Run(t, s); r.Died != "" || len(r.Logs) != 1 || r.Logs[0] != want || r.Errors != nil {
-		t.Errorf("got %q %q %q, want %q", r.Logs, r.Errors, r.Died, want)
-	}
+	mustReport(t, s)
 }
