@@ -3,12 +3,15 @@
 package planted
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -33,6 +36,30 @@ func Server(p *retrytest.Process, store idem.Store, o idem.Options, create http.
 	})
 	api.HandleFunc("POST /api/v1/parcels", middleware.AnyCaller(), create)
 	return api
+}
+
+// Charges are what the fake of a payment service has done, by the key that it
+// was sent.
+type Charges struct {
+	mu   sync.Mutex
+	keys []string
+}
+
+// Charge charges once for a key, and each time for none.
+func (c *Charges) Charge(key string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if key == "" || !slices.Contains(c.keys, key) {
+		c.keys = append(c.keys, key)
+	}
+	return nil
+}
+
+// Count is an effect of a Suite.
+func (c *Charges) Count(context.Context) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.keys), nil
 }
 
 // Recorder is a test whose failure is the wanted one.

@@ -133,7 +133,7 @@ var wrongs = map[string]plan{
 var attacks = map[string]plan{
 	"charge that is no step": {joined, "Process.Conn", func(c call) error {
 		tx, _ := idemsql.Tx(c.r.Context())
-		_ = c.charges.charge("")
+		_ = c.charges.Charge("")
 		_, err := tx.ExecContext(c.r.Context(), c.insert, rand.Text()) // here: charge that is no step
 		return err
 	}},

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	_ "github.com/go-sql-driver/mysql"
@@ -28,32 +27,8 @@ import (
 type host struct {
 	db, other *sql.DB // two pools; in SQLite on another file than the replies, which one writer locks
 	insert    string
-	charges   *charges
+	charges   *planted.Charges
 	charge    func(key string) error // a call of the service
-}
-
-// charges are what a payment service has done, by the key that it was sent.
-type charges struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (c *charges) charge(key string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, known := range c.all {
-		if key != "" && known == key {
-			return nil
-		}
-	}
-	c.all = append(c.all, key)
-	return nil
-}
-
-func (c *charges) count(context.Context) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.all), nil
 }
 
 type database struct {
@@ -123,14 +98,14 @@ func suite(t testing.TB, d database, o idem.Options, create handler) retrytest.S
 			t.Fatal(err)
 		}
 	}
-	service := &charges{}
+	service := &planted.Charges{}
 	return retrytest.Suite{
 		Server: func(p *retrytest.Process) http.Handler {
 			pool := p.DB(db)
 			pool.SetMaxOpenConns(8)
 			call := p.Conn(nil)
 			h := host{p.DB(beside), p.DB(beside), d.insert, service, func(key string) error {
-				return call(context.Background(), "charge", func() error { return service.charge(key) }, nil)
+				return call(context.Background(), "charge", func() error { return service.Charge(key) }, nil)
 			}}
 			return planted.Server(p, store(pool), o, func(w http.ResponseWriter, r *http.Request) { create.serve(h, w, r) })
 		},
@@ -146,7 +121,7 @@ func suite(t testing.TB, d database, o idem.Options, create handler) retrytest.S
 				}
 				return n, nil
 			},
-			"charges": service.count,
+			"charges": service.Count,
 		},
 	}
 }

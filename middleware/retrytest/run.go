@@ -35,11 +35,7 @@ type signal struct {
 	give context.CancelFunc
 }
 
-func newSignal() (s signal) {
-	s.Context, s.give = context.WithCancel(context.Background())
-	return s
-}
-
+func newSignal() (s signal)  { s.Context, s.give = context.WithCancel(context.Background()); return s }
 func (s signal) given() bool { return s.Err() != nil }
 
 // execute sends a create under a fault, repeats it as a client would, and counts
@@ -80,9 +76,7 @@ func (s *Suite) execute(t testing.TB, c Create, tr trial) *run {
 }
 
 // adds reports whether there is more of an effect than before.
-func (r *run) adds() bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(r.added)), func(n int) bool { return n > 0 })
-}
+func (r *run) adds() bool { return slices.Max(slices.Collect(maps.Values(r.added))) > 0 }
 
 func (s *Suite) process(t testing.TB, r *run, f fault) *Process {
 	t.Helper()

@@ -50,8 +50,9 @@ func (s Suite) Run(t testing.TB) {
 	}
 }
 
-// try learns the steps of a create from a run without a fault, and runs it under
-// each fault.
+// try learns the steps of a create from a run without a fault. A trial is a step
+// and a fault: its run notes what happens, judge compares that with the run
+// without a fault, and the report counts and prints the verdicts.
 func (s *Suite) try(t testing.TB, c Create) {
 	t.Helper()
 	s.execute(t, c, trial{}) // fills the caches that processes share

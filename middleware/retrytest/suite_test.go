@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,46 +17,23 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/retrytest"
 )
 
-// bank is a service with a fake: what it was asked to do, by key and body.
-type bank struct {
-	mu   sync.Mutex
-	done []string
-}
-
-func (b *bank) do(what string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !slices.Contains(b.done, what) {
-		b.done = append(b.done, what)
-	}
-	return nil
-}
-
-func (b *bank) count(context.Context) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.done), nil
-}
-
-type server struct {
-	*bank
-	charge func(what string) error
-}
+// server has a call of a payment service.
+type server struct{ charge func(key string) error }
 
 // suite is that of a server without a database: the claims outlive a process in
 // one Memory.
 func suite(create func(s server, w http.ResponseWriter, r *http.Request)) retrytest.Suite {
-	store, b := &idem.Memory{}, &bank{}
+	store, charges := &idem.Memory{}, &planted.Charges{}
 	return retrytest.Suite{
 		Server: func(p *retrytest.Process) http.Handler {
 			call := p.Conn(nil)
-			s := server{b, func(what string) error {
-				return call(context.Background(), "charge '"+what+"'", func() error { return b.do(what) }, nil)
+			s := server{func(key string) error {
+				return call(context.Background(), "charge '"+key+"'", func() error { return charges.Charge(key) }, nil)
 			}}
 			return planted.Server(p, store, idem.Options{}, func(w http.ResponseWriter, r *http.Request) { create(s, w, r) })
 		},
 		Creates: planted.Parcels,
-		Effects: map[string]func(context.Context) (int, error){"charges": b.count},
+		Effects: map[string]func(context.Context) (int, error){"charges": charges.Count},
 	}
 }
 
