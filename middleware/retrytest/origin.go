@@ -41,11 +41,12 @@ func originOf(function, file string) origin {
 	switch {
 	case strings.HasSuffix(file, "_test.go"):
 		return host
-	case adapter.MatchString(function), strings.Contains(file, "@"), strings.Contains(file, "/vendor/"):
+	case adapter.MatchString(function):
 		return foreign
-	case own.MatchString(function):
+	case own.MatchString(function): // in a module cache, too
 		return ours
-	case standard != "" && strings.HasPrefix(file, standard), standard == "" && !strings.Contains(domain, "."):
+	case strings.Contains(file, "@"), strings.Contains(file, "/vendor/"),
+		standard != "" && strings.HasPrefix(file, standard), standard == "" && !strings.Contains(domain, "."):
 		return foreign
 	}
 	return host
