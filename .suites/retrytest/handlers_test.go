@@ -22,7 +22,7 @@ type plan struct {
 }
 
 // handler creates a parcel. Its client gets a 201, a 500 for an error, or what
-// the handler has written itself if the error is answered.
+// the handler has written itself if the error is errAnswered.
 type handler func(c call) error
 
 // call is a request of a server under test.
@@ -32,12 +32,12 @@ type call struct {
 	r *http.Request
 }
 
-var answered = errors.New("answered")
+var errAnswered = errors.New("answered")
 
 func (create handler) serve(h host, w http.ResponseWriter, r *http.Request) {
 	if err := create(call{h, w, r}); err == nil {
 		made(w)
-	} else if err != answered {
+	} else if err != errAnswered {
 		w.WriteHeader(http.StatusInternalServerError)
 	}
 }
@@ -111,7 +111,7 @@ var wrongs = map[string]plan{
 		if err != nil {
 			return err
 		}
-		return answered
+		return errAnswered
 	}},
 	"retries of its own": {leases, "within a request", func(c call) (err error) {
 		for range 3 {
@@ -150,7 +150,7 @@ var attacks = map[string]plan{
 		}
 		if n, _ := added.RowsAffected(); n == 0 {
 			c.w.WriteHeader(http.StatusConflict)
-			return answered
+			return errAnswered
 		}
 		return c.insertJoined()
 	}},
@@ -163,7 +163,7 @@ var attacks = map[string]plan{
 		}
 		if n, _ := added.RowsAffected(); n == 0 {
 			c.w.WriteHeader(http.StatusConflict)
-			return answered
+			return errAnswered
 		}
 		return nil
 	}},
@@ -242,6 +242,6 @@ var rights = map[string]plan{
 			io.WriteString(c.w, "data: a parcel\n\n")
 			http.NewResponseController(c.w).Flush()
 		}
-		return answered
+		return errAnswered
 	}},
 }

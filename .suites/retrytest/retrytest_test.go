@@ -128,42 +128,32 @@ func suite(t testing.TB, d database, o idem.Options, create handler) retrytest.S
 
 var joined, leases = idem.Options{Join: true}, idem.Options{}
 
-// TestWrongHandlers: each is found, at the line that is marked by its name.
-func TestWrongHandlers(t *testing.T) {
-	for _, d := range databases {
-		for name, wrong := range wrongs {
-			if !d.tries(name, wrong) {
+// each tries the handlers on the databases, in subtests.
+func each(t *testing.T, on []database, plans map[string]plan, try func(*testing.T, retrytest.Suite, string, plan)) {
+	for _, d := range on {
+		for name, p := range plans {
+			if !d.tries(name, p) {
 				continue
 			}
 			t.Run(d.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				planted.MustAccuse(t, suite(t, d, wrong.options, wrong.handler), name, wrong.says)
+				try(t, suite(t, d, p.options, p.handler), name, p)
 			})
 		}
 	}
 }
 
-// TestAttacks: wrong handlers of other kinds, on one database.
-func TestAttacks(t *testing.T) {
-	for name, wrong := range attacks {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			planted.MustAccuse(t, suite(t, databases[0], wrong.options, wrong.handler), name, wrong.says)
-		})
-	}
+// accused: each is found, at the line that is marked by its name.
+func accused(t *testing.T, s retrytest.Suite, name string, p plan) {
+	planted.MustAccuse(t, s, name, p.says)
 }
+
+func TestWrongHandlers(t *testing.T) { each(t, databases, wrongs, accused) }
+
+// TestAttacks: wrong handlers of other kinds, on one database.
+func TestAttacks(t *testing.T) { each(t, databases[:1], attacks, accused) }
 
 // TestRightHandlers: none is accused.
 func TestRightHandlers(t *testing.T) {
-	for _, d := range databases {
-		for name, right := range rights {
-			if !d.tries(name, right) {
-				continue
-			}
-			t.Run(d.name+"/"+name, func(t *testing.T) {
-				t.Parallel()
-				suite(t, d, right.options, right.handler).Run(t)
-			})
-		}
-	}
+	each(t, databases, rights, func(t *testing.T, s retrytest.Suite, _ string, _ plan) { s.Run(t) })
 }

@@ -238,13 +238,11 @@ type stmt struct {
 	query string
 }
 
+type columnConverter = driver.ColumnConverter // a field of that name would hide its method
+
 type convertingStmt struct {
 	*stmt
-	columns driver.ColumnConverter
-}
-
-func (s convertingStmt) ColumnConverter(i int) driver.ValueConverter {
-	return s.columns.ColumnConverter(i)
+	columnConverter
 }
 
 func (s *stmt) CheckNamedValue(v *driver.NamedValue) error {

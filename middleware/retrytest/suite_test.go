@@ -17,19 +17,19 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/retrytest"
 )
 
-// server has a call of a payment service.
-type server struct{ charge func(key string) error }
+// service is a call of a payment service.
+type service func(key string) error
 
 // suite is that of a server without a database: the claims outlive a process in
 // one Memory.
-func suite(create func(s server, w http.ResponseWriter, r *http.Request)) retrytest.Suite {
+func suite(create func(s service, w http.ResponseWriter, r *http.Request)) retrytest.Suite {
 	store, charges := &idem.Memory{}, &planted.Charges{}
 	return retrytest.Suite{
 		Server: func(p *retrytest.Process) http.Handler {
 			call := p.Conn(nil)
-			s := server{func(key string) error {
+			s := func(key string) error {
 				return call(context.Background(), "charge '"+key+"'", func() error { return charges.Charge(key) }, nil)
-			}}
+			}
 			return planted.Server(p, store, idem.Options{}, func(w http.ResponseWriter, r *http.Request) { create(s, w, r) })
 		},
 		Creates: planted.Parcels,
@@ -37,9 +37,9 @@ func suite(create func(s server, w http.ResponseWriter, r *http.Request)) retryt
 	}
 }
 
-func charge(s server, w http.ResponseWriter, r *http.Request) {
+func charge(s service, w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	if err := s.charge(string(body)); err != nil {
+	if err := s(string(body)); err != nil {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
@@ -67,20 +67,20 @@ func TestSuitesThatCannotPass(t *testing.T) {
 	runs := 0
 	for _, test := range []struct {
 		name   string
-		create func(s server, w http.ResponseWriter, r *http.Request)
+		create func(s service, w http.ResponseWriter, r *http.Request)
 		change func(*retrytest.Suite)
 		says   string
 	}{
-		{"refused", func(_ server, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, nil,
+		{"refused", func(_ service, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, nil,
 			"without a fault: 403"},
-		{"no effect", func(_ server, w http.ResponseWriter, _ *http.Request) { once() }, nil, "without a fault: 200"},
-		{"a step that does not come again", func(s server, w http.ResponseWriter, r *http.Request) {
+		{"no effect", func(_ service, w http.ResponseWriter, _ *http.Request) { once() }, nil, "without a fault: 200"},
+		{"a step that does not come again", func(s service, w http.ResponseWriter, r *http.Request) {
 			if runs++; runs == 2 {
-				_ = s.charge("once")
+				_ = s("once")
 			}
 			charge(s, w, r)
 		}, nil, "a fault never took effect: suite_test.go:"},
-		{"an effect past the keys", func(s server, w http.ResponseWriter, r *http.Request) { charge(s, w, r) },
+		{"an effect past the keys", func(s service, w http.ResponseWriter, r *http.Request) { charge(s, w, r) },
 			func(s *retrytest.Suite) {
 				inner := s.Server
 				s.Server = func(p *retrytest.Process) http.Handler {
@@ -118,9 +118,9 @@ func TestSuitesThatCannotPass(t *testing.T) {
 
 // A success is final whatever it says of the time until there is more to see.
 func TestAcceptedWithRetryAfter(t *testing.T) {
-	r := planted.Run(t, suite(func(s server, w http.ResponseWriter, r *http.Request) {
+	r := planted.Run(t, suite(func(s service, w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		if err := s.charge(string(body)); err != nil {
+		if err := s(string(body)); err != nil {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
