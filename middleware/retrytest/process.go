@@ -15,22 +15,22 @@ type Process struct {
 	run     *run
 	fault   fault // of its run; a second process has none
 	handler http.Handler
-	keyed   bool
-	claimed atomic.Bool // by the last claim
-	hangs   bool        // as of its trial
+	keyed   bool        // Idempotency was called
+	claimed atomic.Bool // the last claim was given to it
+	hangs   bool        // its trial's, or learned since
 	pools   []*sql.DB
 
 	died     signal // it has crashed
-	asks     signal // it asks for a claim
+	asks     signal // it has asked for a claim
 	told     signal // it knows that its claim is lost
-	answered signal // its client, while the first process is at a step
+	answered signal // it has answered while the first process was at a step
 
-	doing   atomic.Int32         // steps, with what is in them
-	inStore atomic.Pointer[step] // the store, by a call that is a step
+	doing   atomic.Int32         // steps in progress; one that wraps others counts once
+	inStore atomic.Pointer[step] // the call of the store that is in progress
 
 	// run.mu guards these.
-	request           int // how many it has been sent
-	serving, returned bool
+	request           int    // how many it has been sent
+	serving, returned bool   // a request is served; its handler has returned
 	leave             func() // the client does
 	links             []*link
 }
@@ -48,13 +48,13 @@ func (p *Process) Conn(kill func()) (call func(ctx context.Context, statement st
 	}
 }
 
-// link is a connection.
+// link is a connection, or the calls of a store.
 type link struct {
 	p      *Process
 	kill   func() // gives up what it holds, and closes it the second time; nil for a service
-	claims bool   // it is that of a store
+	claims bool   // it is a store's
 	broken atomic.Bool
-	joined bool // it has the transaction of a request
+	joined bool // it is in the transaction of a request
 }
 
 func (p *Process) link(kill func()) *link {

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// run is a create under one fault, until its client has an answer.
+// run is a create under one fault, until its client has a final answer, and what
+// happened in it.
 type run struct {
 	trial
 	create Create
@@ -21,12 +22,12 @@ type run struct {
 	added  map[string]int // to the effects
 
 	first, second *Process
-	beside        chan reply // of the second, where it runs beside the first
+	beside        chan reply // of the second, if it runs while the first is at a step
 
 	joins, freed atomic.Bool // the claim is joined; the key was freed
 	mu           sync.Mutex
 	steps        []*step
-	fired        bool
+	fired        bool // the fault took effect
 }
 
 // signal is given by one goroutine and seen by others, and stays.

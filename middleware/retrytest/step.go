@@ -55,7 +55,7 @@ type place struct {
 // statement is the place, however often the statement is run there.
 func (p place) statement() place { p.nth = 0; return p }
 
-// trial is a fault at a place, or of a response.
+// trial is a fault, at a step or of the response, that a create is run under.
 type trial struct {
 	fault fault
 	at    place
@@ -109,7 +109,7 @@ func (l *link) take(ctx context.Context, text string, do func(complete bool) err
 	p, r := l.p, l.p.run
 	text = strings.Trim(literals.ReplaceAllString(text, "$1?"), "; \n")
 	s := &step{place: place{site: caller(refuse == nil), text: text}, process: p, service: refuse == nil}
-	within := p.inStore.Load() // the step that this is a part of
+	within := p.inStore.Load() // the store's call that this is a statement of
 	if s.site != "" {
 		within = nil
 	}

@@ -72,7 +72,7 @@ func (s *store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 
 func (s *store) call(ctx context.Context, what string, do func() error) error {
 	l := &link{p: s.p, claims: true}
-	pprof.SetGoroutineLabels(context.Background()) // what waits for a process that has crashed has none
+	pprof.SetGoroutineLabels(context.Background()) // what it starts, or waits for in vain, is not the request's
 	defer pprof.SetGoroutineLabels(ctx)
 	return l.take(ctx, what, func(bool) error { return do() }, func() error { return errBroken })
 }
