@@ -4,10 +4,7 @@
 // repeats it and counts what there is.
 //
 //	func TestCreatesAreSafeToRetry(t *testing.T) {
-//		db, err := sql.Open("sqlite", "file:parcels.db")
-//		if err != nil {
-//			t.Fatal(err)
-//		}
+//		db := openSQLite(t)
 //		retrytest.Suite{
 //			Server: func(p *retrytest.Process) http.Handler {
 //				pool := p.DB(db)

@@ -231,6 +231,21 @@ func TestTheWrappersChangeNothing(t *testing.T) {
 	}
 }
 
+// A connection that is severed is rolled back and not used again.
+func TestAStoppedProcessHasNoConnection(t *testing.T) {
+	var did calls
+	db := sql.OpenDB(fixed{rich{bare{&did}}})
+	defer db.Close()
+	p := &Process{run: &run{}, died: newSignal()}
+	if _, err := p.DB(db).Begin(); err != nil {
+		t.Fatal(err)
+	}
+	p.stop()
+	if n := db.Stats().OpenConnections; n != 0 || did[len(did)-1] != "Rollback" {
+		t.Errorf("%d connections are open, after the calls %q", n, did)
+	}
+}
+
 // A statement that the driver wants to be prepared is one step.
 func TestASkippedStatementIsNoStep(t *testing.T) {
 	var at place
