@@ -38,8 +38,7 @@ func Server(p *retrytest.Process, store idem.Store, o idem.Options, create http.
 	return api
 }
 
-// Charges are what the fake of a payment service has done, by the key that it
-// was sent.
+// Charges are what the fake of a payment service has done, by key.
 type Charges struct {
 	mu   sync.Mutex
 	keys []string

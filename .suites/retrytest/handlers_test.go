@@ -34,6 +34,8 @@ type call struct {
 
 var errAnswered = errors.New("answered")
 
+const unlessKnown = " ON CONFLICT DO NOTHING"
+
 func (create handler) serve(h host, w http.ResponseWriter, r *http.Request) {
 	if err := create(call{h, w, r}); err == nil {
 		made(w)
@@ -95,8 +97,7 @@ var wrongs = map[string]plan{
 			return err
 		}
 		defer tx.Rollback()
-		_, err = tx.ExecContext(c.r.Context(), c.insert, rand.Text()) // here: transaction of a second pool
-		if err != nil {
+		if _, err = tx.ExecContext(c.r.Context(), c.insert, rand.Text()); err != nil { // here: transaction of a second pool
 			return err
 		}
 		return tx.Commit()
@@ -107,8 +108,7 @@ var wrongs = map[string]plan{
 	}},
 	"write after the response": {leases, "nothing after the response", func(c call) error {
 		made(c.w)
-		_, err := c.db.ExecContext(c.r.Context(), c.insert, rand.Text()) // here: write after the response
-		if err != nil {
+		if _, err := c.db.ExecContext(c.r.Context(), c.insert, rand.Text()); err != nil { // here: write after the response
 			return err
 		}
 		return errAnswered
@@ -143,8 +143,7 @@ var attacks = map[string]plan{
 	}},
 	"part by the pool, and 409": {joined, "idemsql.Tx(r.Context())", func(c call) error {
 		body, _ := io.ReadAll(c.r.Body)
-		insert := c.insert + " ON CONFLICT DO NOTHING"
-		added, err := c.db.ExecContext(c.r.Context(), insert, body) // here: part by the pool, and 409
+		added, err := c.db.ExecContext(c.r.Context(), c.insert+unlessKnown, body) // here: part by the pool, and 409
 		if err != nil {
 			return err
 		}
@@ -156,8 +155,7 @@ var attacks = map[string]plan{
 	}},
 	"conflict with its own row": {joined, "idemsql.Tx(r.Context())", func(c call) error {
 		body, _ := io.ReadAll(c.r.Body)
-		insert := c.insert + " ON CONFLICT DO NOTHING"
-		added, err := c.db.ExecContext(c.r.Context(), insert, body) // here: conflict with its own row
+		added, err := c.db.ExecContext(c.r.Context(), c.insert+unlessKnown, body) // here: conflict with its own row
 		if err != nil {
 			return err
 		}
@@ -210,7 +208,7 @@ var rights = map[string]plan{
 	"unique key and a loop": {idem.Options{Reexecute: true}, "", func(c call) (err error) {
 		for range 3 {
 			key := c.r.Header.Get("Idempotency-Key")
-			if _, err = c.db.ExecContext(c.r.Context(), c.insert+" ON CONFLICT DO NOTHING", key); err == nil {
+			if _, err = c.db.ExecContext(c.r.Context(), c.insert+unlessKnown, key); err == nil {
 				return nil
 			}
 		}

@@ -11,14 +11,12 @@ func TestOriginOf(t *testing.T) {
 		function, file string
 		want           origin
 	}{
-		{module + "/middleware.serve", "/src/sallyport/middleware/path.go", ours},
 		{module + "/middleware.serve", cache + module + "@v0.1.0/middleware/path.go", ours},
 		{module + "/idem.Begin", "/src/host/vendor/" + module + "/idem/runner.go", ours},
 		{module + "/idem/idemsql.Begin", cache + module + "@v0.1.0/idem/idemsql/store.go", foreign},
 		{module + "/idem.TestBegin", "/src/sallyport/idem/runner_test.go", host},
 		{"github.com/jackc/pgx/v5.Exec", cache + "github.com/jackc/pgx/v5@v5.12.0/conn.go", foreign},
 		{"database/sql.OpenDB", fileOf(sql.OpenDB), foreign},
-		{"example.com/parcels.Create", "/src/parcels/create.go", host},
 		{"parcels/http.Create", "/src/parcels/http/create.go", host},
 	} {
 		if got := originOf(test.function, test.file); got != test.want {

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// run is a create under one fault, until its client has a final answer, and what
-// happened in it.
+// run is what happens to a create under one fault, until its answer is final.
 type run struct {
 	trial
 	create Create

@@ -27,22 +27,19 @@ const (
 	lostClaim   fault = "the claim was lost, and a repeat came to another process"
 	concurrent  fault = "a repeat came to another process at the same time"
 	cutResponse fault = "the response was cut"
-)
 
-const (
 	shortTimeout = 40 * time.Millisecond // of a handler whose deadline passes
 	shortLease   = 90 * time.Millisecond // of a claim that is lost: renewed at each third
 	patience     = 5 * time.Second       // for what comes at once
 )
 
-// errBroken does not say that nothing happened, as driver.ErrBadConn does.
-var errBroken = fmt.Errorf("retrytest: the connection broke: %w", io.ErrUnexpectedEOF)
-
-// literals are what differs between the runs, and no report shows. reading is a
-// statement that has no effect by itself.
 var (
+	// errBroken does not say that nothing happened, as driver.ErrBadConn does.
+	errBroken = fmt.Errorf("retrytest: the connection broke: %w", io.ErrUnexpectedEOF)
+	// literals are what differs between the runs, and no report shows.
 	literals = regexp.MustCompile(`'(?:[^']|'')*'|([^\w$?])\d+\b`)
-	reading  = regexp.MustCompile(`(?i)^\s*(SELECT|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET)\b`)
+	// reading is a statement that has no effect by itself.
+	reading = regexp.MustCompile(`(?i)^\s*(SELECT|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET)\b`)
 )
 
 // place is where a step is found again in another run.

@@ -46,8 +46,7 @@ func charge(s service, w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "charged")
 }
 
-// mustReport wants the claim, the call and the settlement, each with its faults,
-// and three cuts of the response.
+// mustReport wants the faults of claim, call and settlement, and three cuts.
 func mustReport(t *testing.T, s retrytest.Suite) {
 	t.Helper()
 	const want = "POST /api/v1/parcels  3 steps  21 faults  once 13  twice 0  lost 0  unknown 8"

@@ -192,8 +192,7 @@ func (c *conn) SetDeadline(at time.Time) error {
 	return c.Conn.SetDeadline(at)
 }
 
-// exchange sends messages, and waits for the last answer if the step is to be
-// over then.
+// exchange sends messages, and waits for the last answer if that is wanted.
 func (c *conn) exchange(b []byte, answers int, await bool) error {
 	c.mu.Lock()
 	c.sent = max(c.sent, c.answered-1) + answers // a COPY that fails is answered twice
