@@ -117,8 +117,7 @@ var auditCases = []testCase{
 
 	{"Audit/Race", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		entries := make([]issuing.AuditEntry, racers)
 		errs := atOnce(racers, func(i int) error {
 			entries[i] = newEntry(k)
@@ -175,8 +174,7 @@ var auditCases = []testCase{
 
 	{"Audit/Sweep", func(t testing.TB, m issuing.Manager) {
 		a := auditor(t, m)
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		old := newEntryAt(k, at(-time.Hour))
 		if err := a.UpdateAudited(t.Context(), k, old); err != nil {
 			t.Fatal(err)
@@ -260,8 +258,7 @@ var auditCases = []testCase{
 
 	{"Erase/Feed", func(t testing.TB, m issuing.Manager) {
 		a, store := auditor(t, m), feed(t, m)
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		since := position(t, store)
 		if _, _, err := a.Erase(t.Context(), k.Organization); err != nil {
 			t.Fatal(err)

@@ -31,8 +31,7 @@ func reads(ctx context.Context, m issuing.Manager, k *keystore.Key) map[string]e
 
 var contextCases = []testCase{
 	{"Context/Reads", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
 		expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
@@ -79,8 +78,7 @@ var contextCases = []testCase{
 		store := toucher(t, m)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		now := at(0)
 		if err := store.Touch(ctx, []keystore.Use{use(k, now)}); err == nil {
 			wantUsed(t, m, k, now, "Touch with a context that has ended returned nil")
@@ -91,8 +89,7 @@ var contextCases = []testCase{
 		store := feed(t, m)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		_, start, err := store.Changes(t.Context(), "")
 		if err != nil {
 			t.Fatalf("Changes returned %v, want nil", err)

@@ -17,9 +17,7 @@ var findCases = []testCase{
 	}},
 
 	{"Find/OtherOrganization", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		other := newKey(unique("org"))
-		insert(t, m, k, other)
+		k, other := inserted(t, m), inserted(t, m)
 		_, err := m.Find(t.Context(), other.Organization, k.ID)
 		wantError(t, err, keystore.ErrNotFound, "Find of another organization's key")
 		_, err = m.Find(t.Context(), "", k.ID)
@@ -27,13 +25,8 @@ var findCases = []testCase{
 	}},
 
 	{"FindIssued/Record", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
-		got, err := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
-		if err != nil {
-			t.Fatalf("FindIssued of a token that made a key returned %v, want the key", err)
-		}
-		same(t, "FindIssued", got, k)
+		k := inserted(t, m)
+		same(t, "FindIssued", findIssued(t, m, k), k)
 	}},
 
 	{"FindIssued/Others", func(t testing.TB, m issuing.Manager) {
@@ -53,8 +46,7 @@ var findCases = []testCase{
 	}},
 
 	{"Find/Owned", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		spoil := func(got *keystore.Key) {
 			got.Organization, got.Name, got.RevokedAt = "changed", "changed", at(0)
 			spoilShared(got)

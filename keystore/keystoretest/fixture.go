@@ -57,11 +57,28 @@ func insert(t testing.TB, m issuing.Manager, keys ...*keystore.Key) {
 	}
 }
 
+// inserted returns a key that the store has, of an organization of its own.
+func inserted(t testing.TB, m issuing.Manager) *keystore.Key {
+	t.Helper()
+	k := newKey(unique("org"))
+	insert(t, m, k)
+	return k
+}
+
 func find(t testing.TB, m issuing.Manager, k *keystore.Key) *keystore.Key {
 	t.Helper()
 	got, err := m.Find(t.Context(), k.Organization, k.ID)
 	if err != nil {
 		t.Fatalf("Find of a key that was inserted returned %v, want the key", err)
+	}
+	return got
+}
+
+func findIssued(t testing.TB, m issuing.Manager, k *keystore.Key) *keystore.Key {
+	t.Helper()
+	got, err := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
+	if err != nil {
+		t.Fatalf("FindIssued of the token %q, which made a key, returned %v, want the key", k.IssueToken, err)
 	}
 	return got
 }

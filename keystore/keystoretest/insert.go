@@ -79,8 +79,7 @@ var insertCases = []testCase{
 	}},
 
 	{"Insert/ExistingID", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		for _, organization := range []string{k.Organization, unique("org")} {
 			twin := newKey(organization)
 			twin.ID = k.ID
@@ -91,8 +90,7 @@ var insertCases = []testCase{
 	}},
 
 	{"Insert/ExistingDigest", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		twin := newKey(unique("org"))
 		twin.Digest = k.Digest
 		refusedInsert(t, m, twin, "Insert of a Digest that is taken")
@@ -100,8 +98,7 @@ var insertCases = []testCase{
 	}},
 
 	{"Insert/ExistingIssueToken", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		twin := newKey(k.Organization)
 		twin.CreatedBy, twin.IssueToken = k.CreatedBy, k.IssueToken
 		refusedInsert(t, m, twin, "Insert of an IssueToken that its creator used before in the organization")
@@ -124,14 +121,9 @@ var insertCases = []testCase{
 	{"Insert/IssueTokenRace", func(t testing.TB, m issuing.Manager) {
 		actor, token := unique("user"), unique("token")
 		winner := race(t, m, issuing.ErrExists, "with one IssueToken", func(k *keystore.Key) {
-			k.CreatedBy,
-				k.IssueToken = actor, token
+			k.CreatedBy, k.IssueToken = actor, token
 		})
-		got, err := m.FindIssued(t.Context(), winner.Organization, actor, token)
-		if err != nil {
-			t.Fatalf("FindIssued after the race returned %v, want the key that was stored", err)
-		}
-		same(t, "FindIssued after the race", got, winner)
+		same(t, "FindIssued after the race", findIssued(t, m, winner), winner)
 	}},
 
 	{"Insert/DigestRace", func(t testing.TB, m issuing.Manager) {
@@ -140,8 +132,7 @@ var insertCases = []testCase{
 	}},
 
 	{"Insert/SecondSuccessor", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		second := newKey(k.Organization)
 		second.RotatedFrom = k.RotatedFrom
 		wantError(t, m.Insert(t.Context(), second), issuing.ErrRotated, "Insert of a second successor of one key")

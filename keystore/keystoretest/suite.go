@@ -14,6 +14,7 @@ package keystoretest
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -57,14 +58,8 @@ type testCase struct {
 }
 
 func cases() []testCase {
-	var all []testCase
-	for _, group := range [][]testCase{
-		lookupCases, insertCases, textCases, findCases, listCases, updateCases, contextCases, touchCases, usageCases,
-		feedCases, auditCases, childCases,
-	} {
-		all = append(all, group...)
-	}
-	return all
+	return slices.Concat(lookupCases, insertCases, textCases, findCases, listCases, updateCases, contextCases, touchCases,
+		usageCases, feedCases, auditCases, childCases)
 }
 
 // toucher returns m as a Toucher and ends the case when it is none.

@@ -28,8 +28,7 @@ func wantUsed(t testing.TB, m issuing.Manager, k *keystore.Key, want time.Time, 
 
 var touchCases = []testCase{
 	{"Touch/Forward", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		now := at(0)
 		touch(t, m, use(k, now))
 		wantUsed(t, m, k, now, "Touch of a key that was never used")
@@ -40,8 +39,7 @@ var touchCases = []testCase{
 	}},
 
 	{"Touch/Others", func(t testing.TB, m issuing.Manager) {
-		k, other := newKey(unique("org")), newKey(unique("org"))
-		insert(t, m, k, other)
+		k, other := inserted(t, m), inserted(t, m)
 		now := at(0)
 		touch(t, m)
 		touch(t, m,
@@ -56,8 +54,7 @@ var touchCases = []testCase{
 
 	{"Touch/Many", func(t testing.TB, m issuing.Manager) {
 		// As many uses as LastUsed hands over in one call.
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		now := at(0)
 		uses := make([]keystore.Use, 1000)
 		for i := range uses {
@@ -69,8 +66,7 @@ var touchCases = []testCase{
 	}},
 
 	{"Touch/NothingElse", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		read := find(t, m, k)
 		touch(t, m, use(k, at(0)))
 		same(t, "Find after Touch", find(t, m, k), k)
@@ -89,8 +85,7 @@ var touchCases = []testCase{
 	{"Touch/RevokeRace", func(t testing.TB, m issuing.Manager) {
 		store := toucher(t, m)
 		for range 5 {
-			k := newKey(unique("org"))
-			insert(t, m, k)
+			k := inserted(t, m)
 			now := at(0)
 			revoked := k.Clone()
 			revoked.RevokedAt = now

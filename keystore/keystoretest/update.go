@@ -39,8 +39,7 @@ var updateCases = []testCase{
 	}},
 
 	{"Update/FixedFields", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		changed := k.Clone()
 		changed.Environment = keystore.Production
 		changed.Hint = "zzzz"
@@ -60,8 +59,7 @@ var updateCases = []testCase{
 	}},
 
 	{"Update/Conflict", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		stale := k.Clone()
 		k.Name = "first"
 		update(t, m, k)
@@ -75,8 +73,7 @@ var updateCases = []testCase{
 	}},
 
 	{"Update/Race", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		tries := make([]*keystore.Key, racers)
 		errs := atOnce(racers, func(i int) error {
 			tries[i] = k.Clone()
@@ -89,9 +86,7 @@ var updateCases = []testCase{
 	}},
 
 	{"Update/Others", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		other := newKey(unique("org"))
-		insert(t, m, k, other)
+		k, other := inserted(t, m), inserted(t, m)
 		for _, c := range []struct {
 			rule  string
 			spoil func(k *keystore.Key)
@@ -111,8 +106,7 @@ var updateCases = []testCase{
 	}},
 
 	{"Update/SeenAtOnce", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		for range 10 {
 			// Whatever answers Lookup quickly has the key by now.
 			lookup(t, m, k)
@@ -127,8 +121,7 @@ var updateCases = []testCase{
 	}},
 
 	{"Update/KeepsNothing", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		k.Name = "kept"
 		k.Scopes = []scope.Name{scope.ChatRead}
 		k.Attributes = map[string]string{"plan": "free"}

@@ -67,8 +67,7 @@ func wantDays(t testing.TB, m issuing.Manager, k *keystore.Key, want []issuing.D
 
 var usageCases = []testCase{
 	{"Usage/From", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		if got := usage(t, m, k); !got.LastUsedAt.IsZero() || got.LastUsedFrom.IsValid() {
 			t.Errorf("Usage of a key that was never used returned %+v", got)
 		}
@@ -97,8 +96,7 @@ var usageCases = []testCase{
 
 	{"Usage/Scopes", func(t testing.TB, m issuing.Manager) {
 		day := days()
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		wantScopes(t, m, k, nil, "a key that was never used")
 		now := day(1).Add(5 * time.Hour)
 		odd := scope.Name("Tasks:Read/'é")
@@ -112,8 +110,7 @@ var usageCases = []testCase{
 
 	{"Usage/Days", func(t testing.TB, m issuing.Manager) {
 		day := days()
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		midnight := day(1)
 		// 28 days ago is within 30 days also if midnight passes meanwhile.
 		touch(t, m, observed(k, midnight), observed(k, midnight.Add(-time.Microsecond)), observed(k, day(28)),
@@ -125,8 +122,7 @@ var usageCases = []testCase{
 	}},
 
 	{"Usage/Observed", func(t testing.TB, m issuing.Manager) {
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		now := at(0)
 		for i, u := range []keystore.Use{
 			use(k, now), observed(k, now.Add(-time.Second)), observed(k, now.Add(time.Second)), use(k, now.Add(time.Minute)),
@@ -145,8 +141,7 @@ var usageCases = []testCase{
 	{"Usage/Others", func(t testing.TB, m issuing.Manager) {
 		day := days()
 		store := usageReader(t, m)
-		k, other := newKey(unique("org")), newKey(unique("org"))
-		insert(t, m, k, other)
+		k, other := inserted(t, m), inserted(t, m)
 		strange := observed(other, at(0), scope.TasksRead)
 		strange.ID = k.ID
 		touch(t, m, strange, observed(other, day(1), scope.TasksWrite))
@@ -163,8 +158,7 @@ var usageCases = []testCase{
 
 	{"Usage/Owned", func(t testing.TB, m issuing.Manager) {
 		day := days()
-		k := newKey(unique("org"))
-		insert(t, m, k)
+		k := inserted(t, m)
 		touch(t, m, observed(k, day(1), scope.TasksRead))
 		u := usage(t, m, k)
 		u.Scopes[scope.TasksRead], u.Days[0].Requests = time.Time{}, 7
@@ -201,8 +195,7 @@ var usageCases = []testCase{
 	{"Usage/Race", func(t testing.TB, m issuing.Manager) {
 		day := days()
 		store := usageReader(t, m)
-		k, other := newKey(unique("org")), newKey(unique("org"))
-		insert(t, m, k, other)
+		k, other := inserted(t, m), inserted(t, m)
 		errs := atOnce(racers, func(i int) error {
 			uses := []keystore.Use{observed(k, day(1), scope.TasksRead), observed(other, day(2), scope.TasksWrite)}
 			if i%2 == 0 {
