@@ -206,9 +206,7 @@ var joinedRules = []rule{
 		func(e *env) {
 			c := e.claim()
 			j := e.mustJoin("a new key", c, 1)
-			s := finished("answer")
-			s.Retention = e.retention
-			e.settleJoined("the holder", j, s)
+			e.settleJoined("the holder", j, e.kept(finished("answer"), 4))
 			e.leases(3)
 			e.mustReplay("before the retention is over", again(c), "answer")
 			e.leases(2)

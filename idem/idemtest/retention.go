@@ -6,9 +6,7 @@ var retentionRules = []rule{
 	{"retention-of-reply", "A reply is replayed until its retention is over; then the key is new.",
 		func(e *env) {
 			c := e.leased()
-			s := finished("answer")
-			s.Retention = 2 * e.lease
-			e.settle("the holder", c, s, nil)
+			e.settle("the holder", c, e.kept(finished("answer"), 2), nil)
 			e.leases(1.5)
 			e.mustReplay("before the end of the retention", again(c), "answer")
 			e.leases(0.8)
@@ -20,27 +18,21 @@ var retentionRules = []rule{
 			c.Retention = 2 * e.lease
 			e.mustClaim("a new key", c, 1)
 			e.leases(1.5)
-			s := finished("answer")
-			s.Retention = 2 * e.lease
-			e.settle("the holder", c, s, nil)
+			e.settle("the holder", c, e.kept(finished("answer"), 2), nil)
 			e.leases(1.5)
 			e.mustReplay("after the claim's retention and before the reply's", again(c), "answer")
 		}},
 	{"retention-may-shorten", "The reply's retention holds also when it is the shorter one.",
 		func(e *env) {
 			c := e.held()
-			s := finished("answer")
-			s.Retention = e.lease
-			e.settle("the holder", c, s, nil)
+			e.settle("the holder", c, e.kept(finished("answer"), 1), nil)
 			e.leases(1.3)
 			e.mustClaim("after the reply's retention", again(otherRequest(c)), 1)
 		}},
 	{"retention-of-unknown", "An outcome settled as unknown is remembered for its retention.",
 		func(e *env) {
 			c := e.leased()
-			s := unknown
-			s.Retention = 2 * e.lease
-			e.settle("the holder", c, s, nil)
+			e.settle("the holder", c, e.kept(unknown, 2), nil)
 			e.leases(1.5)
 			e.must("before the end of the retention", again(c), idem.Unknown)
 			e.leases(0.8)

@@ -107,7 +107,6 @@ func (s Suite) checkIn(t *testing.T, c rule) (err error) {
 			e.lease = 10 * time.Minute
 		}
 	}
-	e.retention = 4 * e.lease
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -129,11 +128,11 @@ func (b broken) Error() string { return b.text }
 // env is what a check works with. Its methods end the check when the store
 // breaks the rule.
 type env struct {
-	t                *testing.T
-	suite            Suite
-	store            idem.Store
-	ctx              context.Context
-	lease, retention time.Duration
+	t     *testing.T
+	suite Suite
+	store idem.Store
+	ctx   context.Context
+	lease time.Duration
 }
 
 func (e *env) failf(format string, args ...any) { panic(broken{fmt.Sprintf(format, args...)}) }
@@ -157,7 +156,7 @@ func (e *env) claim() idem.Claim {
 		Token:       newToken(),
 		Fingerprint: [32]byte{1},
 		Lease:       e.lease,
-		Retention:   e.retention,
+		Retention:   4 * e.lease,
 	}
 }
 
@@ -265,6 +264,12 @@ func finished(payload string) idem.Settlement {
 	return idem.Settlement{
 		Outcome: idem.OutcomeDone, Payload: []byte(payload), Summary: []byte("summary"), Retention: time.Hour,
 	}
+}
+
+// kept returns s with a retention of so many leases.
+func (e *env) kept(s idem.Settlement, leases int) idem.Settlement {
+	s.Retention = time.Duration(leases) * e.lease
+	return s
 }
 
 var (

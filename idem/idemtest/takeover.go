@@ -9,9 +9,7 @@ import (
 
 // lapse claims a key, lets the lease go by, and has another take it over.
 func (e *env) lapse() (old, taker idem.Claim) {
-	old = e.claim()
-	e.mustClaim("a new key", old, 1)
-	e.leases(1.3)
+	old = e.lapsed()
 	taker = reexecuting(old)
 	e.mustClaim("the taker", taker, 2)
 	return old, taker
