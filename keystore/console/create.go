@@ -56,11 +56,7 @@ func (x *exchange) issue(g keystore.Key, problems []keystore.FieldError) (keysto
 	if problems == nil {
 		return x.by.Issue(x.r.Context(), g)
 	}
-	k := keystore.Key{
-		Organization: g.Organization, Environment: g.Environment, Name: g.Name, Scopes: g.Scopes,
-		Attributes: g.Attributes, Networks: g.Networks, ExpiresAt: g.ExpiresAt, IssueToken: g.IssueToken,
-	}
-	if invalid, ok := errors.AsType[*keystore.FieldsError](k.Validate(x.registry)); ok {
+	if invalid, ok := errors.AsType[*keystore.FieldsError](g.Validate(x.registry)); ok {
 		problems = append(problems, invalid.Fields...)
 	}
 	return keystore.Secret{}, nil, &keystore.FieldsError{Fields: problems}
