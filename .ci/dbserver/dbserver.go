@@ -110,3 +110,11 @@ func (s *Server) Kill() {
 		s.process = nil
 	}
 }
+
+// Execute runs a statement that must not fail, also when the test is over.
+func Execute(t testing.TB, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.ExecContext(context.Background(), statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}

@@ -5,15 +5,14 @@
 package pgtest
 
 import (
-	"context"
 	"crypto/rand"
-	"database/sql"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/sallyport-go/sallyport/.ci/dbserver"
 	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
@@ -31,22 +30,15 @@ func newSchema(t testing.TB, dsn string) *pgx.ConnConfig {
 	}
 	admin := stdlib.OpenDB(*config)
 	schema := "sallyport_" + strings.ToLower(rand.Text())
-	execute(t, admin, "CREATE SCHEMA "+schema)
+	dbserver.Execute(t, admin, "CREATE SCHEMA "+schema)
 	t.Cleanup(func() {
 		defer admin.Close()
 		// A test that ended early may have left transactions open.
-		execute(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "+
+		dbserver.Execute(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "+
 			"WHERE application_name = '"+schema+"' AND pid <> pg_backend_pid(); "+
 			"SET lock_timeout = '1min'; DROP SCHEMA "+schema+" CASCADE")
 	})
 	config.RuntimeParams["search_path"] = schema
 	config.RuntimeParams["application_name"] = schema
 	return config
-}
-
-func execute(t testing.TB, db *sql.DB, statement string) {
-	t.Helper()
-	if _, err := db.ExecContext(context.Background(), statement); err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
 }

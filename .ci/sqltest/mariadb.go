@@ -30,14 +30,14 @@ func newDatabase(t testing.TB, dsn string) *mysql.Config {
 		t.Fatal(err)
 	}
 	config.DBName = "sallyport_" + strings.ToLower(rand.Text())
-	execute(t, admin, "CREATE DATABASE "+config.DBName)
+	dbserver.Execute(t, admin, "CREATE DATABASE "+config.DBName)
 	t.Cleanup(func() {
 		defer admin.Close()
 		// A transaction that a test left open ends with its connection.
 		for _, id := range sessions(t, admin, config.DBName) {
 			admin.ExecContext(context.Background(), "KILL "+id) // it may have ended
 		}
-		execute(t, admin, "SET STATEMENT lock_wait_timeout = 60 FOR DROP DATABASE "+config.DBName)
+		dbserver.Execute(t, admin, "SET STATEMENT lock_wait_timeout = 60 FOR DROP DATABASE "+config.DBName)
 	})
 	return config
 }
@@ -60,13 +60,6 @@ func sessions(t testing.TB, admin *sql.DB, database string) (ids []string) {
 		t.Error(err)
 	}
 	return ids
-}
-
-func execute(t testing.TB, db *sql.DB, statement string) {
-	t.Helper()
-	if _, err := db.ExecContext(context.Background(), statement); err != nil {
-		t.Fatalf("%s: %v", statement, err)
-	}
 }
 
 // OwnMariaDB is a MariaDB that a test may kill.

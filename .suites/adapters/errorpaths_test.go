@@ -25,6 +25,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite"
 
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
@@ -186,14 +187,14 @@ type adapters struct {
 // for a lock for long.
 var sqlKinds = map[string]func(t *testing.T, w *wire) adapters{
 	"postgres": func(t *testing.T, w *wire) adapters {
-		conf := sqltest.Postgres(t)
+		conf := pgtest.Schema(t)
 		db := closing(t, stdlib.OpenDB(*w.postgres(conf)))
 		return adapters{db: closing(t, stdlib.OpenDB(*conf)), inUse: func() int { return db.Stats().InUse }}.with(t,
 			keysql.Postgres(db, keysql.Options{}), idemsql.Postgres(db, idemsql.Options{Logger: quiet}),
 			func(db *sql.DB) repliesTable { return idemsql.Postgres(db, idemsql.Options{}) })
 	},
 	"pgx": func(t *testing.T, w *wire) adapters {
-		conf := sqltest.Postgres(t)
+		conf := pgtest.Schema(t)
 		pooled, err := pgxpool.ParseConfig("")
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/.ci/planted"
 	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/.ci/sqltest"
@@ -72,7 +73,7 @@ var databases = []database{
 	}, []string{"joined", "leases, one row", "db beside the transaction"}},
 }
 
-func postgres(t testing.TB) *sql.DB { return stdlib.OpenDB(*sqltest.Postgres(t)) }
+func postgres(t testing.TB) *sql.DB { return stdlib.OpenDB(*pgtest.Schema(t)) }
 
 // tries reports whether a handler is tried there: where its replies can be kept.
 func (d database) tries(name string, p plan) bool {

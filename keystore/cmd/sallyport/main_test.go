@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/.ci/servers"
 	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
@@ -68,7 +69,7 @@ func TestOnEachDatabase(t *testing.T) {
 	for name, dsn := range map[string]func(t *testing.T) string{
 		"sqlite": func(t *testing.T) string { return "file:" + sqltest.SQLite(t) },
 		"postgres": func(t *testing.T) string {
-			schema := sqltest.Postgres(t).RuntimeParams["search_path"]
+			schema := pgtest.Schema(t).RuntimeParams["search_path"]
 			dsn, err := url.Parse(servers.Postgres.Address(t))
 			if err != nil {
 				t.Fatal(err)
