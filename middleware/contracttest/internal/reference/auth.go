@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -57,13 +58,7 @@ func issue(name, environment, org string, scopes []string) string {
 }
 
 // Keys returns the keys by the names that they have in a keys file.
-func Keys() map[string]string {
-	all := make(map[string]string)
-	for name, token := range names {
-		all[name] = token
-	}
-	return all
-}
+func Keys() map[string]string { return maps.Clone(names) }
 
 // PlainKeys returns keys of another shape, which names no environment.
 func PlainKeys(of ...string) map[string]string {
@@ -102,9 +97,6 @@ func form(r *http.Request) string {
 	return values.Get("access_token")
 }
 
-// session returns the name of the key that a session stands for.
-func session(r *http.Request) string { return strings.TrimPrefix(cookie(r, "session"), "session-of-") }
-
 // trailer returns the key that stands behind a chunked body, and leaves the
 // body to be read again.
 func trailer(r *http.Request) string {
@@ -116,11 +108,13 @@ func trailer(r *http.Request) string {
 	return bearer(r.Trailer.Get("Authorization"))
 }
 
-func cookie(r *http.Request, name string) string {
-	if c, err := r.Cookie(name); err == nil {
-		return c.Value
+// session returns the name of the key that a session stands for.
+func session(r *http.Request) string {
+	c, err := r.Cookie("session")
+	if err != nil {
+		return ""
 	}
-	return ""
+	return strings.TrimPrefix(c.Value, "session-of-")
 }
 
 // bearer returns the token of the one scheme that there is.

@@ -62,12 +62,8 @@ func New(names ...string) *Server {
 		underWay: make(map[string]int),
 		uses:     make(map[string]int),
 	}
-	known := make(map[string]bool)
-	for _, d := range Defects() {
-		known[d.Name] = true
-	}
 	for _, name := range names {
-		if !known[name] {
+		if !slices.ContainsFunc(Defects(), func(d Defect) bool { return d.Name == name }) {
 			panic("reference: there is no defect called " + name)
 		}
 		s.defects[name] = true

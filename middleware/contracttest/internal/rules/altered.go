@@ -107,15 +107,13 @@ func another(key string) string {
 }
 
 // sum is a CRC-32 as six digits of base 62.
-func sum(text string) string {
+func sum(text string) (sum string) {
 	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	n := crc32.ChecksumIEEE([]byte(text))
-	var b [6]byte
-	for i := len(b) - 1; i >= 0; i-- {
-		b[i] = digits[n%62]
-		n /= 62
+	for range 6 {
+		sum, n = digits[n%62:n%62+1]+sum, n/62
 	}
-	return string(b[:])
+	return sum
 }
 
 // swapped exchanges the environment that a key names.
