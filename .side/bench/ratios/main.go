@@ -2,7 +2,7 @@
 // Markdown, each peer's median and Sallyport's ratio to the best peer of each
 // row.
 //
-//	ratios [-metric cpu-ns/op] [-quantile 0.5] [-svg FILE] < rounds.txt
+//	ratios [-metric cpu-ns/op] [-svg FILE] < rounds.txt
 //	ratios -page FOLDER < page.txt
 //
 // With -svg it also draws the ratios into FILE. With -page it writes the tables
@@ -21,15 +21,10 @@ const (
 	byHand = "hand-lru" // stands in columns of its own
 )
 
-// middle is 0.5 unless the command line says otherwise.
-var middle = 0.5
-
 func main() {
 	metric := flag.String("metric", "cpu-ns/op", "the unit that is compared")
 	svg := flag.String("svg", "", "the `file` to draw the ratios into")
 	folder := flag.String("page", "", "the `folder` of the page to write the tables into")
-	flag.Float64Var(&middle, "quantile", 0.5,
-		"which of each peer's figures is compared: 0.5 is the median, 0 the smallest")
 	flag.Parse()
 
 	r, err := read(os.Stdin), error(nil)
@@ -48,11 +43,7 @@ func main() {
 }
 
 func print(t table, metric string) {
-	what := "medians"
-	if middle != 0.5 {
-		what = fmt.Sprintf("quantile %v", middle)
-	}
-	fmt.Printf("| %s, %s (allocations) |", metric, what)
+	fmt.Printf("| %s, medians (allocations) |", metric)
 	for _, p := range t.peers {
 		fmt.Printf(" %s |", p)
 	}

@@ -110,7 +110,7 @@ func ratios(ours, theirs []float64) (each []float64) {
 	return each
 }
 
-func median(v []float64) float64 { return quantile(v, middle) }
+func median(v []float64) float64 { return quantile(v, 0.5) }
 
 func quantile(v []float64, q float64) float64 {
 	if len(v) == 0 {
