@@ -93,14 +93,18 @@ func (m *memory) Lookup(_ context.Context, d keystore.Digest) (*keystore.Key, er
 	return nil, keystore.ErrNotFound
 }
 
-// Insert implements [Manager].
-func (m *memory) Insert(ctx context.Context, k *keystore.Key) error {
+// write makes a change alone, unless ctx has ended.
+func (m *memory) write(ctx context.Context, change func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.insert(k)
+	return change()
+}
+
+func (m *memory) Insert(ctx context.Context, k *keystore.Key) error {
+	return m.write(ctx, func() error { return m.insert(k) })
 }
 
 // insert stores k. The lock is held.
@@ -130,7 +134,6 @@ func (m *memory) insert(k *keystore.Key) error {
 	return nil
 }
 
-// Find implements [Manager].
 func (m *memory) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -144,7 +147,6 @@ func (m *memory) Find(ctx context.Context, organization, id string) (*keystore.K
 	return m.whole(r.key).Clone(), nil
 }
 
-// FindIssued implements [Manager].
 func (m *memory) FindIssued(ctx context.Context, organization, actor, issueToken string) (*keystore.Key, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -158,7 +160,6 @@ func (m *memory) FindIssued(ctx context.Context, organization, actor, issueToken
 	return m.whole(r.key).Clone(), nil
 }
 
-// List implements [Manager].
 func (m *memory) List(ctx context.Context, organization string, p Page) ([]*keystore.Key, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -213,14 +214,8 @@ func (m *memory) countChildren(page []*keystore.Key, children map[string]int, no
 	}
 }
 
-// Update implements [Manager].
 func (m *memory) Update(ctx context.Context, k *keystore.Key) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.update(k)
+	return m.write(ctx, func() error { return m.update(k) })
 }
 
 // update changes k. The lock is held.
@@ -247,7 +242,6 @@ func (m *memory) update(k *keystore.Key) error {
 	return nil
 }
 
-// Touch implements [keystore.Toucher].
 func (m *memory) Touch(ctx context.Context, uses []keystore.Use) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -270,7 +264,6 @@ func (m *memory) Touch(ctx context.Context, uses []keystore.Use) error {
 	return nil
 }
 
-// Usage implements [UsageReader].
 func (m *memory) Usage(ctx context.Context, organization, id string) (*Usage, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -335,7 +328,6 @@ func (u *Usage) lastDays() []Day {
 	return slices.DeleteFunc(slices.Clone(u.Days), func(d Day) bool { return d.Date.Before(oldest) })
 }
 
-// Changes implements [keystore.Feed].
 func (m *memory) Changes(ctx context.Context, since string) (changed []keystore.Digest, next string, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, "", err

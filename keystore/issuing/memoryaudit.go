@@ -12,7 +12,6 @@ import (
 // auditPage is how many entries one call returns at most.
 const auditPage = 100
 
-// InsertAudited implements [Auditor].
 func (m *memory) InsertAudited(ctx context.Context, k *keystore.Key, e AuditEntry, maxKeys int) error {
 	return m.audited(ctx, e, func() error {
 		if maxKeys > 0 {
@@ -30,29 +29,24 @@ func (m *memory) InsertAudited(ctx context.Context, k *keystore.Key, e AuditEntr
 	})
 }
 
-// UpdateAudited implements [Auditor].
 func (m *memory) UpdateAudited(ctx context.Context, k *keystore.Key, e AuditEntry) error {
 	return m.audited(ctx, e, func() error { return m.update(k) })
 }
 
 // audited does an act and keeps its entry.
 func (m *memory) audited(ctx context.Context, e AuditEntry, act func() error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	e.Changes = slices.Clone(e.Changes)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := act(); err != nil {
-		return err
-	}
-	entries := m.audit[e.Organization]
-	at, _ := slices.BinarySearchFunc(entries, e.ID, byEntryID)
-	m.audit[e.Organization] = slices.Insert(entries, at, e)
-	return nil
+	return m.write(ctx, func() error {
+		if err := act(); err != nil {
+			return err
+		}
+		e.Changes = slices.Clone(e.Changes)
+		entries := m.audit[e.Organization]
+		at, _ := slices.BinarySearchFunc(entries, e.ID, byEntryID)
+		m.audit[e.Organization] = slices.Insert(entries, at, e)
+		return nil
+	})
 }
 
-// Audit implements [Auditor].
 func (m *memory) Audit(ctx context.Context, organization, key, after string) (page []AuditEntry, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -73,7 +67,6 @@ func (m *memory) Audit(ctx context.Context, organization, key, after string) (pa
 	return page, nil
 }
 
-// SweepAudit implements [Auditor].
 func (m *memory) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -120,7 +113,6 @@ func (m *memory) remove(k *keystore.Key) {
 	delete(m.replaced, succession{k.Organization, k.RotatedFrom})
 }
 
-// Erase implements [Auditor].
 func (m *memory) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, 0, err
