@@ -44,7 +44,6 @@ func (t *entryTable) at(number uint32) *entry {
 	return &t.slabs[number/slabSize][number%slabSize]
 }
 
-// add returns a new entry.
 func (t *entryTable) add(key Key) *entry {
 	number := t.free
 	if number != 0 {

@@ -93,7 +93,6 @@ var swapped = map[token.Token]token.Token{
 	token.INC: token.DEC, token.DEC: token.INC,
 }
 
-// visit adds the mutants of one node.
 func (f *finder) visit(n ast.Node, stack []ast.Node) {
 	switch n := n.(type) {
 	case *ast.IfStmt:
@@ -158,7 +157,6 @@ func (f *finder) negate(condition ast.Expr) {
 	f.add(condition, condition, negated, negated)
 }
 
-// swap replaces an operator.
 func (f *finder) swap(n ast.Node, at token.Pos, operator token.Token) {
 	other, ok := swapped[operator]
 	if !ok {

@@ -29,7 +29,6 @@ type joined struct {
 // Context implements [idem.Transaction]; see [Tx].
 func (j *joined) Context(parent context.Context) context.Context { return WithTx(parent, j.tx) }
 
-// Settle implements [idem.Transaction].
 func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	defer j.end(ctx)
 	j.store.queue.Asks()

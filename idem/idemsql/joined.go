@@ -60,7 +60,6 @@ func (j *joined) Context(parent context.Context) context.Context {
 	return WithTx(parent, j.tx)
 }
 
-// Settle implements [idem.Transaction].
 func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	defer j.end()
 	j.store.queue.Asks()

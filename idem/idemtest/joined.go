@@ -57,7 +57,6 @@ func (e *env) mustNotJoin(what string, c idem.Claim, want idem.State) idem.Recor
 	return r
 }
 
-// write writes a row in the transaction.
 func (e *env) write(j idem.Transaction, row string) {
 	if err := e.suite.Write(j.Context(e.ctx), row); err != nil {
 		e.failf("Write in the transaction: got error %v", err)

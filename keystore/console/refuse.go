@@ -78,7 +78,6 @@ func failureOf(err error) *failure {
 	return &failure{status: http.StatusServiceUnavailable, code: "key_store_unavailable", cause: err}
 }
 
-// refuse answers a request that failed.
 func (x *exchange) refuse(err error) {
 	f := x.explain(err)
 	again := x.sendAgain(f)
@@ -145,7 +144,6 @@ func formTitle(title string, problems map[string]string, notice string) string {
 	return title
 }
 
-// byField gathers the messages of each field.
 func byField(problems []keystore.FieldError) map[string]string {
 	fields := make(map[string]string)
 	for _, p := range problems {

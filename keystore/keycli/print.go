@@ -92,7 +92,6 @@ func encode(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
 
 func columns(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
-// table prints rows in columns.
 func (c *call) table(rows [][]string) error {
 	t := columns(c.Stdout)
 	for _, row := range rows {

@@ -77,7 +77,6 @@ func (f fields) replace(h http.Header) {
 	f.set(h)
 }
 
-// set sets the fields in h.
 func (f fields) set(h http.Header) {
 	for i := range f {
 		h[f[i].name] = f[i].values

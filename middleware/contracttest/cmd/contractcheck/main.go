@@ -139,7 +139,6 @@ var keyShape = regexp.MustCompile(`((?:live|test)_)[^\s"',:]{4,}`)
 // where a file, an argument or a name should.
 func withoutKeys(text string) string { return keyShape.ReplaceAllString(text, "${1}[hidden]") }
 
-// status returns the exit status.
 func status(results []rules.Result, c config) int {
 	status := 0
 	for _, r := range results {

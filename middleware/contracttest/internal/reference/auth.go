@@ -23,7 +23,6 @@ type key struct {
 // of returns the key as if it were of another organization.
 func (k key) of(org string) *key { k.org = org; return &k }
 
-// with returns the key with other scopes.
 func (k key) with(scopes []string) *key { k.scopes = scopes; return &k }
 
 func (k *key) may(scope string) bool { return slices.Contains(k.scopes, scope) }
@@ -212,7 +211,6 @@ func sent(name string) when {
 	return func(x *exchange) bool { return x.r.Header.Get(name) != "" }
 }
 
-// unauthorized answers 401.
 func (s *Server) unauthorized(x *exchange, token string) {
 	switch {
 	case x.r.Method == http.MethodOptions:

@@ -24,7 +24,6 @@ type reply struct {
 	host     string // of the request, for free-hosts
 }
 
-// running reports whether the create still runs.
 func (r *reply) running() bool {
 	select {
 	case <-r.done:

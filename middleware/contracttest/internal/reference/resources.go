@@ -34,7 +34,6 @@ func (t *resource) askedFor(x *exchange) bool {
 	return filter.Get("id") == t.ID || filter.Get("title") == t.Title
 }
 
-// read answers GET and HEAD.
 func (s *Server) read(x *exchange, path string) {
 	scope := strings.TrimPrefix(path, "/api/v1/") + ":read"
 	if !s.allow(x, scope) {

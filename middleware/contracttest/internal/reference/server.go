@@ -184,7 +184,6 @@ var spellings = map[string]func(path string) string{
 // keySegment is an API key in a path.
 var keySegment = regexp.MustCompile(`/(svc|sk)_[^/]+`)
 
-// route finds the handler.
 func (s *Server) route(x *exchange) {
 	path, method := x.r.URL.Path, x.r.Method
 	if spelt := pick(s, spellings); spelt != nil && path != Account {
@@ -279,7 +278,6 @@ func (s *Server) cached(x *exchange) []byte {
 	return s.cache[mark(x, k)]
 }
 
-// metrics counts the requests of each API key.
 func (s *Server) metrics(w io.Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

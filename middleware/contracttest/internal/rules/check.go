@@ -13,7 +13,6 @@ import (
 // Status is what became of a rule.
 type Status string
 
-// The statuses.
 const (
 	Held    Status = "held"
 	Broken  Status = "broken"

@@ -42,7 +42,6 @@ func (s *Session) look(ctx context.Context) error {
 	return errors.New(s.redact.text(mistake.detail))
 }
 
-// mistake ends the look.
 func (p *probe) mistake(format string, args ...any) { p.end(Broken, format, args) }
 
 // reach sends the first requests.
@@ -114,7 +113,6 @@ func (s *Session) speaksTLS(ctx context.Context) bool {
 	return seen
 }
 
-// speaksHTTP2 finds out whether the server speaks HTTP/2.
 func (s *Session) speaksHTTP2(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second+3*s.latency)
 	defer cancel()

@@ -27,7 +27,6 @@ func (p *probe) lacking(name string) caller {
 	return caller{key: p.key(name), who: "with the key " + name, status: 403}
 }
 
-// over2 returns the caller over HTTP/2.
 func (by caller) over2() caller {
 	by.http2, by.who = true, by.who+" over HTTP/2"
 	return by

@@ -13,7 +13,6 @@ import (
 // A Level says what a broken rule means.
 type Level string
 
-// The levels.
 const (
 	// Contract rules are the letter of the contract. Breaking one is a failure.
 	Contract Level = "contract"
@@ -125,7 +124,6 @@ var offers = []Offer{
 		"lend these keys one that 2000 GETs in 5 s reach and that frees itself within seconds, such as 40 requests a second"},
 }
 
-// offerText describes the offers of the names.
 func offerText(names []string) string {
 	var texts []string
 	for _, o := range offers {

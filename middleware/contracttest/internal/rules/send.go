@@ -45,19 +45,16 @@ type answer struct {
 
 func bearer(key string) string { return "Authorization: Bearer " + key }
 
-// with returns the request with more header lines.
 func (r request) with(lines ...string) request {
 	r.lines = append(r.lines[:len(r.lines):len(r.lines)], lines...)
 	return r
 }
 
-// at returns the request for another path.
 func (r request) at(path string) request {
 	r.path = path
 	return r
 }
 
-// over2 returns the request for HTTP/2.
 func (r request) over2() request {
 	r.http2 = true
 	return r
@@ -69,7 +66,6 @@ func (r request) anew() request {
 	return r
 }
 
-// by returns the request with another method.
 func (r request) by(method string) request {
 	r.method = method
 	return r
@@ -277,7 +273,6 @@ func readAnswer(res *http.Response) (answer, error) {
 
 func (a answer) ok() bool { return a.class() == 2 }
 
-// class is the first digit of the status.
 func (a answer) class() int { return a.status / 100 }
 
 // short returns the answer with no more than a report shows.

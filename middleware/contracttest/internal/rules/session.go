@@ -74,7 +74,6 @@ func (s *Session) Close() {
 	}
 }
 
-// key returns the key of a name.
 func (s *Session) key(name string) string { return s.target.Keys[name] }
 
 func (s *Session) full() string { return s.target.Keys["full"] }
