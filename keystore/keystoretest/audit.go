@@ -203,8 +203,7 @@ var auditCases = []testCase{
 		entries := len(audit(t, a, k.Organization, "", ""))
 		if isRefusal(err) || err == nil && lookupErr != nil || (lookupErr == nil) != (entries == 1) {
 			t.Errorf("InsertAudited with a context that has ended returned %v, and left a key (%v) and %d entries: "+
-				"want both "+
-				"or, with an error that says nothing about the key, neither", err, lookupErr, entries)
+				"want both or, with an error that says nothing about the key, neither", err, lookupErr, entries)
 		}
 	}},
 

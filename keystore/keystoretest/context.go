@@ -40,8 +40,7 @@ var contextCases = []testCase{
 			for method, err := range reads(ctx, m, k) {
 				if isRefusal(err) {
 					t.Errorf("%s of a key that exists, with a context that has ended, returned %v, want the key or "+
-						"an error "+
-						"that says nothing about it", method, err)
+						"an error that says nothing about it", method, err)
 				}
 			}
 			if page, err := m.List(ctx, k.Organization, issuing.Page{}); err == nil && len(page) != 1 {
@@ -59,8 +58,7 @@ var contextCases = []testCase{
 		_, lookupErr := m.Lookup(t.Context(), k.Digest)
 		if err == nil && lookupErr != nil || isRefusal(err) {
 			t.Fatalf("Insert with a context that has ended returned %v, and Lookup afterwards %v: want nil and the "+
-				"key, "+
-				"or an error that says nothing about it", err, lookupErr)
+				"key, or an error that says nothing about it", err, lookupErr)
 		}
 		if lookupErr != nil {
 			insert(t, m, k)
@@ -69,8 +67,7 @@ var contextCases = []testCase{
 		err = m.Update(ctx, k)
 		if got := find(t, m, k); err == nil && !got.Suspended || isRefusal(err) {
 			t.Errorf("Update with a context that has ended returned %v and left Suspended %v: want nil and the "+
-				"change, "+
-				"or an error that says nothing about the key", err, got.Suspended)
+				"change, or an error that says nothing about the key", err, got.Suspended)
 		}
 	}},
 
@@ -98,8 +95,7 @@ var contextCases = []testCase{
 		if changed, _, err := store.Changes(ctx, start); err == nil && !slices.Contains(changed, k.Digest) ||
 			isRefusal(err) {
 			t.Errorf("Changes with a context that has ended returned %d keys and %v, want the changed key, or an "+
-				"error "+
-				"that says nothing about the position", len(changed), err)
+				"error that says nothing about the position", len(changed), err)
 		}
 	}},
 }

@@ -53,9 +53,7 @@ var textCases = []testCase{
 				page, err := m.List(t.Context(), k.Organization, issuing.Page{})
 				if err != nil || len(page) != 1 || page[0].ID != k.ID {
 					t.Errorf("List of organization %q beside %q returned %d keys and %v, want its own one: strings "+
-						"are "+
-						"compared byte for byte",
-						pair[0], pair[1], len(page), err)
+						"are compared byte for byte", pair[0], pair[1], len(page), err)
 				}
 			}
 			_, err := m.Find(t.Context(), b.Organization, a.ID)
