@@ -32,14 +32,9 @@ var countRules = []rule{
 		text: "A charge spends its whole cost or nothing.",
 		check: func(e *env) {
 			p := e.hourly("", 10)
-			for _, step := range []struct {
-				cost, left int64
-				allowed    bool
-			}{{4, 6, true}, {5, 1, true}, {1, 0, true}} {
-				d := e.take(one(p, "b", step.cost)...)
-				if d.Allowed != step.allowed || d.States[0].Remaining != step.left {
-					e.failf("cost %d: Allowed %v with %d remaining, want %v with %d",
-						step.cost, d.Allowed, d.States[0].Remaining, step.allowed, step.left)
+			for _, step := range []struct{ cost, left int64 }{{4, 6}, {5, 1}, {1, 0}} {
+				if d := e.admitted(one(p, "b", step.cost)...); d.States[0].Remaining != step.left {
+					e.failf("cost %d leaves %d, want %d", step.cost, d.States[0].Remaining, step.left)
 				}
 			}
 			e.denied(one(p, "b", 1)...)
