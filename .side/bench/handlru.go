@@ -118,9 +118,7 @@ func (s *lruReplies) handler(next http.HandlerFunc) http.HandlerFunc {
 func newLRU(s *Setup) Server {
 	a := application{s}
 	store, err := memorystore.New(&memorystore.Config{Tokens: uint64(s.Limit), Interval: s.Period})
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	limit := func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if _, _, reset, ok, err := store.Take(context.Background(), identityOf(r).org); err != nil || !ok {
@@ -132,11 +130,7 @@ func newLRU(s *Setup) Server {
 		})
 	}
 	replies := &lruReplies{known: make(map[replyName]*lruReply)}
-	m := http.NewServeMux()
-	m.HandleFunc("GET /api/v1/tasks", need("tasks:read", a.list))
-	m.HandleFunc("GET /api/v1/account", need("account:read", a.list))
-	m.HandleFunc("POST /api/v1/tasks", need("tasks:write", replies.handler(a.post)))
-	m.HandleFunc("GET /api/v1/half", need("tasks:read", a.half))
+	m := a.routes(replies.handler(a.post))
 	guarded := recovered(bearer(s.hand.find)(limit(m)))
 	return netHTTP{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", xid.New().String())

@@ -34,17 +34,10 @@ func newHandReplies() *handReplies {
 
 // held is the writer of a handler whose answer is to be kept.
 type held struct {
-	status int
-	header http.Header
-	body   bytes.Buffer
+	discard
+	body bytes.Buffer
 }
 
-func (w *held) Header() http.Header { return w.header }
-func (w *held) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-}
 func (w *held) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	return w.body.Write(p)
@@ -81,7 +74,7 @@ func (s *handReplies) handler(next http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 
-		recorded := &held{header: make(http.Header)}
+		recorded := &held{discard: discard{header: make(http.Header)}}
 		defer func() {
 			if mine.status == 0 {
 				s.known.Remove(name)

@@ -31,9 +31,7 @@ func recovered(next http.Handler) http.Handler {
 func newHlog(s *Setup) Server {
 	a := application{s}
 	cache, err := lru.New[[32]byte, *identity](100_000)
-	if err != nil {
-		panic(err)
-	}
+	must(err)
 	find := func(token string) (*identity, error) {
 		d := sha256.Sum256([]byte(token))
 		if i, ok := cache.Get(d); ok {
@@ -48,10 +46,6 @@ func newHlog(s *Setup) Server {
 	limit := stdlib.NewMiddleware(limiter.New(memory.NewStore(), limiter.Rate{Limit: int64(s.Limit), Period: s.Period}),
 		stdlib.WithKeyGetter(func(r *http.Request) string { return identityOf(r).org }))
 
-	m := http.NewServeMux()
-	m.HandleFunc("GET /api/v1/tasks", need("tasks:read", a.list))
-	m.HandleFunc("GET /api/v1/account", need("account:read", a.list))
-	m.HandleFunc("POST /api/v1/tasks", need("tasks:write", a.post))
-	m.HandleFunc("GET /api/v1/half", need("tasks:read", a.half))
+	m := a.routes(a.post)
 	return netHTTP{hlog.RequestIDHandler("", "X-Request-Id")(recovered(bearer(find)(limit.Handler(m))))}
 }

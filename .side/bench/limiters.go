@@ -74,9 +74,7 @@ func Limiters() []Limiter {
 		}},
 		{"sethvargo", func(limit int, period time.Duration, keys int) func() func(string) bool {
 			s, err := sethvargo.New(&sethvargo.Config{Tokens: uint64(limit), Interval: period})
-			if err != nil {
-				panic(err)
-			}
+			must(err)
 			return each(func(key string) bool {
 				_, _, _, ok, err := s.Take(ctx, key)
 				return err == nil && ok
@@ -91,15 +89,11 @@ func Limiters() []Limiter {
 		}},
 		{"throttled", func(limit int, period time.Duration, keys int) func() func(string) bool {
 			s, err := memstore.NewCtx(0) // 0: without its LRU, which forgets debtors
-			if err != nil {
-				panic(err)
-			}
+			must(err)
 			// Its burst is what a key may spend beyond the first.
 			q := throttled.RateQuota{MaxRate: throttled.PerDuration(limit, period), MaxBurst: limit - 1}
 			l, err := throttled.NewGCRARateLimiterCtx(s, q)
-			if err != nil {
-				panic(err)
-			}
+			must(err)
 			l.SetMaxCASAttemptsLimit(1 << 20)
 			return each(func(key string) bool {
 				limited, _, err := l.RateLimitCtx(ctx, key, 1)

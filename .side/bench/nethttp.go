@@ -81,6 +81,16 @@ func (a application) post(w http.ResponseWriter, r *http.Request) {
 
 func (a application) half(w http.ResponseWriter, r *http.Request) { writeHalf(w) }
 
+// routes are those of the peers on http.ServeMux.
+func (a application) routes(post http.HandlerFunc) *http.ServeMux {
+	m := http.NewServeMux()
+	m.HandleFunc("GET /api/v1/tasks", need("tasks:read", a.list))
+	m.HandleFunc("GET /api/v1/account", need("account:read", a.list))
+	m.HandleFunc("POST /api/v1/tasks", need("tasks:write", post))
+	m.HandleFunc("GET /api/v1/half", need("tasks:read", a.half))
+	return m
+}
+
 func newBare(s *Setup) Server {
 	a := application{s}
 	mux := http.NewServeMux()

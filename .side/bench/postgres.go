@@ -123,9 +123,3 @@ func insertTaskByPGX(ctx context.Context, pool *pgxpool.Pool, title string) erro
 	}
 	return tx.Commit(ctx)
 }
-
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
-}

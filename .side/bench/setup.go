@@ -62,9 +62,7 @@ func NewSetup(keys int) *Setup {
 			Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
 		}
 		secret, k, err := issuer.Issue(context.Background(), g)
-		if err != nil {
-			panic(err)
-		}
+		must(err)
 		s.Tokens = append(s.Tokens, secret.Reveal())
 		s.hand.add(secret.Reveal(), &identity{key: k.ID, org: g.Organization, scopes: []string{"tasks:read", "tasks:write"}})
 	}
@@ -151,4 +149,10 @@ func Defaults() []Peer {
 func writeHalf(w io.Writer) {
 	io.WriteString(w, halfBody)
 	panic("half")
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
