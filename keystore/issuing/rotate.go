@@ -3,7 +3,6 @@ package issuing
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -88,23 +87,9 @@ func (i *Issuer) Rotate(
 		}
 	}
 	secret := i.options.Service.Generate(old.Environment)
-	next, err := i.insert(ctx, "rotate", &keystore.Key{
-		ID:           newID(),
-		Digest:       keystore.DigestOf(secret.Reveal()),
-		Organization: organization,
-		Environment:  old.Environment,
-		Name:         old.Name,
-		Hint:         hintOf(secret.Reveal()),
-		Scopes:       slices.Clone(old.Scopes),
-		Attributes:   maps.Clone(old.Attributes),
-		Networks:     slices.Clone(old.Networks),
-		CreatedAt:    now,
-		CreatedBy:    i.actor,
-		ExpiresAt:    ends,
-		IssueToken:   issueToken,
-		RotatedFrom:  id,
-		Version:      1,
-	}, 0)
+	made := newKey(old, keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
+	made.CreatedBy, made.ExpiresAt, made.IssueToken, made.RotatedFrom = i.actor, ends, issueToken, id
+	next, err := i.insert(ctx, "rotate", made, 0)
 	if errors.Is(err, ErrExists) && next != nil {
 		return i.repeated(ctx, next, id, overlap)
 	}
