@@ -234,8 +234,7 @@ func (m Schema) mustBeNew(ctx context.Context, q queryer) error {
 	there, err := m.has(ctx, q, m.Table)
 	if err == nil && there {
 		err = errors.New(m.sql("there is a table {table} that Migrate did not make: update it with the texts of " +
-			"Schema, " +
-			"or write the number of those that were run into {table}_schema"))
+			"Schema, or write the number of those that were run into {table}_schema"))
 	}
 	return err
 }
