@@ -112,23 +112,17 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 		selected += listChildren
 		more = append(more, &children)
 	}
-	rows, err := s.query(ctx, "SELECT "+selected+" FROM sallyport_keys WHERE "+query+order+listOrder, args...)
-	if err != nil {
-		return nil, failed(ctx, "list", err)
-	}
-	defer rows.Close()
+	query = "SELECT " + selected + " FROM sallyport_keys WHERE " + query + order + listOrder
 	var page []*keystore.Key
-	for rows.Next() {
+	err := s.rows(ctx, "list", statement{query, args}, func(rows *sql.Rows) error {
 		k, err := scanKey(counted{rows, more})
-		if err != nil {
-			return nil, failed(ctx, "list", err)
-		}
-		if page = append(page, k); children > 0 {
+		if page = append(page, k); err == nil && children > 0 {
 			(*p.Children)[k.ID] = children
 		}
-	}
-	if err := rows.Err(); err != nil {
-		return nil, failed(ctx, "list", err)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return page, nil
 }

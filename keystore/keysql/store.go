@@ -90,10 +90,16 @@ func (s *Store) key(ctx context.Context, doing, condition string, args ...any) (
 	if err != nil {
 		return nil, failed(ctx, doing, err)
 	}
-	if k.Parent != "" {
-		if k.Ancestors, err = s.keys(ctx, doing, ancestors, k.Organization, k.Parent); err != nil {
-			return nil, err
-		}
+	if k.Parent == "" {
+		return k, nil
+	}
+	err = s.rows(ctx, doing, statement{ancestors, []any{k.Organization, k.Parent}}, func(rows *sql.Rows) error {
+		above, err := scanKey(rows)
+		k.Ancestors = append(k.Ancestors, above)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return k, nil
 }
@@ -108,26 +114,6 @@ const ancestors = `WITH RECURSIVE line (key_id, above, depth) AS (
 		JOIN sallyport_keys AS k ON k.id = line.above AND k.organization = ?1 WHERE line.depth < 3
 	)
 	SELECT ` + columns + " FROM line JOIN sallyport_keys ON id = key_id ORDER BY depth"
-
-// keys returns the keys that a query selects.
-func (s *Store) keys(ctx context.Context, doing, query string, args ...any) (keys []*keystore.Key, err error) {
-	rows, err := s.query(ctx, query, args...)
-	if err != nil {
-		return nil, failed(ctx, doing, err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		k, err := scanKey(rows)
-		if err != nil {
-			return nil, failed(ctx, doing, err)
-		}
-		keys = append(keys, k)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, failed(ctx, doing, err)
-	}
-	return keys, nil
-}
 
 const onConflict = " ON CONFLICT DO NOTHING"
 
@@ -249,9 +235,31 @@ func (s *Store) queryRow(ctx context.Context, query string, args ...any) *sql.Ro
 	return s.db.QueryRowContext(ctx, query, args...)
 }
 
-func (s *Store) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	query, args = s.sql(query, args)
-	return s.db.QueryContext(ctx, query, args...)
+// rows calls scan for each row of a query.
+func (s *Store) rows(ctx context.Context, doing string, st statement, scan func(*sql.Rows) error) error {
+	query, args := s.sql(st.query, st.args)
+	rows, err := s.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return failed(ctx, doing, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return failed(ctx, doing, err)
+		}
+	}
+	return failed(ctx, doing, rows.Err())
+}
+
+// each calls row for each row of a query, which is scanned into dest.
+func (s *Store) each(ctx context.Context, doing string, st statement, dest []any, row func()) error {
+	return s.rows(ctx, doing, st, func(rows *sql.Rows) error {
+		err := rows.Scan(dest...)
+		if err == nil {
+			row()
+		}
+		return err
+	})
 }
 
 const mysqlNoTable = 1146 // beside those in mysqlerror.go, for this package alone

@@ -61,25 +61,6 @@ func (s *Store) Usage(ctx context.Context, organization, id string) (*issuing.Us
 	return u, nil
 }
 
-// each calls row for each row of a query, which is scanned into dest.
-func (s *Store) each(ctx context.Context, doing string, st statement, dest []any, row func()) error {
-	rows, err := s.query(ctx, st.query, st.args...)
-	if err != nil {
-		return failed(ctx, doing, err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := rows.Scan(dest...); err != nil {
-			return failed(ctx, doing, err)
-		}
-		row()
-	}
-	if err := rows.Err(); err != nil {
-		return failed(ctx, doing, err)
-	}
-	return nil
-}
-
 // An address scans one from any of the databases. NULL is the zero address.
 type address netip.Addr
 
