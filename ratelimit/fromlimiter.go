@@ -52,7 +52,7 @@ func (s limiterStore) Take(ctx context.Context, charges []Charge) (Decision, err
 				return Decision{}, err
 			}
 			for before := range charges[:i] {
-				if limiterKey(&charges[before]) == key {
+				if states[before].Wait == 0 && limiterKey(&charges[before]) == key {
 					need += charges[before].Cost
 				}
 			}

@@ -84,6 +84,9 @@ func TestFromLimiterOneBucket(t *testing.T) {
 	if d := take(t, store, charge(3), charge(3)); d.Allowed {
 		t.Error("two charges of 3 were made where 4 are left")
 	}
+	if d := take(t, store, charge(5), charge(0)); d.Limiting != 0 || d.States[1].Wait != 0 {
+		t.Errorf("got %+v: a cost of 0 waits for a charge that is denied", d)
+	}
 	if left := take(t, store, charge(0)).States[0].Remaining; left != 4 {
 		t.Errorf("%d are left after a denial, want 4", left)
 	}
