@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"strings"
 )
@@ -16,10 +17,19 @@ import (
 var (
 	own     = regexp.MustCompile(`^github\.com/sallyport-go/sallyport/(middleware|idem|keystore|ratelimit|scope)\b`)
 	adapter = regexp.MustCompile(`^github\.com/sallyport-go/sallyport/(middleware/retrytest|idem/idemsql|idem/idempgx)\b`)
-	// standard is where the standard library lies, or "" with -trimpath.
+	// standard is where the standard library lies, or "" with -trimpath: a file
+	// then begins with its package, and module is that of the test.
 	standard  = strings.TrimSuffix(fileOf(sql.OpenDB), "database/sql/sql.go")
+	module    = mainModule()
 	folder, _ = os.Getwd() // the test's
 )
+
+func mainModule() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Path
+	}
+	return ""
+}
 
 func fileOf(f any) string {
 	pc := reflect.ValueOf(f).Pointer()
@@ -37,7 +47,6 @@ const (
 )
 
 func originOf(function, file string) origin {
-	domain, _, _ := strings.Cut(function, "/")
 	switch {
 	case strings.HasSuffix(file, "_test.go"):
 		return host
@@ -45,16 +54,23 @@ func originOf(function, file string) origin {
 		return foreign
 	case own.MatchString(function): // in a module cache, too
 		return ours
-	case strings.Contains(file, "@"), strings.Contains(file, "/vendor/"),
-		standard != "" && strings.HasPrefix(file, standard), standard == "" && !strings.Contains(domain, "."):
+	case strings.Contains(file, "@"), strings.Contains(file, "/vendor/"), isStandard(file):
 		return foreign
 	}
 	return host
 }
 
+func isStandard(file string) bool {
+	if standard != "" {
+		return strings.HasPrefix(file, standard)
+	}
+	domain, _, _ := strings.Cut(file, "/")
+	return !strings.Contains(domain, ".") && !strings.HasPrefix(file, module+"/")
+}
+
 // caller returns the line of the host's code that takes a step, or "" if one of
-// the stages does. The first line of the host's that a call of a service has is
-// in its fake, so it is the second.
+// the stages does. The fake of a service is the host's code too, and takes its
+// steps: what calls the fake is the second line.
 func caller(service bool) (site string) {
 	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])

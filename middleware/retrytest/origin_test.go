@@ -24,3 +24,22 @@ func TestOriginOf(t *testing.T) {
 		}
 	}
 }
+
+// With -trimpath a file begins with its package, also of a module without a dot.
+func TestOriginOfTrimmed(t *testing.T) {
+	oldStandard, oldModule := standard, module
+	defer func() { standard, module = oldStandard, oldModule }()
+	if module != "github.com/sallyport-go/sallyport" {
+		t.Errorf("the module of this test is %q", module)
+	}
+	standard, module = "", "parcels"
+	for file, want := range map[string]origin{
+		"database/sql/sql.go": foreign, "slices/sort.go": foreign,
+		"parcels/http/create.go": host, "parcels.example/http/create.go": host,
+		"parcels.example/bank@v1.0.0/bank.go": foreign,
+	} {
+		if got := originOf("", file); got != want {
+			t.Errorf("%s: got %d, want %d", file, got, want)
+		}
+	}
+}
