@@ -81,9 +81,10 @@ type Options struct {
 	// way may believe different ones. To let the key win, return
 	// ErrNoCredentials for a request that has an Authorization header.
 	//
-	// Pages of other sites can make a browser send a cookie: who reads one refuses
-	// those by the Check of http.CrossOriginProtection, in Authenticate. Its
-	// Handler around the stages would refuse API keys too.
+	// A page of another site can make a browser send a cookie. A function that
+	// reads cookies refuses these requests by Check of
+	// http.CrossOriginProtection. Its Handler around the stages would also
+	// refuse those with an API key.
 	Authenticate func(*http.Request) (*keystore.Caller, error)
 
 	// ResourceMetadata is the URL of this API's protected resource metadata (RFC
@@ -113,8 +114,9 @@ type Options struct {
 	// TrustedProxies are the proxies whose X-Forwarded-For is believed: the
 	// client is its rightmost address that is not one of them. None: the client
 	// is whoever opened the connection. Failures, RateLimit.Client, the networks
-	// of keys and [Event].ClientIP go by it. Leave out middleware that sets
-	// RemoteAddr by a header, such as chi's RealIP: a client then chooses it.
+	// of keys and [Event].ClientIP go by it. Use no middleware that sets
+	// RemoteAddr by a header, such as chi's RealIP: it lets a client choose its
+	// address.
 	TrustedProxies []netip.Prefix
 
 	// TrustUnixSocket says that a proxy opens the connections that come through a

@@ -51,7 +51,7 @@ type Charge struct {
 	Cost   int64  // 0 charges nothing and reads the bucket
 }
 
-// State is one bucket after a decision, which after a denial is as before it.
+// State is one bucket after a decision. A denied decision has charged nothing.
 type State struct {
 	Remaining int64         // whole units that are left
 	Reset     time.Duration // until the bucket is full; 0 if it is

@@ -83,8 +83,8 @@ func (c *conn) Close() error {
 
 var errRefused = errors.New("retrytest: the database refused the statement")
 
-// take takes a step. A statement is refused by the database itself, which may also
-// give its transaction up then.
+// take takes a step. A statement is refused by the database itself, which may
+// also give its transaction up then.
 func (c *conn) take(ctx context.Context, text string, do func(complete bool) error) error {
 	if c.link.broken.Load() {
 		return driver.ErrBadConn

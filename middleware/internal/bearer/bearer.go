@@ -21,8 +21,8 @@ const scheme = "Bearer"
 const longestScheme = 16
 
 // Mistake says what is wrong with the header of a client that meant to send a
-// token, or "". One word that is too long for the name of a scheme is most likely a token
-// that was sent without Bearer.
+// token, or "". One word that is too long for the name of a scheme is most likely
+// a token that was sent without Bearer.
 func Mistake(values []string) string {
 	if len(values) != 1 {
 		return ""

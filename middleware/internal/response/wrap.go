@@ -13,8 +13,8 @@ import (
 // http.Flusher, H http.Hijacker, R io.ReaderFrom, P http.Pusher. http1 and
 // http2 are what net/http itself hands out, with the deprecated CloseNotifier.
 //
-// A Hijacker is shown too where only http.ResponseController finds it, by Unwrap:
-// it would hijack the connection past the Writer.
+// http.Hijacker is also shown where the writer below has it only by Unwrap:
+// http.ResponseController would find it there, past the Writer.
 //
 // The forms are those of net/http, of its TimeoutHandler and test recorder, and
 // of common wrappers. Of another combination, the abilities in the nearest form

@@ -22,7 +22,7 @@ import (
 // response is committed, not before, because a handler can remove, overwrite or
 // repeat a header until then (httputil.ReverseProxy does all three).
 //
-// A handler gets a Writer from [Writer.Wrap], in a form that shows exactly the
+// A handler gets a Writer from [Writer.Wrap], in a form that shows the
 // optional interfaces of the writer below.
 //
 // Like every http.ResponseWriter it is used by one goroutine at a time.

@@ -201,11 +201,11 @@ func (s *Session) try(ctx context.Context, r request) (answer, error) {
 	return a, err
 }
 
-// unread reports whether the connection ended before the server had read the
-// request. It may have answered, such as with 429, but the client has lost the
-// answer; or its queue of new connections was full, and the system has reset one
-// of them. Nobody is accused for that at once. A client that cannot write closes
-// the connection itself, and may read from it after that.
+// unread reports whether the connection ended when the server may not have read
+// the request. It may have answered, such as with 429, and the client has lost
+// the answer; or its queue of new connections was full, and the system has reset
+// one of them. No server is accused of that at once. A client that cannot write
+// closes the connection itself, and may read from it after that.
 func unread(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
