@@ -89,13 +89,17 @@ func (s *Session) slowest() time.Duration { return max(s.latency, s.creates) }
 // expected is how long the checks take, by the speed of the server.
 func (s *Session) expected() time.Duration {
 	creates := time.Duration(54 + 13*len(s.target.Creates)) // one after the other
-	d := 7*time.Second + 240*s.latency + creates*(s.slowest()-s.latency)
-	if s.limit.found && s.limit.units > 0 {
-		// Some checks use the limit up, and 750 requests come in portions of
-		// what it allows.
-		d += min(20*time.Minute, time.Duration(12+750/s.limit.units)*s.limit.wait)
-	}
+	d := 7*time.Second + 240*s.latency + creates*(s.slowest()-s.latency) + s.limitWaits()
 	return d.Round(time.Second)
+}
+
+// limitWaits is how much of that the checks wait for the rate limit. Some use it
+// up, and 750 requests come in portions of what it allows.
+func (s *Session) limitWaits() time.Duration {
+	if !s.limit.found || s.limit.units <= 0 {
+		return 0
+	}
+	return min(20*time.Minute, time.Duration(12+750/s.limit.units)*s.limit.wait)
 }
 
 // Budget is how long the checks may take.
@@ -146,7 +150,7 @@ func (s *Session) Plan() string {
 	case s.limit.found:
 		fmt.Fprintf(&b, "It has a rate limit: some %d requests at once, then some %d in %v.\n",
 			s.limit.capacity, s.limit.units, s.limit.wait.Round(time.Millisecond))
-		if n := time.Duration(s.limit.units); n > 0 && s.limit.wait/n > time.Second/10 {
+		if s.limitWaits() > s.expected()/2 && s.limit.wait/time.Duration(s.limit.units) > time.Second/10 {
 			b.WriteString("Most of the time the check waits for it: lend the keys a higher one, such as 40 a second.\n")
 		}
 	case s.limit.capacity > 0:

@@ -27,6 +27,8 @@ func TestPlan(t *testing.T) {
 			"5m0s, and at most 7m0s.\nIt has a rate limit: some 40 requests at once, then some 25 in 1.25s.\n"},
 		"one by one": {limit{found: true, capacity: 40, units: 1, wait: s},
 			"16m49s, and at most 18m49s.\nIt has a rate limit: some 40 requests at once, then some 1 in 1s.\n" + higher},
+		"of a slow server": {limit{found: true, capacity: 40, units: 5, wait: s},
+			"6m49s, and at most 8m49s.\nIt has a rate limit: some 40 requests at once, then some 5 in 1s.\n"},
 		"slow": {limit{found: true, capacity: 40, units: 1, wait: 9 * s},
 			"24m7s, and at most 26m7s.\nIt has a rate limit: some 40 requests at once, then some 1 in 9s.\n" + higher},
 	} {
