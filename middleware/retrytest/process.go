@@ -17,7 +17,7 @@ type Process struct {
 	handler http.Handler
 	keyed   bool        // Idempotency was called
 	claimed atomic.Bool // the last claim was given to it
-	hangs   bool        // its trial's, or learned since
+	hangs   bool        // as in its trial, or as seen since
 	pools   []*sql.DB
 
 	died     signal // it has crashed
@@ -31,7 +31,7 @@ type Process struct {
 	// run.mu guards these.
 	request           int    // how many it has been sent
 	serving, returned bool   // a request is served; its handler has returned
-	leave             func() // the client does
+	leave             func() // ends the context of its request, as a client that leaves does
 	links             []*link
 }
 

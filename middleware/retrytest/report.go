@@ -14,7 +14,7 @@ type report struct {
 // finding is a verdict that fails the test.
 type finding struct {
 	verdict
-	told  reply
+	reply reply
 	trial trial // of the first run that had it
 	more  int   // how many others had
 }
@@ -29,7 +29,7 @@ func (p *report) add(r *run, v verdict) {
 			return
 		}
 	}
-	p.findings = append(p.findings, &finding{verdict: v, told: r.reply, trial: r.trial})
+	p.findings = append(p.findings, &finding{verdict: v, reply: r.reply, trial: r.trial})
 }
 
 func (p *report) String() string {
@@ -41,7 +41,7 @@ func (p *report) String() string {
 func (p *report) failures() string {
 	var b strings.Builder
 	for _, f := range p.findings {
-		fmt.Fprintf(&b, "\n\n%s: %s; the client was told %s\n  fault    %s", f.outcome, f.wrong, f.told, f.trial)
+		fmt.Fprintf(&b, "\n\n%s: %s; the client was told %s\n  fault    %s", f.outcome, f.wrong, f.reply, f.trial)
 		if f.more > 0 {
 			fmt.Fprintf(&b, ", and %d more", f.more)
 		}
