@@ -166,8 +166,10 @@ func Main(config Config) int {
 		}
 	}
 	code, text := explain(err)
-	if code == failed && ctx.Err() != nil { // a driver has words of its own for that
+	if code == failed && ctx.Err() != nil { // the error may tell what was done before
+		why := text
 		code, text = explain(ctx.Err())
+		text += ": " + why
 	}
 	if text != "" {
 		fmt.Fprintf(config.Stderr, "%s: %s\n", config.program(), oneLine(text))

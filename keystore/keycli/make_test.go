@@ -97,8 +97,10 @@ func TestSecretIsInterrupted(t *testing.T) {
 		<-ctx.Done()
 		return errors.New("broken pipe")
 	})
-	if r := s.run(strings.NewReader(""), "issue "+nightly); r.code != 130 {
-		t.Errorf("got %d %q, want 130", r.code, r.stderror)
+	r := s.run(strings.NewReader(""), "issue "+nightly)
+	if r.code != 130 || !strings.HasPrefix(r.stderror, "keys: interrupted") ||
+		!strings.Contains(r.stderror, "was made, and is revoked") {
+		t.Errorf("got %d %q, want 130, and what became of the key", r.code, r.stderror)
 	}
 	s.config.Stdout = nil
 	if active := s.does("", "list -org acme -active"); active != "" {
