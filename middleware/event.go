@@ -289,6 +289,9 @@ func (p *reporter) ended(x *exchange, r *http.Request, aborted bool) {
 	if e.Status == 0 && !x.Hijacked && !aborted {
 		e.Status = http.StatusOK // net/http's own, for a handler that wrote nothing
 	}
+	if r.Method == http.MethodConnect && e.Status/100 == 3 {
+		e.Pattern = "" // ServeMux has set it to the path that it redirects to
+	}
 	if e.Stage == "" {
 		e.Stage, e.Outcome = StageHandler, handled
 	}

@@ -557,3 +557,15 @@ func TestKeptEventIsSmall(t *testing.T) {
 		t.Errorf("16 events held %d bytes", held)
 	}
 }
+
+// TestEventOfAConnect: a ServeMux redirects CONNECT, and the pattern is the path
+// then, which the client chooses.
+func TestEventOfAConnect(t *testing.T) {
+	o, mux := &observed{t: t}, http.NewServeMux()
+	mux.HandleFunc("/tasks/{id}/", sayOK)
+	h := middleware.New(newKeyring().keys, middleware.Options{Hooks: o.hooks()}).RequestID(mux)
+	res := serve(h, request("CONNECT", "/tasks/%ff", "", ""))
+	if res.StatusCode != 307 || len(o.events) != 1 || o.events[0].Pattern != "" {
+		t.Errorf("got status %d and the Events %+v, want 307 and one without a pattern", res.StatusCode, o.events)
+	}
+}
