@@ -133,7 +133,8 @@ func (p *pkg) writes(call *ast.CallExpr) (on, method string) {
 	case "Begin", "CopyFrom", "Commit":
 		reads = false
 	case "BeginTx":
-		reads = p.variable(call.Args[1]) != nil || has(call.Args[1], func(i *ast.Ident) bool { return i.Name == "ReadOnly" })
+		options := call.Args[len(call.Args)-1] // or a call that returns all arguments
+		reads = p.variable(options) != nil || has(options, func(i *ast.Ident) bool { return i.Name == "ReadOnly" })
 	case "Exec":
 		reads = reads && text != ""
 	}

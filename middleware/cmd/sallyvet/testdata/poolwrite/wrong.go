@@ -92,3 +92,11 @@ func (s wrongPgx) tx(ctx context.Context) (pgx.Tx, error) {
 	}
 	return tx, nil
 }
+
+func begin(ctx context.Context) (context.Context, *sql.TxOptions) { return ctx, nil }
+
+func wrongInOne(ctx context.Context, db *sql.DB) {
+	tx, _ := idemsql.Tx(ctx)
+	tx.Exec("DELETE FROM a")
+	db.BeginTx(begin(ctx)) // want `by a database/sql.DB,`
+}
