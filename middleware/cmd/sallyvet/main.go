@@ -209,7 +209,8 @@ var afterproblem = check("afterproblem", "report writes to a response after Writ
 		}
 	}
 	p.after(problem, bound, func(begin, call *ast.CallExpr) {
-		if w := p.variable(begin.Args[0]); w != nil && to(call, w) {
+		w := p.variable(begin.Args[0])
+		if w != nil && to(call, w) && (call.Pos() > begin.Pos() || p.around(w, begin)) {
 			p.report(call.Pos(), "this writes to a response that has the problem of line %d already: "+
 				"return after WriteProblem", p.Fset.Position(begin.Pos()).Line)
 		}

@@ -88,6 +88,19 @@ func (p *pkg) variable(e ast.Expr) *types.Var {
 	return v
 }
 
+// around reports whether a loop comes to a call again with the same variable, one
+// that is declared outside of it.
+func (p *pkg) around(v *types.Var, call *ast.CallExpr) bool {
+	within := func(pos token.Pos, n ast.Node) bool { return n.Pos() <= pos && pos < n.End() }
+	return slices.ContainsFunc(p.Files, func(f *ast.File) bool {
+		return has(f, func(n ast.Stmt) bool {
+			_, isFor := n.(*ast.ForStmt)
+			_, isRange := n.(*ast.RangeStmt)
+			return (isFor || isRange) && within(call.Pos(), n) && !within(v.Pos(), n)
+		})
+	})
+}
+
 // has reports whether a node inside of n, or n, is one of those.
 func has[N ast.Node](n ast.Node, is func(N) bool) (found bool) {
 	ast.Inspect(n, func(n ast.Node) bool {

@@ -10,6 +10,7 @@ import (
 	"log"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 
 	"github.com/jackc/pgx/v5"
@@ -322,4 +323,14 @@ func (s *shop) dry(w http.ResponseWriter, r *http.Request) {
 		middleware.ExecutionFrom(r.Context()).Free()
 	}
 	w.WriteHeader(200)
+}
+
+// 18: a response for each problem of a table.
+func (s *shop) table(r *http.Request, problems []middleware.Problem) (codes []int) {
+	for _, p := range problems {
+		w := httptest.NewRecorder()
+		middleware.WriteProblem(w, r, p)
+		codes = append(codes, w.Code)
+	}
+	return codes
 }
