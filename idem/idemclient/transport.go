@@ -84,6 +84,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -142,6 +144,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if key != "" && (req.URL == nil || req.URL.Host == "") {
 		err = errors.New("idemclient: the request's URL has no host: begin it with https:// and the host")
 	}
+	for name, values := range req.Header {
+		if slices.ContainsFunc(values, hasControl) {
+			err = fmt.Errorf("idemclient: the header %s has a control character, such as a newline at its end", name)
+		}
+	}
 	o := &operation{Transport: t, key: key}
 	o.request = req.WithContext(context.WithValue(req.Context(), operationKey{}, o))
 	if key != "" && req.Response != nil && req.Response.Request != nil {
@@ -163,6 +170,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	t.pay(-cmp.Or(t.RetryShare, 0.2))
 	return o.run()
+}
+
+// hasControl reports whether no http.Transport sends this value of a header.
+func hasControl(value string) bool {
+	return strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
 }
 
 // CloseIdleConnections closes those of Base, for http.Client.

@@ -194,11 +194,16 @@ func TestWhatCannotBeSent(t *testing.T) {
 		cancel()
 		base := serve(t, "HTTP/1.1", status(201))
 		for _, test := range []struct {
-			ctx        context.Context
-			host, want string
-		}{{ended, "api.example", "context canceled"}, {t.Context(), "", "the request's URL has no host"}} {
+			ctx                context.Context
+			host, apiKey, want string
+		}{
+			{ended, "api.example", "svc_live_x", "context canceled"},
+			{t.Context(), "", "svc_live_x", "the request's URL has no host"},
+			{t.Context(), "api.example", "svc_live_x\n", "the header Authorization has a control character"},
+		} {
 			for _, body := range []io.Reader{nil, strings.NewReader("kept"), iotestError{errDown}} {
 				r, given := post(t, test.ctx, ""), &closable{Reader: body}
+				r.Header.Set("Authorization", "Bearer "+test.apiKey)
 				if r.URL.Host = test.host; body != nil {
 					r.Body, r.GetBody = given, nil
 				}
