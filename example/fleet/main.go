@@ -70,6 +70,13 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 		return err
 	}
 	defer ln.Close()
+	var metricsLn net.Listener
+	if c.metrics != "" {
+		if metricsLn, err = net.Listen("tcp", c.metrics); err != nil {
+			return err
+		}
+		defer metricsLn.Close()
+	}
 
 	cached := keystore.NewCached(s.keys, keystore.CacheOptions{Service: c.service, Timeout: c.patience, Logger: logger})
 	lastUsed := keystore.NewLastUsed(cached, keystore.LastUsedOptions{Interval: 2 * time.Second, Logger: logger})
@@ -92,14 +99,10 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	}
 
 	srv, api, busy := newServer(c, s, developer, lastUsed, logger)
-	if c.metrics != "" {
-		ln, err := net.Listen("tcp", c.metrics)
+	if metricsLn != nil {
+		metrics, err := serveMetrics(metricsLn, api, cached, s, logger)
 		if err != nil {
 			return err
-		}
-		metrics, err := serveMetrics(ln, api, cached, s, logger)
-		if err != nil {
-			return errors.Join(err, ln.Close())
 		}
 		defer metrics.Close()
 	}

@@ -284,11 +284,12 @@ func TestFileNamesAreTakenAsTheyAre(t *testing.T) {
 }
 
 func TestATakenPortLeavesNoKeys(t *testing.T) {
-	taken := start(t)
+	taken := strings.TrimPrefix(start(t).base, "http://")
 	file := filepath.Join(t.TempDir(), "example.db")
-	if err := run(t.Context(), []string{"-addr", strings.TrimPrefix(taken.base, "http://"), "-sqlite", file}, t.Output(),
-		t.Output()); err == nil {
-		t.Fatal("the port is taken, and there is no error")
+	for _, args := range [][]string{{"-addr", taken}, {"-addr", "127.0.0.1:0", "-metrics", taken}} {
+		if err := run(t.Context(), append(args, "-sqlite", file), t.Output(), t.Output()); err == nil {
+			t.Fatalf("%v: the port is taken, and there is no error", args)
+		}
 	}
 	db, err := sql.Open("sqlite", file)
 	if err != nil {
