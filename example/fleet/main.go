@@ -109,10 +109,16 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	if err := demo.announce(stdout, c.keysOut); err != nil {
 		return err
 	}
-	context.AfterFunc(ctx, func() {
+	logged := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
 		logger.Info("shutting down; a second signal ends the process at once", "requests_in_progress", busy.Load())
+		close(logged)
 	})
-	return api.Serve(ctx, srv, ln, s.upkeep...) // cached.Run ends at once where no other server can change the keys
+	err = api.Serve(ctx, srv, ln, s.upkeep...) // cached.Run ends at once where no other server can change the keys
+	if !stop() {
+		<-logged // which the end of the process would not wait for
+	}
+	return err
 }
 
 // baseURL is where a client on this machine reaches a listener.
