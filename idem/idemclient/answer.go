@@ -51,6 +51,9 @@ func (o *operation) hold(res *http.Response) error {
 	if res.Body == nil {
 		res.Body = http.NoBody
 	}
+	if res.StatusCode == http.StatusNotModified {
+		return nil // its Content-Length is that of the body which the client has
+	}
 	if res.ContentLength > 0 && res.ContentLength <= o.maxBody() {
 		body, err := io.ReadAll(res.Body)
 		res.Body.Close()

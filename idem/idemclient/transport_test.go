@@ -187,6 +187,23 @@ func TestTheContextEndsAWait(t *testing.T) {
 	})
 }
 
+// A 304 may tell the length of the body that it does not have (RFC 9110,
+// section 8.6). HTTP/2's Read of it fails.
+func TestNotModified(t *testing.T) {
+	onBoth(t, func(t *testing.T, protocol string) {
+		s := &script{answers: []http.HandlerFunc{status(304, "Content-Length", "9")}}
+		client := &http.Client{Transport: &idemclient.Transport{Base: serve(t, protocol, s)}}
+		res, err := client.Get("http://api.example/tasks")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if res.StatusCode != 304 || s.tries() != 1 {
+			t.Errorf("got %s after %d tries, want 304 after one", res.Status, s.tries())
+		}
+	})
+}
+
 // What cannot be sent is no unknown outcome, and is not tried twice.
 func TestWhatCannotBeSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
