@@ -132,6 +132,12 @@ var brokenReads = []defect{
 			return b.Store.List(ctx, strings.ToLower(organization), p)
 		}
 	}},
+	{"refuses ids that differ in case", []string{"Text/Distinct"},
+		unlikeOthers(func(k *keystore.Key) string { return k.ID })},
+	{"refuses creators that differ in case", []string{"Text/Distinct"},
+		unlikeOthers(func(k *keystore.Key) string { return k.IssueToken + " " + k.CreatedBy })},
+	{"refuses predecessors that differ in case", []string{"Text/Distinct"},
+		unlikeOthers(func(k *keystore.Key) string { return k.RotatedFrom })},
 	{"has no column for the mark of a legacy key", []string{"Lookup/Record", "Find/Record"}, func(b *broken) {
 		b.insert = edited(b, func(k *keystore.Key) { k.Legacy = "" })
 	}},
@@ -308,5 +314,21 @@ func edited(b *broken, edit func(k *keystore.Key)) func(context.Context, *keysto
 		k = k.Clone()
 		edit(k)
 		return b.Store.Insert(ctx, k)
+	}
+}
+
+// unlikeOthers refuses a key if a text of it differs from another key's in case
+// alone.
+func unlikeOthers(text func(k *keystore.Key) string) func(b *broken) {
+	return func(b *broken) {
+		used := make(map[string]string) // by the text in lower case
+		b.insert = func(ctx context.Context, k *keystore.Key) error {
+			folded := strings.ToLower(text(k))
+			if other, ok := used[folded]; ok && other != text(k) {
+				return issuing.ErrExists
+			}
+			used[folded] = text(k)
+			return b.Store.Insert(ctx, k)
+		}
 	}
 }

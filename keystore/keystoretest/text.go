@@ -58,6 +58,24 @@ var textCases = []testCase{
 			}
 			_, err := m.Find(t.Context(), b.Organization, a.ID)
 			wantError(t, err, keystore.ErrNotFound, "Find of a key of an organization whose name is almost the same")
+
+			// Keys of one organization, told apart by one field each.
+			var keys []*keystore.Key
+			var rules []string
+			for _, text := range pair {
+				id, creator, token, next := newKey(base), newKey(base), newKey(base), newKey(base)
+				id.ID, next.RotatedFrom = base+text, base+text
+				creator.CreatedBy, creator.IssueToken = text, base
+				token.CreatedBy, token.IssueToken = base, text
+				keys = append(keys, id, creator, token, next)
+				rules = append(rules, "the ID "+text, "an IssueToken of the creator "+text, "the IssueToken "+text,
+					"the successor of "+text)
+			}
+			insertEach(t, m, keys, rules...)
+			for _, k := range keys {
+				same(t, "Find", find(t, m, k), k)
+				same(t, "FindIssued", findIssued(t, m, k), k)
+			}
 		}
 	}},
 
