@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
@@ -78,4 +80,22 @@ func TestMigrateAwayChecks(t *testing.T) {
 		SELECT count(*) FROM pg_constraint
 		WHERE contype = 'c' AND connamespace = current_schema()::regnamespace`, 0)
 	mustCount(t, db, "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename LIKE '%idem'", 2)
+}
+
+// Servers that migrate at once do so once, also where a transaction sees what
+// there was when it began.
+func TestMigrateAtOnceWithOldSnapshots(t *testing.T) {
+	d := inPostgres(pgtest.Schema(t)).with("default_transaction_isolation", "repeatable read")
+	var running sync.WaitGroup
+	start := make(chan struct{})
+	for range 8 {
+		store := idemsql.Postgres(d.open(t), idemsql.Options{})
+		running.Go(func() {
+			<-start
+			mustMigrate(t, "one of 8 servers", store)
+		})
+	}
+	close(start)
+	running.Wait()
+	mustCount(t, d.open(t), "SELECT count(*) FROM sallyport_idem_schema", 1)
 }

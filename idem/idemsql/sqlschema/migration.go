@@ -24,6 +24,10 @@ type Engine struct {
 	exists  string // asks whether {table} is there; needs no right on it
 	prepare string // makes the table of the version
 	commits bool   // each statement that changes the schema commits
+
+	// isolation is that of the transaction with the steps, where the default of
+	// the database may not let it see what was written while it waited.
+	isolation sql.IsolationLevel
 }
 
 const versionTable = `
@@ -39,7 +43,9 @@ func Postgres() Engine {
 		// Postgres lets two sessions try to make one table at once, and one of
 		// them fails. The number has no meaning. The lock ends with these
 		// statements, which are one transaction.
-		prepare: "SELECT pg_advisory_xact_lock(7136293384015523);" + versionTable,
+		prepare: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;" +
+			"SELECT pg_advisory_xact_lock(7136293384015523);" + versionTable,
+		isolation: sql.LevelReadCommitted,
 	}
 }
 
@@ -113,7 +119,7 @@ func (m Schema) migrate(ctx context.Context, db *sql.DB) error {
 	if _, err := db.ExecContext(ctx, m.sql(m.prepare)); err != nil {
 		return err
 	}
-	tx, err := db.BeginTx(ctx, nil)
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: m.isolation})
 	if err != nil {
 		return err
 	}
