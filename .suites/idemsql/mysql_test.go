@@ -72,3 +72,15 @@ func TestOvertakenInMySQL(t *testing.T) {
 		}
 	}
 }
+
+// A connection without a default database is told so, and not that another
+// server migrates.
+func TestMySQLWithoutDatabase(t *testing.T) {
+	d := mariadb(t)
+	d.my = d.my.Clone()
+	d.my.DBName = ""
+	err := idemsql.MySQL(d.open(t), idemsql.Options{}).Migrate(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "No database selected") {
+		t.Errorf("Migrate without a database returned %v", err)
+	}
+}

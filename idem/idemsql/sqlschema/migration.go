@@ -161,8 +161,9 @@ func (m Schema) migrateByStatement(ctx context.Context, db *sql.DB) error {
 	defer conn.Close()
 	// The lock belongs to the session. In a Galera cluster it holds on one node
 	// only; there, and when the session ends early, servers that migrate at the
-	// same time pass over what the other has made.
-	lock := m.sql("LEFT(CONCAT('{table} ', DATABASE()), 64)")
+	// same time pass over what the other has made. Its name is not NULL without a
+	// default database, so that the next statement says what is missing.
+	lock := m.sql("LEFT(CONCAT_WS(' ', '{table}', DATABASE()), 64)")
 	var locked sql.NullBool
 	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK("+lock+", 3600)").Scan(&locked); err != nil {
 		return err
