@@ -28,6 +28,9 @@ func TestSuiteWithSettings(t *testing.T) {
 				"tx_isolation": "'READ-COMMITTED'", "collation_connection": "utf8mb4_unicode_ci",
 			}
 		},
+		"snapshot isolation": func(c *mysql.Config) { // the default of MariaDB 11.8
+			c.Params = map[string]string{"tx_isolation": "'SERIALIZABLE'", "innodb_snapshot_isolation": "1"}
+		},
 		"serializable": func(c *mysql.Config) { c.Params = map[string]string{"tx_isolation": "'SERIALIZABLE'"} },
 	} {
 		t.Run(name, func(t *testing.T) {

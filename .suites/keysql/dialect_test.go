@@ -33,6 +33,9 @@ func TestSuiteWithSettings(t *testing.T) {
 				"tx_isolation": "'READ-COMMITTED'", "collation_connection": "utf8mb4_unicode_ci",
 			}
 		},
+		"snapshot isolation": func(c *mysql.Config) { // the default of MariaDB 11.8
+			c.Params = map[string]string{"tx_isolation": "'READ-COMMITTED'", "innodb_snapshot_isolation": "1"}
+		},
 		"serializable": func(c *mysql.Config) {
 			c.Params = map[string]string{"tx_isolation": "'SERIALIZABLE'"}
 		},

@@ -11,10 +11,9 @@ import (
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
-// again reports whether the same statement may succeed now. In MySQL two
-// statements can wait for each other.
+// again reports whether the same statement may succeed now.
 func again(err error) bool {
-	return claims.Again(err) || sqlschema.MySQLNumber(err) == sqlschema.MySQLDeadlock
+	return claims.Again(err) || sqlschema.MySQLAgain(err)
 }
 
 // decide claims a key, or returns the record that keeps it from being claimed.

@@ -296,7 +296,7 @@ func (s *Store) run(ctx context.Context, doing string, write func() (int64, erro
 			// prepared. MariaDB then may miss the table that it counts in.
 			rows, err = write()
 		}
-		for sqlschema.MySQLNumber(err) == sqlschema.MySQLDeadlock && ctx.Err() == nil { // nothing was written
+		for sqlschema.MySQLAgain(err) && ctx.Err() == nil {
 			rows, err = write()
 		}
 		if sqlschema.MySQLNumber(err) == sqlschema.MySQLDuplicate {

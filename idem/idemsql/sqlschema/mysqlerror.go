@@ -7,6 +7,7 @@ import (
 
 // Numbers of errors of MySQL and MariaDB.
 const (
+	mysqlRowChanged    = 1020 // since the statement began, with innodb_snapshot_isolation
 	mysqlTableExists   = 1050
 	mysqlColumnExists  = 1060
 	mysqlIndexExists   = 1061
@@ -14,6 +15,13 @@ const (
 	MySQLDeadlock      = 1213
 	mysqlTriggerExists = 1359
 )
+
+// MySQLAgain reports whether MySQL has taken back what a statement wrote, and
+// the same may succeed now.
+func MySQLAgain(err error) bool {
+	number := MySQLNumber(err)
+	return number == MySQLDeadlock || number == mysqlRowChanged
+}
 
 // MySQLNumber returns the number of an error that the server sent, or 0. The
 // type of these errors, of package github.com/go-sql-driver/mysql, has it as a
