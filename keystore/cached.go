@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -122,11 +121,11 @@ func NewCached(s Store, o CacheOptions) *Cached {
 	return c
 }
 
-// shard returns that of a digest. The upper bits of the product, with 2^64
-// divided by the golden ratio, are of all bits of the sum.
+// shard returns the shard of a digest, by Knuth's multiplicative hash (TAOCP
+// 6.4) of its sum: each bit of that reaches the four upper bits of the product.
+// The digests of a [LegacyFormat] may have most of their bytes in common.
 func (c *Cached) shard(d Digest) *shard {
-	i, _ := bits.Mul64(sum(d)*0x9e3779b97f4a7c15, uint64(len(c.shards)))
-	return &c.shards[i]
+	return &c.shards[sum(d)*0x9e3779b97f4a7c15>>60%uint64(len(c.shards))]
 }
 
 // Lookup implements [Store]. The key that it returns is a copy, and has what a

@@ -301,7 +301,7 @@ func TestCachedDigestsThatShareAPlace(t *testing.T) {
 func TestCachedDigestsOfFewRandomBytes(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 1 << 10}) // in 16 LRUs
-	for _, at := range []int{0, 12, 28} {
+	for _, at := range []int{0, 7, 12, 28} {
 		var digests []keystore.Digest
 		for i := range 100 {
 			digests = append(digests, store.add(t, func(k *keystore.Key) {
