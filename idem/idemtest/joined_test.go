@@ -26,14 +26,13 @@ func (m *model) Join(ctx context.Context, c idem.Claim, _ time.Duration) (idem.R
 		return idem.Record{}, nil, ctx.Err()
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	tx := &modelTx{model: m, ctx: ctx, claim: c}
 	r := m.find(c.Key)
 	switch _, open := m.open[c.Key]; {
 	case open && m.has("joins beside an open transaction"):
-		m.mu.Unlock()
 		return idem.Record{State: idem.Claimed, Fingerprint: c.Fingerprint, Attempt: 1}, tx, nil
 	case open && m.has("fails while a transaction is open"):
-		m.mu.Unlock()
 		return idem.Record{}, nil, context.DeadlineExceeded
 	case r != nil:
 		before := *r
@@ -42,14 +41,11 @@ func (m *model) Join(ctx context.Context, c idem.Claim, _ time.Duration) (idem.R
 			delete(m.records, m.key(c.Key))
 		}
 	}
-	m.mu.Unlock()
 	c.Lease = c.Retention
-	record, err := m.Begin(context.WithoutCancel(ctx), c)
-	if err != nil || record.State != idem.Claimed || ctx.Err() != nil {
+	record := m.begin(c)
+	if record.State != idem.Claimed || ctx.Err() != nil {
 		return record, nil, ctx.Err()
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.open[c.Key] = struct{}{}
 	return record, tx, nil
 }

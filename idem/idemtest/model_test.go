@@ -87,6 +87,11 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.begin(c), nil
+}
+
+// begin is Begin for who holds the lock.
+func (m *model) begin(c idem.Claim) idem.Record {
 	r := m.find(c.Key)
 	m.pause("reads, then claims")
 	if r != nil && r.held && m.now >= r.lease && m.has("erases what has lapsed") {
@@ -94,7 +99,7 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	}
 	if r == nil {
 		if m.has("refuses new keys") {
-			return idem.Record{State: idem.Unknown}, nil
+			return idem.Record{State: idem.Unknown}
 		}
 		r = &modelRecord{fingerprint: c.Fingerprint}
 		if m.has("forgets fingerprints") {
@@ -103,7 +108,7 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 		if !m.has("reads, then claims") || m.records[m.key(c.Key)] == nil {
 			m.records[m.key(c.Key)] = r
 		}
-		return m.grant(r, c), nil
+		return m.grant(r, c)
 	}
 	same := r.held && r.token == c.Token
 	switch {
@@ -118,7 +123,7 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 		if m.has("does not renew for a resent Begin") {
 			r.lease = lease
 		}
-		return idem.Record{State: idem.Claimed, Fingerprint: r.fingerprint, Attempt: r.attempt}, nil
+		return idem.Record{State: idem.Claimed, Fingerprint: r.fingerprint, Attempt: r.attempt}
 	case r.held && m.now < r.lease && !(c.Reexecute && m.has("takes over what is live")):
 		left := r.lease - m.now
 		if m.has("does not say what is left of the lease") {
@@ -128,25 +133,25 @@ func (m *model) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 		if m.has("answers with the asker's fingerprint") {
 			fingerprint = c.Fingerprint
 		}
-		return idem.Record{State: idem.InProgress, Fingerprint: fingerprint, RetryAfter: left}, nil
+		return idem.Record{State: idem.InProgress, Fingerprint: fingerprint, RetryAfter: left}
 	case !r.held && r.outcome == idem.OutcomeDone && !(c.Reexecute && m.has("takes over what is done")):
 		if len(r.payload) == 0 && m.has("takes no payload for no answer") {
-			return idem.Record{State: idem.Unknown, Fingerprint: r.fingerprint}, nil
+			return idem.Record{State: idem.Unknown, Fingerprint: r.fingerprint}
 		}
 		return idem.Record{State: idem.Done, Fingerprint: r.fingerprint, Payload: r.payload,
-			Retained: !m.has("does not say that it is whole")}, nil
+			Retained: !m.has("does not say that it is whole")}
 	case c.Reexecute && (r.fingerprint == c.Fingerprint || m.has("lets any request take over")) &&
 		!(m.has("does not take over")):
 		if m.has("takes over lapsed claims only") && !r.held {
 			break
 		}
 		m.pause("reads, then takes over")
-		return m.grant(r, c), nil
+		return m.grant(r, c)
 	}
 	if m.has("runs again what is unknown") {
-		return m.grant(r, c), nil
+		return m.grant(r, c)
 	}
-	return idem.Record{State: idem.Unknown, Fingerprint: r.fingerprint}, nil
+	return idem.Record{State: idem.Unknown, Fingerprint: r.fingerprint}
 }
 
 func (m *model) grant(r *modelRecord, c idem.Claim) idem.Record {
