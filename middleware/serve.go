@@ -20,8 +20,8 @@ import (
 // The functions in upkeep run beside the server. Their contexts end after the
 // last request: the Run of a keystore.Cached, a keystore.LastUsed or a store of
 // replies belongs here. Serve waits for all of them and returns their errors, but
-// for that of the context. One that fails early does not end the server, and no
-// log has its error: Serve returns it at the end.
+// for that of the context. One that fails early does not end the server; its
+// error goes to the log at once.
 //
 // srv must have a Handler. Where it sets no timeout, Serve does: 5 seconds for
 // the header of a request, 30 for all of it, a minute for a response, two for
@@ -48,7 +48,12 @@ func (g *Guard) Serve(
 	var running sync.WaitGroup
 	for i, run := range upkeep {
 		running.Go(func() {
-			if err := run(tending); tending.Err() == nil || !errors.Is(err, context.Canceled) {
+			err := run(tending)
+			early := tending.Err() == nil
+			if early && err != nil {
+				g.options.Hooks.logger().Error("middleware: an upkeep function of Serve failed", "error", err)
+			}
+			if early || !errors.Is(err, context.Canceled) {
 				failed[i] = err
 			}
 		})

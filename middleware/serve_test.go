@@ -25,15 +25,16 @@ type served struct {
 	stop  context.CancelFunc
 	srv   *http.Server
 	ended chan error
+	log   *logged
 }
 
 func serveInBubble(t *testing.T, upkeep ...func(context.Context) error) served {
 	ctx, stop := context.WithCancel(t.Context())
 	s := served{
 		pipes{make(chan net.Conn), make(chan struct{})}, stop,
-		&http.Server{IdleTimeout: time.Hour, ReadTimeout: -1}, make(chan error, 1),
+		&http.Server{IdleTimeout: time.Hour, ReadTimeout: -1}, make(chan error, 1), newLogged(),
 	}
-	guard := middleware.New(issuing.NewMemory(), middleware.Options{})
+	guard := middleware.New(issuing.NewMemory(), middleware.Options{Hooks: s.log.hooks()})
 	s.srv.Handler = guard.RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, _ := time.ParseDuration(r.URL.RawQuery)
 		time.Sleep(d)
@@ -73,8 +74,8 @@ func TestServeEndsAfterTheLastRequest(t *testing.T) {
 		})
 		answer := s.get("/?20s")
 		s.stop()
-		if err := <-s.ended; err != nil {
-			t.Error(err)
+		if err := <-s.ended; err != nil || s.log.String() != "" {
+			t.Errorf("got the error %v and the log %s", err, s.log)
 		}
 		if got := <-answer; !strings.HasPrefix(got, "200 OK ") || !strings.HasSuffix(got, " whole") || len(got) < 30 {
 			t.Errorf("the request in progress got %q", got)
@@ -205,6 +206,9 @@ func TestServeErrors(t *testing.T) {
 		s := serveInBubble(t, func(context.Context) error { return early }, func(context.Context) error { return given })
 		if got := <-s.get("/"); !strings.HasPrefix(got, "200") {
 			t.Errorf("after an upkeep that failed got %q", got)
+		}
+		if got := s.log.String(); strings.Count(got, "upkeep") != 2 || !strings.Contains(got, early.Error()) {
+			t.Errorf("got the log %s, want both errors, before the end", got)
 		}
 		malformed, err := s.dial(t.Context(), "", "")
 		if err != nil {
