@@ -216,7 +216,7 @@ type operation struct {
 }
 
 // keepBody keeps a body that can be read only once. It fails if the context has
-// ended.
+// ended, or the length is not the one declared.
 func (o *operation) keepBody() error {
 	req, from := o.request, o.request.Body
 	if from == nil || from == http.NoBody || req.GetBody != nil {
@@ -229,7 +229,10 @@ func (o *operation) keepBody() error {
 			"Request.GetBody or Transport.MaxBody: %w", o.maxBody(), cmp.Or(context.Cause(req.Context()), err))
 	}
 	from.Close()
-	req.ContentLength = cmp.Or(max(0, req.ContentLength), int64(len(body)))
+	if declared := req.ContentLength; declared > 0 && declared != int64(len(body)) {
+		return fmt.Errorf("idemclient: Request.ContentLength is %d and the body has %d bytes", declared, len(body))
+	}
+	req.ContentLength = int64(len(body))
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	req.Body, err = req.GetBody()
 	return err
