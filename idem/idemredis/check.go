@@ -9,10 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Check asks Redis, and each primary of a Redis Cluster, whether it may evict
+// Check asks Redis, and each primary of a Redis Cluster, whether it may lose
 // claims, and returns an error that says so, or that it could not be asked.
-// Anything but noeviction may, also where maxmemory is not set yet. Call Check
-// when the program starts, and not with each request.
+// With any maxmemory-policy but noeviction it may evict them, also where
+// maxmemory is not set yet; a replica keeps none of its own. Call Check when
+// the program starts, and not with each request.
 //
 // A redis.Ring is always an error: it gives the keys of a shard that does not
 // answer to another, which knows nothing of them. So is a redis.AutoPipeliner
@@ -53,6 +54,8 @@ func checkServer(ctx context.Context, c informer, inCluster bool) error {
 	case said["cluster_enabled"] == "1" && !inCluster:
 		return errors.New("idemredis: this is one server of a Redis Cluster, and the others were not asked; " +
 			"check a Store with a redis.ClusterClient")
+	case said["role"] == "slave":
+		return errors.New("idemredis: this is a replica, which keeps no claims; give the Store the primary")
 	case policy == "":
 		return errors.New("idemredis: Redis does not say which maxmemory-policy it has; it has to be noeviction")
 	case policy != "noeviction":

@@ -33,6 +33,11 @@ func TestCheck(t *testing.T) {
 	if err := mute.Check(t.Context()); err == nil {
 		t.Error("got no error for a client without INFO")
 	}
+	replica := redistest.Start(t, "--replicaof", "127.0.0.1 1")
+	err := idemredis.New(replica.Client(), idemredis.Options{}).Check(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "a replica") {
+		t.Errorf("of a replica: got %v", err)
+	}
 	server.Kill()
 	if err := store.Check(t.Context()); err == nil {
 		t.Error("got no error when Redis is away")
@@ -60,6 +65,7 @@ func TestCheckOfWhatIsSaid(t *testing.T) {
 		"maxmemory_policy:noeviction\r\n":  "",
 		"maxmemory_policy:noeviction\r\ncluster_enabled:0\r\n": "",
 		"maxmemory_policy:noeviction\r\ncluster_enabled:1\r\n": "one server of a Redis Cluster",
+		"maxmemory_policy:noeviction\r\nrole:master\r\n":       "",
 	} {
 		err := idemredis.New(says{client, text}, idemredis.Options{}).Check(t.Context())
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
