@@ -1,6 +1,7 @@
 package keycli
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -148,13 +150,21 @@ func importKeys(c *call) func() error {
 
 // oldKeys reads all of standard input, before anything is stored.
 func (c *call) oldKeys() (keys []oldKey, err error) {
-	input := json.NewDecoder(c.in)
+	text, err := io.ReadAll(c.in)
+	if err != nil {
+		return nil, err
+	}
+	input := json.NewDecoder(bytes.NewReader(text))
 	input.DisallowUnknownFields()
 	for {
 		var k oldKey
+		begin := input.InputOffset()
 		err := input.Decode(&k)
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if err == nil && !utf8.Valid(text[begin:input.InputOffset()]) { // Decode reads different ones as one
+			err = errors.New("it is not UTF-8 text")
 		}
 		digest, hexErr := hex.DecodeString(k.Digest)
 		if n := copy(k.Key.Digest[:], digest); err == nil &&

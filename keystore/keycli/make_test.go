@@ -239,6 +239,8 @@ func TestImport(t *testing.T) {
 		{"nothing", "", 2, `or with "legacy" and "digest"`},
 		{"no JSON", "id,name\n", 2, "key 1"},
 		{"the second is cut", input + `{"token":`, 2, "nothing was stored, since key 2"},
+		{"the second is Latin-1", input + strings.Replace(input, `"acme"`, "\"caf\xe9\"", 1), 2,
+			"key 2 of the input is not as import reads it: it is not UTF-8"},
 		{"another member", `{"secret":"x"}`, 2, `unknown field "secret"`},
 		{"a token where a time belongs", `{"created_at":"` + token + `"}`, 2, "parsing time"},
 		{"an old one", `{"created_at":"old_secret"}`, 2, "parsing time"},
