@@ -35,8 +35,8 @@ const maxHint = 8
 //
 // Import returns [ErrExists] when there is such a key already, under whichever
 // digest, and the key too when it belongs to the organization: a program that
-// imports many can be run again. For an ID that another key has, or
-// that of a key that was swept before its children, the error is a
+// imports many can be run again. For an ID or IssueToken that another key has,
+// or the ID of a key that was swept before its children, the error is a
 // [*keystore.FieldsError].
 func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*keystore.Key, error) {
 	if err := writable(ctx); err != nil {
@@ -108,8 +108,8 @@ func (i *Issuer) importProblems(
 }
 
 // insertImported stores k. With [ErrExists] it returns the existing key, if it
-// belongs to the organization. If only the ID is taken, the error is another
-// one: the caller of an import takes ErrExists for success.
+// belongs to the organization. If only the ID or the IssueToken is taken, the
+// error is another one: the caller of an import takes ErrExists for success.
 func (i *Issuer) insertImported(ctx context.Context, k *keystore.Key) (*keystore.Key, error) {
 	// Where the key with this ID was swept, its children would no longer be
 	// refused. A store that knows no parents may list any key.
@@ -122,17 +122,19 @@ func (i *Issuer) insertImported(ctx context.Context, k *keystore.Key) (*keystore
 	if err = ErrExists; !slices.ContainsFunc(below, ofIt) {
 		stored, err = i.insert(ctx, "import", k, 0)
 	}
-	if !errors.Is(err, ErrExists) || stored != nil {
+	if !errors.Is(err, ErrExists) {
 		return stored, err
 	}
 	existing, lookupErr := i.manager.Lookup(ctx, k.Digest)
-	if errors.Is(lookupErr, keystore.ErrNotFound) {
-		return nil, invalid(problem("id", "Another key has this ID, or had it."))
+	switch {
+	case lookupErr == nil:
+		return ownCopy(existing, k.Organization), err
+	case !errors.Is(lookupErr, keystore.ErrNotFound):
+		return nil, lookupErr
+	case stored != nil:
+		return nil, invalid(problem("issue_token", "The issue token made another key."))
 	}
-	if lookupErr == nil {
-		stored = ownCopy(existing, k.Organization)
-	}
-	return stored, err
+	return nil, invalid(problem("id", "Another key has this ID, or had it."))
 }
 
 // ownCopy returns a copy of k if it belongs to the organization.

@@ -113,13 +113,23 @@ func TestImportTwice(t *testing.T) {
 		issuing.ErrExists) || k != nil {
 		t.Errorf("Import by another organization returned %v, %v, want ErrExists and nothing about whose it is", k, err)
 	}
+	// Nobody takes the token of a key that was not stored for one that was.
 	tokened := grant()
 	tokened.IssueToken = "form-1"
-	issue(t, issuer, tokened)
-	if k, err := issuer.Import(t.Context(), record(tokened, keystore.Key{}),
-		sandboxToken()); !errors.Is(err, issuing.ErrExists) || k == nil {
-		t.Errorf("Import with an issue token that was used returned %v, %v, want ErrExists and the key that it made", k,
-			err)
+	imported := sandboxToken()
+	if _, err := issuer.Import(t.Context(), record(tokened, keystore.Key{}), imported); err != nil {
+		t.Fatal(err)
+	}
+	k, err := issuer.Import(t.Context(), record(tokened, keystore.Key{}), sandboxToken())
+	wantField(t, err, "issue_token", "Import with the issue token of another key")
+	if k != nil {
+		t.Errorf("Import with the issue token of another key returned %v", k)
+	}
+	for _, token := range []string{imported, token} { // the second was stored without an issue token
+		if k, err := issuer.Import(t.Context(), record(tokened, keystore.Key{}), token); !errors.Is(err,
+			issuing.ErrExists) || k == nil || k.Digest != keystore.DigestOf(token) {
+			t.Errorf("Import with an issue token of a key that is there returned %v, %v, want ErrExists and the key", k, err)
+		}
 	}
 
 	// When the store fails, no key is returned, also if it exists.
@@ -128,6 +138,18 @@ func TestImportTwice(t *testing.T) {
 		k != nil {
 		t.Errorf("Import into a store that fails returned %v, %v, want no key and the error of the store", k, err)
 	}
+	unread := issuing.New(blind{memory}, issuing.Options{})
+	if k, err := unread.Import(t.Context(), record(grant(), keystore.Key{}), token); !errors.Is(err, errStoreDown) ||
+		k != nil {
+		t.Errorf("Import of a key that is there and cannot be read returned %v, %v, want the error of the store", k, err)
+	}
+}
+
+// A blind store finds no key by its digest.
+type blind struct{ issuing.Manager }
+
+func (blind) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
+	return nil, errStoreDown
 }
 
 func TestImportOfADigest(t *testing.T) {
