@@ -160,6 +160,39 @@ func TestErasedOnAnotherServer(t *testing.T) {
 	})
 }
 
+// Of several imports of a token that was erased one succeeds, with a limit of
+// keys or without, and none breaks off.
+func TestErasedTokenIsStoredOnce(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		for range 20 {
+			erased := inserted(t, store, "acme", 1)[0]
+			if _, _, err := store.Erase(t.Context(), "acme"); err != nil {
+				t.Fatal(err)
+			}
+			var stored atomic.Int64
+			var running sync.WaitGroup
+			for i := range 8 {
+				running.Go(func() {
+					k := newKey("acme")
+					k.Digest = erased.Digest
+					switch err := store.InsertAudited(t.Context(), k, newEntry(k), i%2*10); {
+					case err == nil:
+						stored.Add(1)
+					case !errors.Is(err, issuing.ErrExists):
+						t.Error(err)
+					}
+				})
+			}
+			running.Wait()
+			entries, err := store.Audit(t.Context(), "acme", "", "")
+			if stored.Load() != 1 || len(entries) != 1 || err != nil {
+				t.Fatalf("%d were stored with %d entries, %v, want one", stored.Load(), len(entries), err)
+			}
+		}
+	})
+}
+
 // A sweep of more than one statement removes all that is old.
 func TestSweepOfManyEntries(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {

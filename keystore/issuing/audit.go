@@ -77,7 +77,8 @@ type Auditor interface {
 
 	// Erase removes the keys of the organization and its entries, and returns
 	// how many. Afterwards Lookup finds none of the tokens, or finds keys that
-	// are revoked and tell nothing of the organization; a Feed names them all.
+	// are revoked and tell nothing of the organization; a Feed names them all, and
+	// InsertAudited stores their digests again.
 	Erase(ctx context.Context, organization string) (keys, entries int, err error)
 }
 

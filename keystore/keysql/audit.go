@@ -40,20 +40,37 @@ func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.Au
 	if err != nil {
 		return err
 	}
-	stored, err := s.audited(ctx, "insert", entry, func(tx *sql.Tx) (rows int64, err error) {
-		if maxKeys > 0 {
-			err = s.room(ctx, tx, k, maxKeys)
-		}
-		if err == nil {
-			rows, err = s.execTx(ctx, tx, insert)
-		}
-		return rows, err
-	})
+	left := statement{"DELETE FROM sallyport_keys WHERE digest = ?1 AND " + s.erased(), []any{digestBytes(k)}}
+	add := func(replace bool) (int64, error) {
+		return s.audited(ctx, "insert", entry, func(tx *sql.Tx) (rows int64, err error) {
+			if maxKeys > 0 {
+				err = s.room(ctx, tx, k, maxKeys)
+			}
+			var gone int64
+			if err == nil && replace {
+				gone, err = s.execTx(ctx, tx, left)
+			}
+			if err == nil {
+				rows, err = s.execTx(ctx, tx, insert)
+			}
+			if err == nil && rows < gone {
+				err = issuing.ErrExists // so that what was left stays
+			}
+			return rows, err
+		})
+	}
+	stored, err := add(false)
+	if err == nil && stored == 0 {
+		stored, err = add(true) // in the place of what an erasure has left: the feed names the new key
+	}
 	if err != nil || stored == 1 {
 		return err
 	}
 	return s.conflict(ctx, k)
 }
+
+// erased is the condition of what Erase leaves of a key.
+func (s *Store) erased() string { return "organization = '' AND id = " + s.erasedID }
 
 // The conditions of the keys that count, of the organization or below the key
 // ?1. Each stands in an index: thousands may have ended.
@@ -182,7 +199,7 @@ func (s *Store) SweepAudit(ctx context.Context, before time.Time) (removed int, 
 		table, condition, column string
 		before                   time.Time
 	}{
-		{"sallyport_keys", "organization = '' AND id = " + s.erasedID + " AND", "revoked_at", time.Now().Add(-erasedFor)},
+		{"sallyport_keys", s.erased() + " AND", "revoked_at", time.Now().Add(-erasedFor)},
 		{"sallyport_keys", "parent <> '' AND", s.ends, time.Now().Add(-childKept)},
 		{"sallyport_keys_audit", "", "at", before},
 	} {
@@ -206,7 +223,8 @@ func (s *Store) sweep(ctx context.Context, table, condition, column string, at t
 
 // Erase implements [issuing.Auditor]. For an hour, and until the next
 // [Store.SweepAudit], it leaves the digest and the environment of each key,
-// revoked, so that the feed names it to caches of any version.
+// revoked, so that the feed names it to caches of any version. A key with that
+// digest takes its place.
 func (s *Store) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
 	if organization == "" || !isText(organization) {
 		return 0, 0, nil

@@ -249,10 +249,8 @@ var auditCases = []testCase{
 		if keys, entries, err := a.Erase(t.Context(), k.Organization); keys != 0 || entries != 0 || err != nil {
 			t.Errorf("a second Erase returned %d, %d, %v, want nothing left", keys, entries, err)
 		}
-		again := newKey(k.Organization)
-		k.Digest = again.Digest
-		insert(t, m, k)
-		same(t, "Find of a key that was erased and inserted with another digest", find(t, m, k), k)
+		insertAudited(t, a, k)
+		same(t, "Find of a key that was erased and inserted again", find(t, m, k), k)
 	}},
 
 	{"Erase/Feed", func(t testing.TB, m issuing.Manager) {
@@ -262,8 +260,11 @@ var auditCases = []testCase{
 		if _, _, err := a.Erase(t.Context(), k.Organization); err != nil {
 			t.Fatal(err)
 		}
-		seen, _ := drain(t, store, since)
+		seen, since := drain(t, store, since)
 		wantSeen(t, seen, []*keystore.Key{k}, "a key that was erased")
+		insertAudited(t, a, k)
+		seen, _ = drain(t, store, since)
+		wantSeen(t, seen, []*keystore.Key{k}, "a key that was erased and inserted again")
 	}},
 
 	{"Erase/Children", func(t testing.TB, m issuing.Manager) {

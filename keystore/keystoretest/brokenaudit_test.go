@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -89,6 +90,15 @@ var brokenAudits = []defect{
 	}},
 	{"erases the list alone", []string{"Erase/Organization", "Erase/Feed"}, func(b *broken) {
 		b.erase = func(ctx context.Context, organization string) (int, int, error) { return 2, 2, nil }
+	}},
+	{"keeps the digests of erased keys", []string{"Erase/Organization"}, func(b *broken) {
+		var taken sync.Map
+		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			if _, again := taken.LoadOrStore(k.Digest, true); again {
+				return issuing.ErrExists
+			}
+			return b.Store.InsertAudited(ctx, k, e, maxKeys)
+		}
 	}},
 	{"has no key that is gone in its feed", []string{"Erase/Feed"}, func(b *broken) {
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
