@@ -47,7 +47,7 @@ func TestStatementsOfTheConsole(t *testing.T) {
 		keys := console.New(issuing.New(store, issuing.Options{}), func(*http.Request) (console.Actor, error) {
 			return console.Actor{ID: "ada", Organization: "acme"}, nil
 		}, console.Options{})
-		last := "?begin=10000&after=" + strconv.FormatInt(oldest.CreatedAt.Add(time.Second).UnixNano(), 36) + ".x"
+		last := "?begin=10000&after=" + strconv.FormatInt(oldest.CreatedAt.Add(time.Second).UnixMicro(), 36) + ".x"
 		for query, c := range map[string]struct {
 			most int64
 			want string // the page says it

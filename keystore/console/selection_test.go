@@ -48,7 +48,10 @@ func TestSearch(t *testing.T) {
 		"q=" + strings.Repeat("x", 801):                   400,
 		"begin=25" + strings.Repeat("&after=0.key_x", 40): 200,
 		"begin=25" + strings.Repeat("&after=0.key_x", 41): 400,
-		"begin=25&after=1y2p0ij32e8e7.key_x":              200, // the last nanosecond that has a number
+		"begin=25&after=1xb3m9wqsqnz.key_x":               200, // the last microsecond of the year 9999
+		"begin=25&after=1xb3m9wqsqo0.key_x":               400,
+		"begin=25&after=-gzt8b3t5hc0.key_x":               200, // the first of the year 1
+		"begin=25&after=-gzt8b3t5hc1.key_x":               400,
 		"begin=0":                                         200,
 		"begin=-1":                                        400,
 		"begin=x":                                         400,

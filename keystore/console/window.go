@@ -27,9 +27,10 @@ type place struct {
 	begin int
 }
 
-// cursor is how a trail names a key.
+// cursor is how a trail names a key. An imported one may be from a year in which
+// no nanosecond has a number; each time of a key is a whole microsecond.
 func cursor(k *keystore.Key) string {
-	return strconv.FormatInt(k.CreatedAt.UnixNano(), 36) + "." + k.ID
+	return strconv.FormatInt(k.CreatedAt.UnixMicro(), 36) + "." + k.ID
 }
 
 // after returns the key that the page comes after, or nil.
@@ -37,12 +38,13 @@ func (p place) after() (*keystore.Key, error) {
 	if len(p.trail) == 0 {
 		return nil, nil
 	}
-	nanos, id, _ := strings.Cut(p.trail[len(p.trail)-1], ".")
-	n, err := strconv.ParseInt(nanos, 36, 64)
-	if err != nil {
+	micros, id, _ := strings.Cut(p.trail[len(p.trail)-1], ".")
+	n, err := strconv.ParseInt(micros, 36, 64)
+	at := time.UnixMicro(n).UTC()
+	if err != nil || at.Year() < 1 || at.Year() > 9999 { // what each database takes
 		return nil, noSuchPage
 	}
-	return &keystore.Key{CreatedAt: time.Unix(0, n).UTC(), ID: id}, nil
+	return &keystore.Key{CreatedAt: at, ID: id}, nil
 }
 
 // window returns the page of a selection at a place.

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -40,6 +41,22 @@ func TestPagesLeadForthAndBack(t *testing.T) {
 	}
 	if back := b.get(address(second, "Newer keys")); !slices.Equal(names(back), names(first)) {
 		t.Errorf("back from the second page: got %q, want %q", names(back), names(first))
+	}
+}
+
+// An older system may say that a key was made when its calendar begins.
+func TestPagesOfOldKeys(t *testing.T) {
+	b := newBench(t)
+	for i := range 30 {
+		if _, err := b.issuer.Import(t.Context(), &keystore.Key{Organization: "acme", Name: fmt.Sprint("key ", i),
+			Environment: keystore.Production, CreatedAt: time.Date(1601, 1, 1, 0, 0, i, 0, time.UTC),
+		}, keystore.Service{}.Generate(keystore.Production).Reveal()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"key 4", "key 3", "key 2", "key 1", "key 0"}
+	if got := names(b.get(address(b.get("/"), "Older keys"))); !slices.Equal(got, want) {
+		t.Errorf("the second page: got %q, want %q", got, want)
 	}
 }
 
