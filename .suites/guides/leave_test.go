@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	_ "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -144,6 +145,15 @@ func TestLeaveAgainWhoCalls(t *testing.T) {
 	}
 	if got := names(t, db, query, secret.Reveal()+"x"); got != nil {
 		t.Errorf("another token is of %q", got)
+	}
+	// The row of a child does not say what is left of its parent.
+	child, _, err := issuer.Delegate(t.Context(), keystore.Key{Organization: "acme", Parent: key.ID,
+		ExpiresAt: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, db, query, child.Reveal()); got != nil {
+		t.Errorf("a child is of %q", got)
 	}
 	for _, end := range []string{"suspended = true", "suspended = false, expires_at = now()",
 		"expires_at = NULL, revoked_at = now()"} {
