@@ -128,7 +128,13 @@ func verify(c *call) func() error {
 		case k.Refused() != nil:
 			return refuse("refused: %s", unprefixed(k.Refused()))
 		case from.IsValid() && !caller.AllowsAddress(from):
-			return refuse("refused from %s: the key may be used from %v", from, k.Networks)
+			text := fmt.Sprintf("refused from %s", from)
+			for _, of := range append([]*keystore.Key{k}, k.Ancestors...) {
+				if len(of.Networks) > 0 {
+					text += fmt.Sprintf("; %s may be used from %v", of.ID, of.Networks)
+				}
+			}
+			return refuse("%s", text)
 		case *needed != "" && !granted.Has(scope.Name(*needed)):
 			return refuse("refused where %q is needed: the key holds %s", *needed, granted)
 		}

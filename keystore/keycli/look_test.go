@@ -182,6 +182,12 @@ func TestVerify(t *testing.T) {
 	token, k := s.issue(nightly + " -networks 192.0.2.0/24")
 	suspended, _ := s.issue(nightly)
 	s.does(suspended, "suspend -")
+	child, _, err := s.issuer().Delegate(t.Context(), keystore.Key{Organization: "acme", Parent: k.ID,
+		ExpiresAt: time.Now().Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := "refused from 198.51.100.1; " + k.ID + " may be used from [192.0.2.0/24]"
 	for _, c := range []struct {
 		token, flags string
 		code         int
@@ -189,7 +195,9 @@ func TestVerify(t *testing.T) {
 	}{
 		{token, "", 0, ""},
 		{token, "-from 192.0.2.7 -scope tasks:write", 0, ""},
-		{token, "-from 198.51.100.1", 4, "refused from 198.51.100.1: the key may be used from [192.0.2.0/24]"},
+		{token, "-from 198.51.100.1", 4, elsewhere},
+		{child.Reveal(), "-from 192.0.2.7", 0, ""},
+		{child.Reveal(), "-from 198.51.100.1", 4, elsewhere}, // by its parent
 		{token, "-scope tasks:admin", 4, "the key holds tasks:read tasks:write"},
 		{token, "-scope task:write", 2, `did you mean "tasks:write"?`},
 		{token, "-from home", 2, "invalid value"},
