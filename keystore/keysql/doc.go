@@ -51,5 +51,8 @@
 // which some clients print as hexadecimal, and identifiers have at most 512
 // bytes. Inserts and changes of keys wait for each other, so do not leave a
 // transaction open that has made some. With a binary log, Migrate needs the
-// privilege SUPER or log_bin_trust_function_creators = 1 for its triggers.
+// privilege SUPER or log_bin_trust_function_creators = 1 for its triggers. Where
+// connections may reach several nodes of a Galera cluster, set wsrep_sync_wait=7
+// in the DSN: else a node that is behind tells of a revoked key that it is
+// active, also to the process that has just revoked it.
 package keysql
