@@ -15,6 +15,12 @@ func (x *exchange) create() error {
 		return err
 	}
 	f := x.readCreateForm(x.r.PostForm)
+	if of := x.r.PostForm.Get("opened_for"); of != "" && of != x.actor.Organization {
+		f.IssueToken = rand.Text()
+		return x.reject(f, &keystore.FieldsError{Fields: []keystore.FieldError{{Field: "organization",
+			Message: "The form was opened for another organization. Send it again to create the key for " +
+				x.actor.Organization + "."}}})
+	}
 	if preset := x.r.PostForm.Get("preset"); preset != "" {
 		return x.presetForm(f, preset)
 	}

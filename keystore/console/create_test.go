@@ -195,6 +195,26 @@ func TestTokensOfAForm(t *testing.T) {
 	}
 }
 
+// Whoever changes to another organization in a second tab creates no key for it
+// by the form of the first.
+func TestAFormOfAnotherOrganization(t *testing.T) {
+	b := newBench(t)
+	f := b.form(t)
+	for _, field := range hiddenField.FindAllStringSubmatch(b.get("/new").text, -1) {
+		f.Set(field[1], field[2])
+	}
+	got := b.do("oda", "POST", "/new", f.Encode(), ofPage...)
+	wantText(t, "a form of another organization", got, 422, "The form was opened for another organization.",
+		"Send it again to create the key for other.")
+	if keys := b.all(t, "other"); len(keys) != 0 {
+		t.Errorf("it made %v", keys[0])
+	}
+	for _, field := range hiddenField.FindAllStringSubmatch(got.text, -1) {
+		f.Set(field[1], field[2])
+	}
+	secretOf(t, b.do("oda", "POST", "/new", f.Encode(), ofPage...))
+}
+
 func TestAllMistakesAreToldAtOnce(t *testing.T) {
 	b := newBench(t)
 	got := b.post("/new", url.Values{"issue_token": {"x"}})
