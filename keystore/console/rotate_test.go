@@ -3,7 +3,9 @@ package console_test
 import (
 	"errors"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -303,6 +305,15 @@ func TestRevoke(t *testing.T) {
 	wantText(t, "a long reason", b.post(path3, url.Values{"note": {strings.Repeat("ä", 128)}}), 422,
 		"Nothing was changed. The reason is longer than 255 bytes.")
 	b.post(path3, url.Values{"reason": {"other"}, "note": {" the contract ended "}})
+	// What a browser lets through is not refused, whatever the script.
+	_, fourth := b.add(t, "acme")
+	for _, act := range []string{"/suspend", "/revoke"} {
+		longest := regexp.MustCompile(`name="note" type="text" maxlength="(\d+)"`).FindStringSubmatch(b.get("/" + fourth.ID +
+			act).text)
+		n, _ := strconv.Atoi(longest[1])
+		wantText(t, act, b.post("/"+fourth.ID+act, url.Values{"note": {strings.Repeat("鍵", n)}}), 303)
+	}
+	b.entries = b.entries[:3]
 	acts := []string{"revoke " + k.ID + " by ada: leaked", "revoke " + other.ID + " by ada: other",
 		"revoke " + third.ID + " by ada: the contract ended"}
 	if got := b.acts(); !slices.Equal(got, acts) {
