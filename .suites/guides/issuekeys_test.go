@@ -38,25 +38,32 @@ func issueKey(issuer *issuing.Issuer) http.HandlerFunc {
 			middleware.WriteProblem(w, r, middleware.Problem{Status: 400, Code: "json_invalid"})
 			return
 		}
-		for _, name := range want.Scopes { // the new key can do no more than the caller's
-			if !caller.Has(name) {
-				middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "scope_not_held"})
-				return
-			}
-		}
-		caller.Needed(want.Scopes...)
-		own := &keystore.Key{} // the caller's; for a user, set what its organization has, such as a plan
+		// The caller's key as it is now: the new one lives longer than what a cache
+		// remembers. For a user, set in own what its organization has, such as a plan.
+		own, holds := &keystore.Key{}, caller
 		if id := caller.KeyID(); id != "" {
 			var err error
 			if own, err = issuer.Key(r.Context(), caller.Organization(), id); err != nil {
 				middleware.WriteProblem(w, r, middleware.Problem{Status: 503, Code: "keys_unavailable"})
 				return
 			}
+			holds = own.Bind(issuer.Service().Scopes)
+		}
+		if holds.Refused() != nil {
+			middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "key_refused"})
+			return
 		}
 		if own.Parent != "" { // what its ancestors forbid is not in own, nor would the new key end with them
 			middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "key_is_child"})
 			return
 		}
+		for _, name := range want.Scopes { // the new key can do no more than the caller's
+			if !holds.Has(name) {
+				middleware.WriteProblem(w, r, middleware.Problem{Status: 403, Code: "scope_not_held"})
+				return
+			}
+		}
+		caller.Needed(want.Scopes...)
 		ends := own.ExpiresAt
 		if revoked := own.RevokedAt; ends.IsZero() || !revoked.IsZero() && revoked.Before(ends) {
 			ends = revoked
@@ -192,5 +199,37 @@ func TestChildIssuesNoKey(t *testing.T) {
 	}
 	if w := send(api, "POST", "/api/v1/keys", secret.Reveal(), `{}`); w.Code != http.StatusForbidden {
 		t.Errorf("a child got %d %s, want 403", w.Code, w.Body)
+	}
+}
+
+// Nor does a key issue another one that was just suspended or narrowed by
+// another process, of which the cache of this one does not know yet.
+func TestChangedKeyIssuesNoKey(t *testing.T) {
+	store := issuing.NewMemory()
+	keys, elsewhere := keystore.NewCached(store, keystore.CacheOptions{}), issuing.New(store, issuing.Options{})
+	issuer := issuing.New(keys, issuing.Options{})
+	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
+	api.HandleFunc("POST /api/v1/keys", middleware.AnyCaller(), issueKey(issuer))
+	for code, change := range map[string]func(*keystore.Key){
+		"key_refused":    func(k *keystore.Key) { k.Suspended = true },
+		"scope_not_held": func(k *keystore.Key) { k.Scopes = nil },
+	} {
+		secret, k, err := issuer.Issue(t.Context(), keystore.Key{Organization: "org_1",
+			Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := `{"scopes":["tasks:read"]}`
+		if w := send(api, "POST", "/api/v1/keys", secret.Reveal(), body); w.Code != http.StatusCreated {
+			t.Fatalf("got %d %s", w.Code, w.Body)
+		}
+		change(k)
+		if _, err := elsewhere.Edit(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+		w := send(api, "POST", "/api/v1/keys", secret.Reveal(), body)
+		if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), code) {
+			t.Errorf("got %d %s, want 403 %s", w.Code, w.Body, code)
+		}
 	}
 }
