@@ -74,7 +74,7 @@ func (x *exchange) showEditForm(status int, k *keystore.Key, f editForm, problem
 	}
 	latest := ""
 	if !k.ExpiresAt.IsZero() {
-		latest = lastDay(k.ExpiresAt).Format(time.DateOnly)
+		latest = k.ExpiresAt.UTC().Truncate(day).AddDate(0, 0, -1).Format(time.DateOnly) // the last that ends by then
 	}
 	x.render(status, "edit.html", formTitle("Edit “"+v.Name+"”", problems, notice), struct {
 		view

@@ -293,6 +293,10 @@ func TestEditBringsTheExpiryForward(t *testing.T) {
 		if !strings.Contains(form.text, `min="2000-01-01" max="2000-02-29"`) {
 			t.Error("the form allows other days")
 		}
+		_, noon := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Date(2000, 3, 1, 12, 0, 0, 0, time.UTC) })
+		if !strings.Contains(b.get("/"+noon.ID+"/edit").text, `min="2000-01-01" max="2000-02-29"`) {
+			t.Error("the form of a key that ends at noon allows other days than those that end before")
+		}
 		for typed, want := range map[string]string{
 			"2000-03-01": "The expiry can only be brought forward",
 			"1999-12-31": "The expiry must lie in the future",
