@@ -215,6 +215,8 @@ func TestCorruptRecords(t *testing.T) {
 	for name, k := range map[string]*keystore.Key{
 		"another digest":     {ID: "key_1", Digest: unknown(2), Organization: "acme", Environment: keystore.Sandbox},
 		"no environment":     {ID: "key_1", Digest: d, Organization: "acme"},
+		"no ID":              {Digest: d, Organization: "acme", Environment: keystore.Sandbox},
+		"no organization":    {ID: "key_1", Digest: d, Environment: keystore.Sandbox},
 		"token word":         {ID: "key_1", Digest: d, Organization: "acme", Environment: "live"},
 		"neither of the two": nil,
 	} {

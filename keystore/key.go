@@ -19,9 +19,9 @@ var (
 )
 
 // ErrCorrupt is wrapped when a store returned a record that cannot belong to
-// the token: another digest, an environment that does not exist, or no record
-// and no error either. Nobody may be let in with it, and somebody must look at
-// the store.
+// the token: another digest, an environment that does not exist, no ID or no
+// organization, or no record and no error either. Nobody may be let in with it,
+// and somebody must look at the store.
 var ErrCorrupt = errors.New("keystore: record is corrupt")
 
 // A Key is the record of one API key. It never holds the secret. Its JSON, in
@@ -34,9 +34,9 @@ var ErrCorrupt = errors.New("keystore: record is corrupt")
 // that an issuer returns belong to the caller, who may change them and hand
 // them to its Edit.
 type Key struct {
-	ID           string            `json:"id"` // public; "key_" and an xid when package issuing made it
+	ID           string            `json:"id"` // required, public; "key_" and an xid when package issuing made it
 	Digest       Digest            `json:"-"`
-	Organization string            `json:"organization"`
+	Organization string            `json:"organization"`         // required
 	Environment  Environment       `json:"environment"`          // required
 	Name         string            `json:"name"`                 // what people call it; may be empty
 	Hint         string            `json:"hint"`                 // the last characters of the secret, usually four
@@ -149,6 +149,8 @@ func (k *Key) fits(d Digest) error {
 		return fmt.Errorf("%w: key %q came for the digest of another one", ErrCorrupt, k.ID)
 	case !k.Environment.Known():
 		return fmt.Errorf("%w: key %q is of environment %q", ErrCorrupt, k.ID, k.Environment)
+	case (k.ID == "" || k.Organization == "") && k.RevokedAt.IsZero(): // what is left of an erased key is revoked
+		return fmt.Errorf("%w: key %q of organization %q lacks one of the two", ErrCorrupt, k.ID, k.Organization)
 	case k.orphaned(): // such as by an erasure
 		return fmt.Errorf("%w: a parent of key %q is missing", ErrNotFound, k.ID)
 	}

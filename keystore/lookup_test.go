@@ -198,7 +198,7 @@ func TestTokenCorrupt(t *testing.T) {
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"},
 		{Name: "v2", Prefix: "two_"}}}
 	present, child := withChecksum("svc_test_"+strings.Repeat("aB", 16)), asChild("svc_test_"+strings.Repeat("aB", 16))
-	parent := []*keystore.Key{{ID: "parent", Environment: keystore.Sandbox, Digest: unknown(1)}}
+	parent := []*keystore.Key{{ID: "parent", Organization: "acme", Environment: keystore.Sandbox, Digest: unknown(1)}}
 	for _, c := range []struct {
 		name, token string
 		key         *keystore.Key // nil: none; a Digest is filled in
@@ -224,6 +224,9 @@ func TestTokenCorrupt(t *testing.T) {
 	} {
 		store := newFake()
 		store.lookup.set(func(_ context.Context, d keystore.Digest) (*keystore.Key, error) {
+			if c.key != nil {
+				c.key.ID, c.key.Organization = "key_1", "acme"
+			}
 			if c.key != nil && c.key.Digest == (keystore.Digest{}) {
 				c.key.Digest = d
 			}
