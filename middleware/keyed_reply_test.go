@@ -290,6 +290,39 @@ func TestReplyGivenUp(t *testing.T) {
 	}
 }
 
+// A reply that the store has damaged is not given, and the log says why.
+func TestReplyDamaged(t *testing.T) {
+	for name, row := range map[string]struct {
+		record idem.Record
+		lines  int
+	}{
+		"damaged":           {idem.Record{State: idem.Done, Payload: []byte("damaged"), Retained: true}, 1},
+		"empty":             {idem.Record{State: idem.Done, Retained: true}, 1},
+		"without a summary": {idem.Record{State: idem.Done}, 0},
+	} {
+		s := newSite(t, keyedOptions{Runner: runnerOf(answering{&idem.Memory{}, row.record})},
+			func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the handler ran", name) })
+		a := s.post("a")
+		if p := a.problem(t); a.StatusCode != 409 || p.Code != "idempotency_response_not_retained" {
+			t.Errorf("%s: got %d %s, want 409", name, a.StatusCode, a.body)
+		}
+		if n := strings.Count(s.log.String(), "cannot be read; its repeats get none"); n != row.lines {
+			t.Errorf("%s: %d lines, want %d: %s", name, n, row.lines, s.log)
+		}
+	}
+}
+
+// answering answers each claim with a record, with the claim's fingerprint.
+type answering struct {
+	idem.Store
+	record idem.Record
+}
+
+func (a answering) Begin(_ context.Context, c idem.Claim) (idem.Record, error) {
+	a.record.Fingerprint = c.Fingerprint
+	return a.record, nil
+}
+
 // What one response's values are changed into is not what the next one gets.
 func TestValuesOfTheirOwn(t *testing.T) {
 	ring := newKeyring()

@@ -186,6 +186,9 @@ func (s *idempotentStage) replay(q *keyed.Request, record idem.Record) denial {
 	if x != nil && x.IDHeader != "" && first.RequestID != "" {
 		h[s.stage.OriginalID] = []string{first.RequestID}
 	}
+	if err != nil && record.Retained { // damaged in the store, or sealed
+		s.report.fault(q.W, q.R, "a stored reply of a keyed request cannot be read; its repeats get none", err)
+	}
 	if err != nil || !first.Retained {
 		p := refusal(codes.NotRetained)
 		p.OriginalStatus, p.OriginalLocation = first.Status, first.Location()

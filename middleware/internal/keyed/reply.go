@@ -34,7 +34,7 @@ func OriginalIDHeader(header string) string {
 // does not know, a process answers that the response was not retained.
 const replyVersion = 1
 
-var errReply = errors.New("middleware: the stored reply is not readable")
+var errReply = errors.New("middleware: the stored reply is damaged, sealed or of a later version")
 
 // fields are header fields, each name once. They take half the memory of a map
 // and are as fast for the few fields that a response has.
