@@ -207,7 +207,7 @@ func (l *limiter) charge(
 func (l *limiter) take(
 	ctx context.Context, x *exchange, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge,
 ) denial {
-	d, err := l.Store.Take(ctx, charges)
+	d, err := l.decide(ctx, charges)
 	if errors.Is(err, ratelimit.ErrCost) {
 		l.report.fault(w, r, "a route costs more than the burst of a policy, so requests are refused", err)
 		return explained(codes.BadRequest, "The request asks for more at once than its rate limit ever allows. Split it.")
@@ -228,6 +228,15 @@ func (l *limiter) take(
 		return denial{l.limited, policy.Name, max(left.Wait, 1)}
 	}
 	return denial{}
+}
+
+// decide asks the store, and reports an answer that names none of the charges.
+func (l *limiter) decide(ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	d, err := l.Store.Take(ctx, charges)
+	if err == nil && (d.Limiting < 0 || d.Limiting >= len(charges)) {
+		err = fmt.Errorf("the store broke its contract: Limiting is %d, and there are %d charges", d.Limiting, len(charges))
+	}
+	return d, err
 }
 
 // enforced moves the charges of report-only policies to the end, and returns
@@ -252,7 +261,7 @@ func enforced(charges []ratelimit.Charge) (n int) {
 func (l *limiter) observe(
 	ctx context.Context, x *exchange, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge,
 ) {
-	d, err := l.Store.Take(ctx, charges)
+	d, err := l.decide(ctx, charges)
 	n := x.observed()
 	switch {
 	case errors.Is(err, ratelimit.ErrCost):

@@ -690,6 +690,27 @@ func TestDenialWithoutAWait(t *testing.T) {
 	}
 }
 
+// TestDecisionWithoutACharge: a store that names a charge which does not exist
+// has not answered.
+func TestDecisionWithoutACharge(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	for _, limiting := range []int{-1, 1, 99} {
+		broken := takeFunc(func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
+			return ratelimit.Decision{Limiting: limiting}, nil
+		})
+		for p, status := range map[*ratelimit.Policy]int{policy("key", "1-H", 0): 503, reportOnly("key", "1-H"): 200} {
+			log := newLogged()
+			api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: middleware.RateLimitOptions{
+				Store: broken, Key: p, Fields: middleware.FieldsDraft11}})
+			if res := serve(api, request("GET", "/api/v1/any", token, "")); res.StatusCode != status ||
+				!strings.Contains(log.String(), "broke its contract") || strings.Contains(log.String(), "panic") {
+				t.Errorf("%d of %+v: got %d and the log %q, want %d", limiting, p, res.StatusCode, log, status)
+			}
+		}
+	}
+}
+
 // TestRateLimitFields reads the fields of draft-11 through a run of requests.
 func TestRateLimitFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
