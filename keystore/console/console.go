@@ -35,6 +35,8 @@ type console struct {
 // [ErrSignedOut] or [ErrNotAdmin]. It has to rely on what a browser does not
 // send along from other sites, such as a cookie with SameSite=Lax or Strict.
 //
+// The issuer's store sets [issuing.Page].Total; those of this module do.
+//
 // New panics when issuer or admin is nil, or an option makes no sense.
 func New(issuer *issuing.Issuer, admin func(*http.Request) (Actor, error), o Options) http.Handler {
 	if issuer == nil || admin == nil {

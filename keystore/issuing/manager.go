@@ -58,8 +58,9 @@ type Manager interface {
 	// left. A key created while pages are read makes no other key appear twice
 	// or not at all. The organization is empty with [Page.AllOrganizations].
 	//
-	// A store that knows not all fields of a Page leaves Total alone, and an
-	// [Issuer] asks it for no more than the others.
+	// A store may leave out Search, OrStatus, ScopesUnusedSince and
+	// AllOrganizations. It then leaves Total alone, and an [Issuer] asks for none
+	// of these. Package console needs a store that sets Total.
 	List(ctx context.Context, organization string, p Page) ([]*keystore.Key, error)
 
 	// Update stores Name, Scopes, Attributes, Networks, ExpiresAt, RevokedAt

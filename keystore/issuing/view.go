@@ -43,7 +43,7 @@ func (i *Issuer) Keys(ctx context.Context, organization string, p Page) ([]*keys
 	}
 	keys, err := i.manager.List(ctx, organization, p)
 	if err == nil && p.extended() && p.Total != nil && *p.Total < 0 {
-		err = fmt.Errorf("issuing: %T does not set Page.Total, and may not know what else a Page asks for: %w",
+		err = fmt.Errorf("issuing: List of %T has to set Page.Total when Search, OrStatus or the like is asked for: %w",
 			i.manager, errors.ErrUnsupported)
 	}
 	if err != nil {

@@ -265,7 +265,7 @@ func wantTotal(t testing.TB, m issuing.Manager, organization string, p issuing.P
 	p.Total = &total
 	page := list(t, m, organization, p)
 	if total < 0 {
-		t.Skipf("%T does not set Page.Total", m)
+		t.Skipf("%T does not set Page.Total, which package console needs", m)
 	}
 	if total != want || len(page) > p.Size() {
 		t.Errorf("List counts %d keys and returns %d, want %d and at most %d", total, len(page), want, p.Size())
