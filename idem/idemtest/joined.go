@@ -3,6 +3,7 @@ package idemtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -75,6 +76,11 @@ func (e *env) mustHaveRows(what string, want ...string) {
 	}
 }
 
+// refused keeps the reply and rolls back the rows.
+var refused = idem.Settlement{
+	Outcome: idem.OutcomeDone, Payload: []byte("refused"), RollBack: true, Retention: time.Hour,
+}
+
 var joinedRules = []rule{
 	{"join-commit", "A joined claim that is finished commits its rows with its reply, for Begin and for Join.",
 		func(e *env) {
@@ -91,9 +97,7 @@ var joinedRules = []rule{
 	{"join-rollback", "RollBack keeps the reply and takes back the rows.",
 		func(e *env) {
 			c, j := e.joined()
-			s := finished("refused")
-			s.RollBack = true
-			e.settleJoined("the holder", j, s)
+			e.settleJoined("the holder", j, refused)
 			e.mustHaveRows("afterwards")
 			e.mustReplay("afterwards", again(c), "refused")
 		}},
@@ -200,6 +204,19 @@ var joinedRules = []rule{
 			}
 			j = e.mustJoin("afterwards", again(c), 1)
 			e.settleJoined("the holder", j, outcomeFree)
+		}},
+	{"join-turns", "Each transaction makes room for the next, however it ends, and so does a Join without one.",
+		func(e *env) {
+			for n := range 20 {
+				for i, s := range []idem.Settlement{finished("answer"), refused, outcomeFree} {
+					c := e.lasting()
+					c.Key = idem.NewKey("organization", fmt.Sprint(n, " ", i))
+					e.settleJoined("the holder", e.mustJoin("a new key", c, 1), s)
+					if s.Outcome == idem.OutcomeDone {
+						e.mustNotJoin("settled", again(c), idem.Done)
+					}
+				}
+			}
 		}},
 	{"join-retention", "The reply of a joined claim is forgotten when its retention is over, and not before.",
 		func(e *env) {

@@ -27,6 +27,9 @@ func (m *model) Join(ctx context.Context, c idem.Claim, _ time.Duration) (idem.R
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.kept == 16 {
+		return idem.Record{}, nil, idem.ErrNoTurn
+	}
 	tx := &modelTx{model: m, ctx: ctx, claim: c}
 	r := m.find(c.Key)
 	switch _, open := m.open[c.Key]; {
@@ -43,6 +46,9 @@ func (m *model) Join(ctx context.Context, c idem.Claim, _ time.Duration) (idem.R
 	}
 	c.Lease = c.Retention
 	record := m.begin(c)
+	if record.State != idem.Claimed && m.has("keeps the turn of a Join that gets none") {
+		m.kept++
+	}
 	if record.State != idem.Claimed || ctx.Err() != nil {
 		return record, nil, ctx.Err()
 	}
@@ -74,6 +80,9 @@ func (x *modelTx) Settle(ctx context.Context, s idem.Settlement) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.open, x.claim.Key)
+	if !commit && m.has("keeps the turn of what was not started") {
+		m.kept++
+	}
 	if !commit {
 		delete(m.records, key)
 		if x.before != nil && !m.has("takes over for good") {

@@ -19,6 +19,7 @@ type model struct {
 	records map[idem.Key]*modelRecord
 	open    map[idem.Key]struct{} // held by transactions
 	rows    []string              // that transactions have committed
+	kept    int                   // turns that never come back
 	flaw    string
 }
 

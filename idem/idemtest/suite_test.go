@@ -129,6 +129,8 @@ var flaws = []struct {
 	{"ends a transaction with the context of Join", []string{"join-outlives-context"}},
 	{"holds the key for a dead Join", []string{"join-cancelled-context"}},
 	{"keeps joined answers for ever", []string{"join-retention"}},
+	{"keeps the turn of what was not started", []string{"join-turns"}},
+	{"keeps the turn of a Join that gets none", []string{"join-turns"}},
 }
 
 func TestFlawsTripRules(t *testing.T) {
