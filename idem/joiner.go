@@ -30,7 +30,8 @@ type Joiner interface {
 // Transaction is a transaction that holds a claim.
 type Transaction interface {
 	// Context returns a context that carries the transaction to the handler of
-	// the request.
+	// the request. Give the handler no way to end it: rows that it commits itself
+	// stay where Settle fails, and the client is told that nothing was done.
 	Context(parent context.Context) context.Context
 
 	// Settle ends the transaction; it is called once. [OutcomeDone] commits the
