@@ -221,7 +221,7 @@ func (s *Server) route(x *exchange) {
 		s.item(x, collection, id)
 	case path != Account && path != Tasks && path != Deliverables:
 		x.refuse(http.StatusNotFound, "not_found")
-	case method == "GET" || method == "HEAD":
+	case (method == "GET" || method == "HEAD") && (path == Account || !s.has("free-post-only")):
 		s.read(x, path)
 	case method == "POST" && path != Account:
 		s.post(x, path)

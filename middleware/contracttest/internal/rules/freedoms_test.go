@@ -135,6 +135,25 @@ func TestNoBase(t *testing.T) {
 	})
 }
 
+// What a route answers to a GET that it does not know is no refusal of the
+// limiter.
+func TestPostOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, to := newServer("free-post-only", "free-drip"), target()
+		s.Limit, s.Window, s.Delay = 40, time.Second, 30*time.Millisecond
+		for i := range to.Creates {
+			to.Creates[i].List = ""
+		}
+		results, err := run(t, s.Configure, to, only("ratelimit/everywhere"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := results["ratelimit/everywhere"]; r.Status != rules.Held {
+			t.Errorf("it is %s", r.Explain())
+		}
+	})
+}
+
 // TestSlow wants a server of 2 s a response to be judged whole in a quarter of an hour.
 func TestSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
