@@ -201,6 +201,9 @@ func TestTime(t *testing.T) {
 		"creates of 2 s":       {"free-clock", 0, 0, time.Millisecond, 2 * time.Second, 0},
 		"creates of 2 s, 40/s": {"free-clock", 40, time.Second, time.Millisecond, 2 * time.Second, 0},
 		"creates of 20 s":      {"free-clock", 0, 0, time.Millisecond, 20 * time.Second, 0},
+		"a counted list":       {"free-number", 0, 0, 150 * time.Millisecond, 0, 0},
+		"counted, 40/s":        {"free-number", 40, time.Second, 20 * time.Millisecond, 0, 0},
+		"counted, 2 s":         {"free-number", 0, 0, time.Millisecond, 2 * time.Second, 0},
 		"one route of 2 s":     {"free-clock", 0, 0, time.Millisecond, 2 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

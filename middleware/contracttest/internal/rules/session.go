@@ -89,7 +89,11 @@ func (s *Session) slowest() time.Duration { return max(s.latency, s.creates) }
 // expected is how long the checks take, by the speed of the server.
 func (s *Session) expected() time.Duration {
 	creates := time.Duration(54 + 13*len(s.target.Creates)) // one after the other
-	d := 7*time.Second + 240*s.latency + creates*(s.slowest()-s.latency) + s.limitWaits()
+	requests := time.Duration(240)
+	if s.effects.counted { // no two checks run at one time
+		creates, requests = 3*creates, 1400
+	}
+	d := 7*time.Second + requests*s.latency + creates*(s.slowest()-s.latency) + s.limitWaits()
 	return d.Round(time.Second)
 }
 

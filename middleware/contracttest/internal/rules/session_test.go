@@ -43,7 +43,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("counted: got %q", got)
 	}
 	session.creates = 2 * s
-	if got := session.Plan(); !strings.Contains(got, "in 0s and creates in 2s. It takes some 2m47s, and at most 4m47s.") {
+	if got := session.Plan(); !strings.Contains(got, "in 0s and creates in 2s. It takes some 8m7s, and at most 10m7s.") {
 		t.Errorf("slow creates: got %q", got)
 	}
 	for _, slow := range []*Session{{latency: s}, {creates: s}} {
