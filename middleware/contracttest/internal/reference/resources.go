@@ -144,7 +144,10 @@ func (s *Server) item(x *exchange, path, id string) {
 	}
 	s.mu.Lock()
 	crossed := verb == "read" && s.has("item-cross-org")
-	i := slices.IndexFunc(s.tasks, func(t *resource) bool { return (t.path == path || crossed) && t.ID == id })
+	i := slices.IndexFunc(s.tasks, func(t *resource) bool {
+		own := t.org == x.key.org && t.env == x.key.env
+		return (t.path == path || crossed) && t.ID == id && (own || !s.has("free-numbers"))
+	})
 	found := i >= 0 && (s.tasks[i].org == x.key.org && s.tasks[i].env == x.key.env || s.has("item-org") && verb == "read")
 	if i >= 0 && verb == "read" {
 		found = found || s.tasks[i].path != path
@@ -212,9 +215,26 @@ func (s *Server) insert(x *exchange, path, title string) (*resource, bool) {
 		}
 	}
 	r := &resource{path, owner.org, owner.env, rand.Text(), title, time.Now()}
+	if s.has("free-numbers") {
+		s.number(r)
+	}
 	s.tasks = append(s.tasks, r)
 	s.cache = make(map[string][]byte)
 	return r, true
+}
+
+// number gives the resource the next number of its organization. The other one
+// has 500 already.
+func (s *Server) number(r *resource) {
+	owner := r.org + r.env
+	if s.numbers == nil {
+		s.numbers = map[string]int{"org_2live": 500}
+		for i := range 500 {
+			s.tasks = append(s.tasks, &resource{path: r.path, org: "org_2", env: "live", ID: fmt.Sprintf("task-%05d", i+1)})
+		}
+	}
+	s.numbers[owner]++
+	r.ID = fmt.Sprintf("task-%05d", s.numbers[owner])
 }
 
 // create is the handler.

@@ -49,6 +49,7 @@ type Server struct {
 
 	underWay map[string]int // creates, by organization, for idem-busy-409
 	uses     map[string]int // of keys, for secret-metrics
+	numbers  map[string]int // the last one of each organization, for free-numbers
 }
 
 // New returns a server with the defects and freedoms.
