@@ -122,7 +122,7 @@ func (w watch) most(n int, what string) {
 func (w watch) exactly(n int, what string) {
 	got := w.await(n)
 	whole := w.in != nil && got < n && w.whole()
-	for try := 0; whole && got < n && try < 5; try++ {
+	for try := 0; w.in != nil && got < n && (whole || !w.pushedOut()) && try < 5; try++ {
 		got = w.await(n) // 12 s in all: a list may be behind
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/contracttest/internal/reference"
 )
@@ -132,6 +133,24 @@ func TestWatch(t *testing.T) {
 		}
 		if end := ended(p.checkLedger); end != nil {
 			t.Errorf("a number: got %+v", end)
+		}
+	})
+}
+
+// A list may be behind by some seconds, also that of a key whose resources the
+// first look did not make.
+func TestWatchWaits(t *testing.T) {
+	list, late := "", time.Time{}
+	served(t, func(w http.ResponseWriter, _ *http.Request) {
+		if time.Now().After(late) {
+			_, _ = io.WriteString(w, list)
+		}
+	}, func(p *probe) {
+		p.effects.routes = []routeEffects{{list: reference.Tasks, perItem: 1}}
+		c := p.create(0, p.key("sandbox"))
+		list, late = c.body, time.Now().Add(6*time.Second)
+		if end := ended(func() { p.watch(c).exactly(1, "") }); end != nil {
+			t.Errorf("got %+v", end)
 		}
 	})
 }
