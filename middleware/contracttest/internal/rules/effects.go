@@ -54,6 +54,18 @@ func (s *Session) expect(c creation, most int) {
 	}
 }
 
+// sendsAgain allows a create without an idempotency key to make one more: the
+// server may have made one before the connection ended.
+func (s *Session) sendsAgain(r request) {
+	s.effects.mu.Lock()
+	defer s.effects.mu.Unlock()
+	for marker, e := range s.effects.ledger {
+		if e.most > 0 && r.header("Idempotency-Key") == "" && strings.Contains(r.body, marker) {
+			e.most++
+		}
+	}
+}
+
 // list returns what is known of the list of a route, nil when it has none.
 func (s *Session) list(route int) *routeEffects {
 	if route < len(s.effects.routes) && s.effects.routes[route].list != "" {

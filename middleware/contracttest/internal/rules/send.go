@@ -193,6 +193,7 @@ func (s *Session) try(ctx context.Context, r request) (answer, error) {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
 		}
+		s.sendsAgain(r)
 		a, err = s.exchange(ctx, r)
 	}
 	if err == nil {

@@ -92,6 +92,54 @@ func TestUnreadRequestIsSentAgain(t *testing.T) {
 	}
 }
 
+// losing is a connection whose first response is lost.
+type losing struct {
+	net.Conn
+	lost *bool
+}
+
+func (c losing) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if !*c.lost {
+		*c.lost = true
+		return 0, &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+	}
+	return n, err
+}
+
+// A create without an idempotency key that is sent again makes two resources,
+// also on a server that is right.
+func TestLostResponse(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare func(p *probe) creation
+		most    int
+	}{
+		"with a key":        {func(p *probe) creation { return p.create(0, p.full()) }, 1},
+		"with an empty key": {func(p *probe) creation { return p.create(0, p.full()).keyedWith("") }, 2},
+		"without a key":     {func(p *probe) creation { return p.unkeyed(0, p.full()) }, 2},
+		"of nobody":         {func(p *probe) creation { return p.unkeyed(0, "") }, 0},
+	} {
+		made := 0
+		served(t, func(w http.ResponseWriter, r *http.Request) {
+			made++
+			w.WriteHeader(201)
+		}, func(p *probe) {
+			dial, lost := p.target.Dial, false
+			p.target.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dial(ctx, network, address)
+				return losing{conn, &lost}, err
+			}
+			c, other := test.prepare(p), p.unkeyed(0, p.full())
+			if a := p.do(c.request); a.status != 201 || made != 2 {
+				t.Errorf("%s: got %d and %d creates", name, a.status, made)
+			}
+			if most := p.effects.ledger[c.marker].most; most != test.most || p.effects.ledger[other.marker].most != 1 {
+				t.Errorf("%s: the ledger allows %d, want %d", name, most, test.most)
+			}
+		})
+	}
+}
+
 // A line for a shell stays short, whatever was sent.
 func TestCurlIsShort(t *testing.T) {
 	s := &Session{target: Target{URL: "http://kit.test"}}
