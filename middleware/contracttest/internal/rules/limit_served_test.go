@@ -72,6 +72,45 @@ func TestSettled(t *testing.T) {
 	}
 }
 
+// A server that is busy is asked again a few times, if it says to come soon.
+func TestTooBusy(t *testing.T) {
+	for name, test := range map[string]struct {
+		answers []string // status and Retry-After
+		last    int
+		sent    int
+	}{
+		"for a while":     {[]string{"503 1", "503 5", "200"}, 200, 3},
+		"a 429 too":       {[]string{"503 1", "429 1", "503 1", "200"}, 200, 4},
+		"for long":        {[]string{"503 6"}, 503, 1},
+		"without a wait":  {[]string{"503"}, 503, 1},
+		"another failure": {[]string{"500 1"}, 500, 1},
+		"never less":      {slices.Repeat([]string{"503 1"}, 20), 503, 6},
+	} {
+		sent := 0
+		handler := func(w http.ResponseWriter, _ *http.Request) {
+			status, wait := 0, ""
+			_, _ = fmt.Sscan(test.answers[min(sent, len(test.answers)-1)], &status, &wait)
+			if wait != "" {
+				w.Header().Set("Retry-After", wait)
+			}
+			sent++
+			w.WriteHeader(status)
+		}
+		served(t, handler, func(p *probe) {
+			if a := p.do(p.read(p.full())); a.status != test.last || sent != test.sent {
+				t.Errorf("%s: got %d after %d requests", name, a.status, sent)
+			}
+		})
+		sent = 0
+		served(t, handler, func(p *probe) {
+			answers := p.sequence(p.read(p.full()), p.read(p.full()))
+			if len(answers) != 2 || (answers[0].status == 200) != (test.last == 200) {
+				t.Errorf("%s: on one connection got %v", name, answers)
+			}
+		})
+	}
+}
+
 // A 429 is asked well before its wait ends, then when it ends, then for a while.
 func TestObserve(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond

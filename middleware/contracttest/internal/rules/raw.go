@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -154,6 +155,9 @@ func (p *probe) sequence(requests ...request) []answer {
 	for range 3 {
 		p.patiently(func() answer {
 			answers, err = p.onOneConnection(requests)
+			if i := slices.IndexFunc(answers, tooBusy); i >= 0 {
+				return answers[i]
+			}
 			return append([]answer{{}}, answers...)[len(answers)] // the last one, if there is one
 		})
 		if len(answers) == len(requests) {

@@ -20,6 +20,7 @@ import (
 const (
 	maxBody     = 4 << 20
 	maxRetries  = 200
+	maxBusy     = 5 // answers of 503 to one request
 	maxUnusable = 5 // answers of a limiter that do not say how long to wait
 )
 
@@ -124,16 +125,20 @@ func (p *probe) do(r request) answer {
 	return p.patiently(func() answer { return p.once(r) })
 }
 
-// patiently repeats what the limiter refuses, after the wait.
+// patiently repeats what the limiter refuses, after the wait, and a few times
+// what a server is too busy for.
 func (p *probe) patiently(send func() answer) answer {
 	if p.limit.stuck {
 		p.unclearf("the server stays rate-limited, whatever it says to wait")
 	}
+	busy := 0
 	for try := range maxRetries {
 		p.pause()
 		a := send()
 		if !p.denies(a) {
-			return a
+			if busy++; busy > maxBusy || !tooBusy(a) {
+				return a
+			}
 		}
 		if _, err := retryAfter(a.header); err != nil && !p.limit.found && try > maxUnusable {
 			p.unclearf("the server goes on answering %d and does not say how long to wait", a.status)
@@ -142,6 +147,13 @@ func (p *probe) patiently(send func() answer) answer {
 	}
 	p.unclearf("the server went on answering 429 after %d waits", maxRetries)
 	panic("not reached")
+}
+
+// tooBusy reports whether a response is a 503 that asks to come again soon. The
+// contract is silent on it: a server that starts, or has too much to do, says so.
+func tooBusy(a answer) bool {
+	after, err := retryAfter(a.header)
+	return a.status == http.StatusServiceUnavailable && err == nil && after <= 5*time.Second
 }
 
 // limited makes everybody wait as long as a 429 asks for, or as it has turned
