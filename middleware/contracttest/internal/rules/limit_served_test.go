@@ -72,6 +72,21 @@ func TestSettled(t *testing.T) {
 	}
 }
 
+// A key that was issued is none that the check made up.
+func TestInvalidKeyIsNotIssued(t *testing.T) {
+	const live, test = "svc_live_12345678", "svc_test_12345678"
+	served(t, func(w http.ResponseWriter, r *http.Request) {
+		if token := r.Header.Get("Authorization"); token != "Bearer "+live && token != "Bearer "+test {
+			w.WriteHeader(401)
+		}
+	}, func(p *probe) {
+		p.target.Keys, p.places = map[string]string{"full": live, "sandbox": test}, make(chan struct{}, 1)
+		if end := ended(func() { authChecks["auth/invalid-key"](p) }); end != nil {
+			t.Errorf("got %+v", end)
+		}
+	})
+}
+
 // A server that is busy is asked again a few times, if it says to come soon.
 func TestTooBusy(t *testing.T) {
 	for name, test := range map[string]struct {

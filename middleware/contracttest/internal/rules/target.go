@@ -112,6 +112,10 @@ func (t *Target) checkKeys(mistake func(string, ...any)) {
 		}
 		byKey[key] = name
 	}
+	if full := t.Keys["full"]; full != "" && byKey[flipLast(full)] != "" {
+		mistake("the keys full and %s differ in their last byte alone: the check takes such a key for one made up",
+			byKey[flipLast(full)])
+	}
 	for name := range t.Keys {
 		if !slices.Contains(KeyNames(), name) {
 			mistake("there is no key called %q; the names are %s", name, strings.Join(KeyNames(), ", "))

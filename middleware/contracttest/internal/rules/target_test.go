@@ -61,6 +61,8 @@ func TestMistakes(t *testing.T) {
 		"eight bytes":           {with("full", "12345678"), nil},
 		"seven bytes":           {with("full", "1234567"), []string{"the key full is too short"}},
 		"a key twice":           {with("other", live), []string{"the keys full and other are the same"}},
+		"the last byte":         {with("full", live+"a", "other", live+"b"), []string{"full and other differ in their last"}},
+		"another last byte":     {with("full", live+"b", "other", live+"c"), nil},
 		"a space":               {with("full", "1234567 8"), []string{"the key full has a space"}},
 		"a tilde":               {with("full", "1234567~8"), nil},
 		"an exclamation mark":   {with("full", "1234567!8"), nil},
