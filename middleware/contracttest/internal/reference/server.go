@@ -130,6 +130,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
 	}
+	if s.has("free-hop") {
+		for name := range strings.SplitSeq(strings.Join(r.Header.Values("Connection"), ","), ",") {
+			r.Header.Del(strings.TrimSpace(name))
+		}
+	}
 	if s.has("free-cookies") {
 		http.SetCookie(w, &http.Cookie{Name: "balancer", Value: rand.Text()})
 	}

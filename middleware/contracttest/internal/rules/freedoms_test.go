@@ -71,6 +71,7 @@ func TestFreedoms(t *testing.T) {
 		"one host for a key":     {"free-hosts", 50, time.Second, nil},
 		"an echo":                {"free-echo", 50, time.Second, nil},
 		"numbered resources":     {"free-numbers", 50, time.Second, nil},
+		"behind a proxy":         {"free-hop", 50, time.Second, nil},
 		"an echo without a list": {"free-echo", 50, time.Second, nothing},
 		"a create without body":  {"free-no-body", 50, time.Second, body("")},
 		"nothing is listed":      {"", 50, time.Second, nothing},

@@ -224,7 +224,9 @@ func (s *Session) note(a answer) {
 		}
 	}
 	name, one := s.keyName(a.to)
-	if a.status == http.StatusUnauthorized && one && name != "" && name != "revoked" {
+	// A proxy leaves out what Connection names.
+	hop := strings.Contains(a.to.header("Connection"), "Authorization")
+	if a.status == http.StatusUnauthorized && one && name != "" && name != "revoked" && !hop {
 		s.seen.refused = append(s.seen.refused, fault{a, "the key " + name + " was answered 401"})
 	}
 	if s.showsForeign(full, name) {
