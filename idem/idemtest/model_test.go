@@ -130,6 +130,9 @@ func (m *model) begin(c idem.Claim) idem.Record {
 		if m.has("does not say what is left of the lease") {
 			left = 0
 		}
+		if m.has("says the asker's lease") {
+			left = c.Lease
+		}
 		fingerprint := r.fingerprint
 		if m.has("answers with the asker's fingerprint") {
 			fingerprint = c.Fingerprint

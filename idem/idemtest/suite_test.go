@@ -69,6 +69,7 @@ var flaws = []struct {
 	{"knows its own token only while the lease is live", []string{"late-begin"}},
 	{"takes over what is live", []string{"in-flight", "take-over", "late-extend", "take-over-race"}},
 	{"does not say what is left of the lease", []string{"in-flight"}},
+	{"says the asker's lease", []string{"in-flight"}},
 	{"answers with the asker's fingerprint", []string{"in-flight", "free"}},
 	{"takes all keys for one", []string{"two-keys"}},
 	{"cuts keys at 16 bytes", []string{"key-bytes"}},
