@@ -119,10 +119,13 @@ func (m *model) begin(c idem.Claim) idem.Record {
 		if m.has("counts a resent Begin as an attempt") {
 			r.attempt++
 		}
-		lease := r.lease
+		lease, expires := r.lease, r.expires
 		m.grant(r, c)
 		if m.has("does not renew for a resent Begin") {
 			r.lease = lease
+		}
+		if m.has("does not remember longer for a resent Begin") {
+			r.expires = expires
 		}
 		return idem.Record{State: idem.Claimed, Fingerprint: r.fingerprint, Attempt: r.attempt}
 	case r.held && m.now < r.lease && !(c.Reexecute && m.has("takes over what is live")):
@@ -167,7 +170,10 @@ func (m *model) grant(r *modelRecord, c idem.Claim) idem.Record {
 	if m.has("always says attempt 1") {
 		r.attempt = 1
 	}
-	r.lease, r.expires = m.now+c.Lease, m.now+c.Retention
+	if r.expires == 0 || !m.has("does not remember longer for a take-over") {
+		r.expires = m.now + c.Retention
+	}
+	r.lease = m.now + c.Lease
 	if m.has("forgets a claim with its lease") {
 		r.expires = r.lease
 	}

@@ -49,6 +49,20 @@ var retentionRules = []rule{
 			e.mustClaim("after the end of the retention", again(otherRequest(c)), 1)
 			e.settle("the old token", c, finished("stale"), idem.ErrLost)
 		}},
+	{"retention-of-taker", "A take-over starts the retention of the claim anew, and so does a Begin that is resent.",
+		func(e *env) {
+			c := e.claim()
+			c.Retention = 3 * e.lease
+			e.mustClaim("a new key", c, 1)
+			e.leases(1.3)
+			taker := reexecuting(c)
+			e.mustClaim("the taker", taker, 2)
+			e.leases(2)
+			e.must("before the end of the taker's retention", again(c), idem.Unknown)
+			e.mustClaim("the taker, resent", taker, 2)
+			e.leases(2)
+			e.must("before the end of what was resent", again(c), idem.Unknown)
+		}},
 	{"lease-outlasts-retention", "A claim that is kept alive is in progress, however short its retention.",
 		func(e *env) {
 			c := e.claim()

@@ -115,6 +115,8 @@ var flaws = []struct {
 		"retention-may-shorten"}},
 	{"keeps the claim's retention", []string{"retention-restarts", "retention-may-shorten", "retention-of-reply"}},
 	{"never shortens a retention", []string{"retention-may-shorten"}},
+	{"does not remember longer for a take-over", []string{"retention-of-taker"}},
+	{"does not remember longer for a resent Begin", []string{"retention-of-taker"}},
 	{"erases nothing", []string{"erase"}},
 	{"erases replies only", []string{"erase"}},
 	{"erases the replies of all", []string{"erase"}},
