@@ -2,6 +2,7 @@ package ratelimittest_test
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -54,4 +55,68 @@ func TestAdvance(t *testing.T) {
 		Advance: func(d time.Duration) { m.now += int64(d) },
 		Atomic:  true, Smooth: true, DenialWritesNothing: true,
 	}.Run(t)
+}
+
+// byClock counts in windows that end with the clock, as a key with the hour in
+// it does.
+type byClock struct {
+	mu   sync.Mutex
+	used map[string]int64
+}
+
+func (c *byClock) Take(_ context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	if err := ratelimit.Check(charges); err != nil {
+		return ratelimit.Decision{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	used := make(map[string]int64)
+	var states [ratelimit.MaxCharges]ratelimit.State
+	look := func(i int, cost int64) {
+		l := charges[i].Policy.Limit
+		window := now.Truncate(l.Period)
+		key := string(charges[i].AppendKey(nil)) + window.String()
+		if _, twice := used[key]; !twice {
+			used[key] = c.used[key]
+		}
+		end := window.Add(l.Period).Sub(now)
+		states[i] = ratelimit.State{Wait: end}
+		if used[key]+cost <= l.Capacity() {
+			used[key] += cost
+			states[i].Wait = 0
+		}
+		if states[i].Remaining = l.Capacity() - used[key]; used[key] > 0 {
+			states[i].Reset = end
+		}
+	}
+	for i, t := range charges {
+		look(i, t.Cost)
+	}
+	d := ratelimit.Decide(charges, states)
+	if d.Allowed {
+		maps.Copy(c.used, used)
+		return d, nil
+	}
+	clear(used)
+	for i := range charges {
+		if wait := states[i].Wait; wait == 0 {
+			look(i, 0)
+		}
+	}
+	d.States = states
+	return d, nil
+}
+
+// Windows may end at any time, also in the middle of a check.
+func TestWindowsByTheClock(t *testing.T) {
+	for _, begin := range []time.Duration{0, 1200 * time.Millisecond, 24*time.Hour - 5*time.Second} {
+		ratelimittest.Suite{
+			New: func(t *testing.T) ratelimit.Store {
+				time.Sleep(begin)
+				return &byClock{used: make(map[string]int64)}
+			},
+			Bubble: true, Atomic: true, DenialWritesNothing: true,
+		}.Run(t)
+	}
 }

@@ -33,7 +33,7 @@ var timeRules = []rule{
 			p := e.policy("", brisk)
 			_, d := e.exhaust(p, "b")
 			e.advance(d.States[0].Reset)
-			e.admitted(one(p, "b", 3)...)
+			d = e.admitted(one(p, "b", 3)...)
 			e.advance(d.States[0].Reset + brisk.Interval())
 			if got := e.remaining(p, "b"); got != 3 {
 				e.failf("%d remain after a long time, want 3", got)
