@@ -66,6 +66,7 @@ func waits(change func(t charge, w time.Duration) time.Duration) takeFunc {
 				d.States[i].Wait = change(t, w)
 			}
 		}
+		d.Wait = d.States[d.Limiting].Wait
 	})
 }
 
@@ -189,6 +190,18 @@ var brokenStores = []struct {
 		})},
 	{"says half the wait", []string{"Time/Wait"},
 		with(waits(func(_ charge, w time.Duration) time.Duration { return w / 2 }))},
+	{"says the wait for one unit", []string{"Time/Wait"},
+		with(waits(func(t charge, w time.Duration) time.Duration { return min(w, t.Policy.Limit.Interval()) }))},
+	{"counts in milliseconds", []string{"Time/Fast"}, with(edited(func(t *charge) {
+		l := t.Policy.Limit
+		whole := max(time.Microsecond, l.Interval().Truncate(time.Millisecond))
+		t.Policy.Limit = ratelimit.Limit{Count: 1, Period: whole, Burst: l.Capacity()}
+	}))},
+	{"counts in milliseconds, rounded up", []string{"Time/Fast"}, with(edited(func(t *charge) {
+		l := t.Policy.Limit
+		whole := (l.Interval() + time.Millisecond - 1).Truncate(time.Millisecond)
+		t.Policy.Limit = ratelimit.Limit{Count: 1, Period: whole, Burst: l.Capacity()}
+	}))},
 	{"says no wait", []string{"Time/Wait"}, with(waits(func(charge, time.Duration) time.Duration { return 0 }))},
 	{"says to wait for ever", []string{"Time/Wait"},
 		with(waits(func(charge, time.Duration) time.Duration { return time.Hour }))},

@@ -18,12 +18,19 @@ var timeRules = []rule{
 		text: "After Wait the charge is admitted, if nobody else took units.",
 		check: func(e *env) {
 			p := e.policy("", brisk)
-			_, d := e.exhaust(p, "b")
-			if most := brisk.Period + 2*time.Second; d.Wait > most {
-				e.failf("the wait for one of 3 units per 1.5 s is %v, want %v or less", d.Wait, most)
+			for _, cost := range []int64{1, 2} {
+				_, d := e.exhaust(p, "b")
+				if cost > 1 {
+					d = e.take(one(p, "b", cost)...) // admitted if a window has just ended
+				}
+				if most := brisk.Period + 2*time.Second; d.Wait > most {
+					e.failf("the wait for %d of 3 units per 1.5 s is %v, want %v or less", cost, d.Wait, most)
+				}
+				if !d.Allowed {
+					e.advance(d.Wait)
+					e.admitted(one(p, "b", cost)...)
+				}
 			}
-			e.advance(d.Wait)
-			e.admitted(one(p, "b", 1)...)
 		},
 	},
 	{
@@ -37,6 +44,22 @@ var timeRules = []rule{
 			e.advance(d.States[0].Reset + brisk.Interval())
 			if got := e.remaining(p, "b"); got != 3 {
 				e.failf("%d remain after a long time, want 3", got)
+			}
+		},
+	},
+	{
+		name:  "Time/Fast",
+		text:  "Units come back at their rate also when more than one comes back in a millisecond.",
+		needs: smoothOnly,
+		check: func(e *env) {
+			l := ratelimit.Limit{Count: 4000, Period: time.Second}
+			p := e.policy("", l)
+			began := e.now()
+			e.admitted(one(p, "b", l.Count)...)
+			e.advance(200 * time.Millisecond)
+			got, passed := e.remaining(p, "b"), e.now().Sub(began)
+			if most := min(l.Count, int64(passed/l.Interval())+1); got < 790 || got > most {
+				e.failf("%d of 4000 per second came back in %v, want from 790 to %d", got, passed, most)
 			}
 		},
 	},
