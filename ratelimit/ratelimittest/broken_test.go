@@ -217,6 +217,11 @@ var brokenStores = []struct {
 			}
 			return d, err
 		})},
+	{"is too slow for the suite", []string{"Time/Wait"},
+		with(func(m *memory, ctx context.Context, charges []charge) (decision, error) {
+			time.Sleep(time.Second)
+			return m.Take(ctx, charges)
+		})},
 	{"counts in windows", []string{"Time/Window"}, windows},
 	{"says that it is full too early", []string{"Time/Reset"}, with(retold(func(_ []charge, d *decision) {
 		d.States[0].Reset /= 2

@@ -168,7 +168,12 @@ func (e *env) remaining(p *ratelimit.Policy, bucket string) int64 {
 // exhaust charges units one by one until one is denied, and returns how many
 // were admitted and the denial.
 func (e *env) exhaust(p *ratelimit.Policy, bucket string) (int64, ratelimit.Decision) {
+	began := e.now()
 	for n := int64(0); n < 10_000; n++ {
+		if passed := e.now().Sub(began); passed > time.Minute {
+			e.failf("%d units of %d per %v were admitted in %v: is a call of the store too slow to use them up?",
+				n, p.Limit.Count, p.Limit.Period, passed)
+		}
 		if d := e.take(one(p, bucket, 1)...); !d.Allowed {
 			return n, d
 		}

@@ -57,6 +57,19 @@ func TestAdvance(t *testing.T) {
 	}.Run(t)
 }
 
+// A store behind a slow network is right, too.
+func TestSlow(t *testing.T) {
+	ratelimittest.Suite{
+		New: func(t *testing.T) ratelimit.Store {
+			return broken{ratelimit.NewMemory(), func(m *memory, ctx context.Context, charges []charge) (decision, error) {
+				time.Sleep(150 * time.Millisecond)
+				return m.Take(ctx, charges)
+			}}
+		},
+		Bubble: true, Atomic: true, Smooth: true, DenialWritesNothing: true,
+	}.Run(t)
+}
+
 // byClock counts in windows that end with the clock, as a key with the hour in
 // it does.
 type byClock struct {
