@@ -231,6 +231,10 @@ var rights = map[string]plan{
 		go func() { select {} }()
 		return c.insertJoined()
 	}},
+	"early hints": {joined, "", func(c call) error {
+		c.w.WriteHeader(http.StatusEarlyHints)
+		return c.insertJoined()
+	}},
 	"stream": {joined, "", func(c call) error {
 		if err := c.insertJoined(); err != nil {
 			return err

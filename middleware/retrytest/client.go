@@ -88,6 +88,14 @@ type writer struct {
 	leave func()
 }
 
+// WriteHeader passes over interim responses, such as 103, which the recorder
+// takes for the answer.
+func (w *writer) WriteHeader(status int) {
+	if status >= 200 {
+		w.ResponseRecorder.WriteHeader(status)
+	}
+}
+
 func (w *writer) Write(b []byte) (int, error) {
 	if len(b) < w.room {
 		w.room -= len(b)
