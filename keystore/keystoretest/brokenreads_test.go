@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -34,6 +36,18 @@ var brokenReads = []defect{
 		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			d[30], d[31] = 0, 0
 			return b.Store.Lookup(ctx, d)
+		}
+	}},
+	{"reads into one row for all callers", []string{"Lookup/AtOnce"}, func(b *broken) {
+		var row atomic.Pointer[keystore.Key]
+		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			k, err := b.Store.Lookup(ctx, d)
+			if err != nil {
+				return nil, err
+			}
+			row.Store(k)
+			runtime.Gosched()
+			return row.Load().Clone(), nil
 		}
 	}},
 	{"hides keys that are refused", []string{"Lookup/Refused"}, func(b *broken) {

@@ -1,6 +1,7 @@
 package keystoretest
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -40,6 +41,30 @@ var lookupCases = []testCase{
 		}
 		_, err := m.Lookup(t.Context(), first.Digest)
 		wantError(t, err, keystore.ErrNotFound, "Lookup of a digest that differs from others in its last bytes")
+	}},
+
+	{"Lookup/AtOnce", func(t testing.TB, m issuing.Manager) {
+		keys := make([]*keystore.Key, racers)
+		for i := range keys {
+			keys[i] = inserted(t, m) // each of an organization of its own
+		}
+		errs := atOnce(racers, func(i int) error {
+			for range 50 {
+				got, err := m.Lookup(t.Context(), keys[i].Digest)
+				if err != nil {
+					return err
+				}
+				if got.ID != keys[i].ID || got.Organization != keys[i].Organization || got.Digest != keys[i].Digest {
+					return fmt.Errorf("the key %s of %s, want %s of %s", got.ID, got.Organization, keys[i].ID, keys[i].Organization)
+				}
+			}
+			return nil
+		})
+		for _, err := range errs {
+			if err != nil {
+				t.Fatalf("Lookup of one of several keys at once returned %v", err)
+			}
+		}
 	}},
 
 	{"Lookup/Refused", func(t testing.TB, m issuing.Manager) {
