@@ -78,15 +78,32 @@ var poolwrite = check("poolwrite", "report writes by the pool where the transact
 			const why = "which stands without the reply of the request, whose transaction is at hand: "
 			on, _ := p.writes(call)
 			helper := p.callee(call)
+			given := func(is func(types.Type) bool) bool {
+				return slices.ContainsFunc(call.Args, func(a ast.Expr) bool { return is(p.TypesInfo.TypeOf(a)) })
+			}
 			if pool.MatchString(on) {
 				p.report(call.Pos(), "this writes by a %s, "+why+"write by the transaction", on)
-			} else if helpers[helper] != "" && slices.ContainsFunc(call.Args, func(a ast.Expr) bool {
-				return contexts.MatchString(typeName(p.TypesInfo.TypeOf(a)))
-			}) {
+			} else if helpers[helper] != "" && given(carries) && !given(executes) {
 				p.report(call.Pos(), "%s writes by a %s, "+why+"give it the transaction", helper.Name(), helpers[helper])
 			}
 		})
 	})
+
+// carries reports whether values of a type have the context of a request.
+func carries(t types.Type) bool { return contexts.MatchString(typeName(t)) }
+
+// executes reports whether a type is that of a transaction, or an interface that
+// a transaction is behind.
+func executes(t types.Type) bool {
+	if types.IsInterface(t) {
+		for _, method := range []string{"Exec", "ExecContext"} {
+			if o, _, _ := types.LookupFieldOrMethod(t, true, nil, method); o != nil {
+				return true
+			}
+		}
+	}
+	return tx.MatchString(typeName(t))
+}
 
 var freedwrite = check("freedwrite", "report calls of Execution.Free after a write", func(p *pkg) {
 	takes := p.takes()

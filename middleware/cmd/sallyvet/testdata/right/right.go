@@ -334,3 +334,25 @@ func (s *shop) table(r *http.Request, problems []middleware.Problem) (codes []in
 	}
 	return codes
 }
+
+// 19: a function that is given the transaction, if there is one.
+func (s *shop) either20(ctx context.Context, tx *sql.Tx, q querier) error {
+	if tx == nil && q == nil {
+		_, err := s.db.ExecContext(ctx, "INSERT INTO a VALUES (1)")
+		return err
+	}
+	return store(ctx, q, 1)
+}
+
+func (s *shop) given(w http.ResponseWriter, r *http.Request) {
+	tx, ok := idemsql.Tx(r.Context())
+	var q querier
+	if ok {
+		q = tx
+	}
+	if s.either20(r.Context(), nil, q) != nil || s.either20(r.Context(), tx, nil) != nil {
+		problem(w, r, 500)
+		return
+	}
+	w.WriteHeader(201)
+}
