@@ -124,7 +124,8 @@ const (
 
 // after follows the paths from each call that begins one, and visits the calls
 // on them. The call has succeeded: its error is nil, and its other results have
-// a fact. The variables of an if statement around it are bound.
+// a fact. The variables of an if statement around it are bound, and those that
+// the blocks around it change.
 //
 // The graphs are made here, because the pass ctrlflow would analyse all packages
 // that are imported.
@@ -140,6 +141,12 @@ func (p *pkg) after(begins func(function, *ast.CallExpr) bool, result fact, visi
 					has(f.body, func(s *ast.IfStmt) bool {
 						return s.Body.Pos() < begin.Pos() && begin.Pos() < s.End() &&
 							has(s.Cond, func(id *ast.Ident) bool { known[p.variable(id)] = bound; return false })
+					})
+					has(f.body, func(s *ast.BlockStmt) bool {
+						if s != f.body && s.Pos() < begin.Pos() && begin.Pos() < s.End() {
+							p.changed(s, known)
+						}
+						return false
 					})
 					p.walk(b, i+1, p.learn(n, known, result), map[*cfg.Block]bool{}, func(c *ast.CallExpr) { visit(begin, c) })
 				})
@@ -158,8 +165,17 @@ func (p *pkg) walk(b *cfg.Block, from int, known facts, seen map[*cfg.Block]bool
 			is = max(is, p.condition(e, known))
 		}
 	}
+	known = maps.Clone(known) // of this path
+	goes := func(i int) bool { return is == 0 || is == yes && i == 0 || is == no && i == len(b.Succs)-1 }
 	for i, next := range b.Succs {
-		if !seen[next] && (is == 0 || is == yes && i == 0 || is == no && i == len(b.Succs)-1) {
+		for _, n := range next.Nodes {
+			if !goes(i) && is != bound {
+				p.changed(n, known) // a flag that the path would have, had the call failed
+			}
+		}
+	}
+	for i, next := range b.Succs {
+		if !seen[next] && goes(i) {
 			seen[next] = true
 			p.walk(next, 0, known, seen, visit)
 		}
@@ -209,6 +225,23 @@ func (p *pkg) mentions(n ast.Node, known facts, least fact) bool {
 	return has(n, func(id *ast.Ident) bool { return known[p.variable(id)] >= least })
 }
 
+// changed lets what a node assigns to be bound.
+func (p *pkg) changed(n ast.Node, known facts) {
+	bind := func(e ast.Expr) {
+		has(e, func(id *ast.Ident) bool { known[p.variable(id)] = bound; return true })
+	}
+	has(n, func(s *ast.AssignStmt) bool {
+		for _, l := range s.Lhs {
+			if s.Tok != token.DEFINE {
+				bind(l)
+			}
+		}
+		return false
+	})
+	has(n, func(s *ast.IncDecStmt) bool { bind(s.X); return false })
+	delete(known, nil)
+}
+
 // learn returns what is known after a node: of the results of a call that begins
 // a path, of others what follows from before. What a call returns is bound if it
 // is a method of such a value, as in n, err := result.RowsAffected().
@@ -217,9 +250,14 @@ func (p *pkg) learn(n ast.Node, before facts, result fact) facts {
 	defer delete(known, nil)
 	s, ok := n.(*ast.AssignStmt)
 	if !ok {
+		p.changed(n, known)
 		return known
 	}
 	for i, l := range s.Lhs {
+		if _, ok := ast.Unparen(l).(*ast.Ident); !ok {
+			p.changed(s, known)
+			continue
+		}
 		v, from, least := p.variable(l), s.Rhs[min(i, len(s.Rhs)-1)], yes
 		value, adds := p.TypesInfo.Types[from], s.Tok != token.ASSIGN && s.Tok != token.DEFINE
 		if call, ok := from.(*ast.CallExpr); ok && !p.TypesInfo.Types[call.Fun].IsType() {

@@ -356,3 +356,59 @@ func (s *shop) given(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(201)
 }
+
+// 20: what is set before the problem, or in a part of a variable, says that
+// there was one.
+func (s *shop) setBefore(w http.ResponseWriter, r *http.Request) {
+	status := 200
+	var wrong []string
+	switch r.Method {
+	case http.MethodPut:
+		status = 405
+		problem(w, r, status)
+	case http.MethodPatch:
+		wrong = append(wrong, "method")
+		problem(w, r, 405)
+	}
+	if status != 200 || len(wrong) > 0 {
+		return
+	}
+	w.WriteHeader(201)
+}
+
+func (s *shop) part(w http.ResponseWriter, r *http.Request) {
+	var state struct{ done bool }
+	if r.FormValue("to") == "" {
+		problem(w, r, 400)
+		state.done = true
+	}
+	if state.done {
+		return
+	}
+	w.WriteHeader(201)
+}
+
+func (s *shop) counted(w http.ResponseWriter, r *http.Request) {
+	count := len(r.Form)
+	if r.FormValue("to") == "" {
+		problem(w, r, 400)
+		count++
+	}
+	if count == 0 {
+		w.WriteHeader(201)
+	}
+}
+
+// 21: a flag that says that the write has failed.
+func (s *shop) failed(w http.ResponseWriter, r *http.Request) {
+	var failed bool
+	if _, err := s.db.Exec("INSERT INTO a VALUES (1)"); err != nil {
+		failed = true
+	}
+	if failed {
+		middleware.ExecutionFrom(r.Context()).Free()
+		problem(w, r, 503)
+		return
+	}
+	w.WriteHeader(201)
+}
