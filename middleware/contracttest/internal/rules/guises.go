@@ -48,6 +48,7 @@ const (
 	absoluteTarget = "a whole URL for its target"
 	lowerNames     = "header names in small letters"
 	asChunks       = "chunks"
+	cutShort       = "a body that ends early"
 
 	everyScope = "account:read workers:read workers:write tasks:read tasks:write tasks:cancel approvals:write " +
 		"deliverables:read deliverables:write chat:read chat:write knowledge:read knowledge:write " +

@@ -138,6 +138,7 @@ func (p *probe) sendCut(c creation, text string) string {
 	a := p.patiently(func() answer {
 		conn := p.dial(c.request)
 		defer conn.Close()
+		conn.last.wire = cutShort
 		conn.send(text)
 		conn.closeWrite()
 		a, err := conn.next()

@@ -382,5 +382,8 @@ func (s *Session) curl(r request) string {
 		b.WriteString(" -d '" + strings.ReplaceAll(shortened(r.body), "'", `'\''`) + "'")
 	}
 	b.WriteString(` "` + s.target.URL + r.path + `"`)
+	if r.wire != "" {
+		b.WriteString(" # with " + r.wire)
+	}
 	return b.String()
 }

@@ -151,6 +151,26 @@ func TestCurlIsShort(t *testing.T) {
 	}
 }
 
+// What curl does not do stands behind the line.
+func TestCurlSaysWhatItLacks(t *testing.T) {
+	s := &Session{target: Target{URL: "http://one.test"}}
+	want := `curl -i "http://one.test/" # with HTTP/1.0`
+	if line := s.curl(get("/", "").guised(asHTTP10)); line != want {
+		t.Errorf("got %s, want %s", line, want)
+	}
+}
+
+// The report of a body that was cut says so.
+func TestCutIsShown(t *testing.T) {
+	served(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, func(p *probe) {
+		p.sendCut(p.create(0, p.full()), "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
+		seen := p.seen.without
+		if len(seen) != 1 || !strings.HasSuffix(p.curl(seen[0].answer.to), " # with "+cutShort) {
+			t.Errorf("got %+v", seen)
+		}
+	})
+}
+
 // A request over HTTP/2 without TLS is shown as such.
 func TestCurlOverHTTP2(t *testing.T) {
 	s := &Session{target: Target{URL: "http://one.test"}, base: &url.URL{Scheme: "http"}}
