@@ -2,6 +2,8 @@ package idem_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -190,7 +192,7 @@ func TestPolling(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
 		f := idemtest.NewFaulty(s)
 		e := mustRun(t, newRunner(s, idem.Options{}), request)
-		r := newRunner(f, idem.Options{})
+		r := newRunner(f, idem.Options{Wait: 2 * time.Minute})
 		var waiting []<-chan result
 		for range 10 {
 			waiting = append(waiting, begin(t.Context(), r, request))
@@ -201,11 +203,11 @@ func TestPolling(t *testing.T) {
 		if n := f.Calls(idemtest.Begin); n != 4 {
 			t.Errorf("the store was asked %d times in 250ms, want 4", n)
 		}
-		time.Sleep(4750 * time.Millisecond)
+		time.Sleep(59750 * time.Millisecond)
 		// 25 ms doubling to 500 ms is 5 calls in the first half second and two
 		// a second then; jitter takes a quarter, or adds it.
-		if n := f.Calls(idemtest.Begin); n < 10 || n > 20 {
-			t.Errorf("the store was asked %d times in 5s, want about 14", n)
+		if n := f.Calls(idemtest.Begin); n < 105 || n > 145 {
+			t.Errorf("the store was asked %d times in a minute, want about 124", n)
 		}
 		mustSettle(t, e, answer("created"))
 		for _, c := range waiting {
@@ -213,8 +215,8 @@ func TestPolling(t *testing.T) {
 			if got.record.State != idem.Done || string(got.record.Payload) != "created" {
 				t.Errorf("got %v, error %v, want the answer", got.record.State, got.err)
 			}
-			if got.after > 5*time.Second+650*time.Millisecond {
-				t.Errorf("woken after %v, want within 650ms after 5s", got.after)
+			if got.after > time.Minute+650*time.Millisecond {
+				t.Errorf("woken after %v, want within 650ms after a minute", got.after)
 			}
 		}
 		mustBeIdle(t, r)
@@ -235,6 +237,28 @@ func TestPollingClaims(t *testing.T) {
 		}
 		mustSettle(t, got.e, answer("created"))
 		mustBeIdle(t, r)
+	})
+}
+
+// waiting is called once for each caller that waits, however often it asks the
+// store or looks at the first request again.
+func TestWaitingIsCalledOnce(t *testing.T) {
+	both(t, func(t *testing.T, s idem.Store) {
+		holder, elsewhere := newRunner(s, idem.Options{}), newRunner(s, idem.Options{})
+		e := mustRun(t, holder, request)
+		var calls atomic.Int32
+		var waiting sync.WaitGroup
+		for range 2 {
+			for _, r := range []*idem.Runner{holder, elsewhere} {
+				waiting.Go(func() { r.Begin(t.Context(), request, func() { calls.Add(1) }) })
+			}
+		}
+		time.Sleep(5 * time.Second)
+		mustSettle(t, e, answer("created"))
+		waiting.Wait()
+		if n := calls.Load(); n != 4 {
+			t.Errorf("waiting was called %d times for 4 callers", n)
+		}
 	})
 }
 
