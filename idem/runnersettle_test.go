@@ -194,6 +194,27 @@ func TestSavingWithoutEnd(t *testing.T) {
 	})
 }
 
+// While the save is tried again the claim is renewed, so that no other process
+// takes it over.
+func TestUnsavedClaimIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory()
+		f := idemtest.NewFaulty(s)
+		r := newRunner(f, idem.Options{})
+		e := mustRun(t, r, request)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		e.Settle(t.Context(), answer("created"))
+		time.Sleep(time.Hour)
+		elsewhere := newRunner(s, idem.Options{Wait: noWait, Reexecute: true})
+		if record, _, err := elsewhere.Begin(t.Context(), request, nil); record.State != idem.InProgress || err != nil {
+			t.Errorf("another process: got %v, error %v, want in progress", record.State, err)
+		}
+		f.Always(idemtest.Settle, idemtest.None)
+		r.WaitSettled(t.Context())
+		mustReplay(t, elsewhere, request, "created")
+	})
+}
+
 // An answer that waits to be saved takes a place among the executions, so that
 // such answers cannot pile up.
 func TestUnsavedCountAsExecutions(t *testing.T) {
