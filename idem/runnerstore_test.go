@@ -234,6 +234,40 @@ func TestStoreThatNeverReturns(t *testing.T) {
 	})
 }
 
+// The same holds of renewals and settlements that never return.
+func TestStoreThatNeverReturnsFromExtendAndSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1500
+		before := runtime.NumGoroutine()
+		f := idemtest.NewFaulty(newMemory())
+		r := newRunner(f, idem.Options{ExecutionsPerTenant: n})
+		var executions []*idem.Execution
+		for i := range n {
+			executions = append(executions, mustRun(t, r, numberedRequest(i)))
+		}
+		bounded := func(kinds int) {
+			t.Helper()
+			time.Sleep(30 * time.Second)
+			// Of each kind, beside the calls, an execution has one that waits.
+			if got, most := runtime.NumGoroutine()-before, kinds*(1024+n); got > most {
+				t.Errorf("%d kinds of calls pinned %d goroutines, want at most %d", kinds, got, most)
+			}
+		}
+		f.Always(idemtest.Extend, idemtest.Stall)
+		bounded(1)
+		f.Always(idemtest.Settle, idemtest.Stall)
+		for _, e := range executions {
+			go e.Settle(t.Context(), answer("created"))
+		}
+		bounded(2)
+		f.Always(idemtest.Extend, idemtest.None)
+		f.Always(idemtest.Settle, idemtest.None)
+		f.Release()
+		r.WaitSettled(t.Context())
+		mustBeIdle(t, r)
+	})
+}
+
 // honoring is a Store that honors contexts.
 type honoring struct{ idem.Store }
 
