@@ -202,8 +202,12 @@ func TestUnsavedClaimIsRenewed(t *testing.T) {
 		f := idemtest.NewFaulty(s)
 		r := newRunner(f, idem.Options{})
 		e := mustRun(t, r, request)
+		ctx := e.Context(t.Context())
 		f.Always(idemtest.Settle, idemtest.Fail)
 		e.Settle(t.Context(), answer("created"))
+		if cause := context.Cause(ctx); cause != context.Canceled {
+			t.Errorf("after Settle: got cause %v, want context.Canceled", cause)
+		}
 		time.Sleep(time.Hour)
 		elsewhere := newRunner(s, idem.Options{Wait: noWait, Reexecute: true})
 		if record, _, err := elsewhere.Begin(t.Context(), request, nil); record.State != idem.InProgress || err != nil {
