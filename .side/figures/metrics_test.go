@@ -118,10 +118,28 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 
+	// A span has the outcome that the metrics have.
+	for _, e := range []middleware.Event{
+		{Outcome: "handled", Aborted: true},
+		{Stage: middleware.StageHandler, Outcome: "handled", Reported: "rate_limited"},
+	} {
+		ctx, span := tracer.Tracer("").Start(t.Context(), "of a request")
+		metrics.Observe(ctx, e)
+		span.End()
+		attributes := attribute.NewSet(spans.Ended()[len(spans.Ended())-1].Attributes()...)
+		outcome, _ := attributes.Value("sallyport.outcome")
+		got, _ := read(t, reader)
+		counted := "sallyport.requests{http.request.method=_OTHER,http.response.status_code=0,sallyport.outcome=" +
+			outcome.AsString() + "}"
+		if outcome.AsString() == "handled" || got[counted] != 1 {
+			t.Errorf("%+v: the span has the outcome %q, and %s is %v", e, outcome.AsString(), counted, got[counted])
+		}
+	}
+
 	ctx, span := tracer.Tracer("").Start(t.Context(), "of the outer response")
 	metrics.Observe(ctx, middleware.Event{Nested: true, Outcome: "handled"})
 	span.End()
-	if got := spans.Ended()[2].Attributes(); len(got) > 0 {
+	if got := spans.Ended()[len(spans.Ended())-1].Attributes(); len(got) > 0 {
 		t.Errorf("a response within another one tells its span %v", got)
 	}
 }

@@ -179,8 +179,8 @@ func (m *Metrics) AddAPI(api *middleware.API) {
 // Observe counts a response and tells the span of ctx. It is a function for
 // [middleware.Hooks].
 func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
+	labels := figures.ResponseOf(&e)
 	if !e.Nested {
-		labels := figures.ResponseOf(&e)
 		r := m.response.Get(labels)
 		m.requests.Add(ctx, 1, r.count...)
 		if m.duration != nil {
@@ -208,7 +208,7 @@ func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 		attribute.String("sallyport.organization", e.Caller.Organization()),
 		attribute.String("sallyport.key_id", e.Caller.KeyID()),
 		attribute.String("sallyport.policy", e.Policy),
-		attribute.String("sallyport.outcome", e.Outcome),
+		attribute.String("sallyport.outcome", labels.Outcome),
 	)
 }
 
