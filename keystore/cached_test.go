@@ -51,6 +51,14 @@ func TestCachedRemembersForTTL(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		want(t, cached, d, keystore.ErrSuspended, "when TTL has passed")
 		store.wantCalls(t, 1, "when TTL has passed")
+
+		made := unknown(0)
+		want(t, cached, made, keystore.ErrNotFound, "a token without a key")
+		store.add(t, func(k *keystore.Key) { k.Digest = made })
+		time.Sleep(4*time.Second - time.Nanosecond)
+		want(t, cached, made, keystore.ErrNotFound, "1 ns before NegativeTTL has passed since the store was asked")
+		time.Sleep(time.Nanosecond)
+		want(t, cached, made, nil, "when NegativeTTL has passed")
 	})
 }
 
