@@ -18,9 +18,10 @@ type LastUsedOptions struct {
 }
 
 // LastUsed records when keys were used, from where and with which scopes, and
-// writes that in batches, at most once for each key in an interval. The use of a
-// child is one of its ancestors too. If the process dies, what was not written
-// yet is lost: the uses of one interval, or those since the store began to fail.
+// writes that in batches, one in an interval. A batch has one [Use] of a key
+// for each day, and one more for each of its children: the use of a child is
+// one of its ancestors too. If the process dies, what was not written yet is
+// lost: the uses of one interval, or those since the store began to fail.
 //
 // A program calls Record for each request that was let in, and [Caller.Needed]
 // when its scopes are checked, and runs Run beside the server. A key that was

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -111,6 +112,22 @@ func TestUseOfAChild(t *testing.T) {
 		if fmt.Sprint(got) != want {
 			t.Errorf("flush %d wrote %v, want %s", n+1, got, want)
 		}
+	}
+
+	sibling := line("key_4", "read")
+	sibling.Parent, sibling.Ancestors = "key_2", k.Ancestors
+	for _, c := range []*keystore.Caller{caller, caller, sibling.Bind(registry), parent.Bind(registry)} {
+		used.Record(c, anywhere)
+	}
+	if err := used.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	of := make(map[string]int)
+	for _, u := range slices.Concat(book.take()...) {
+		of[u.ID]++
+	}
+	if want := map[string]int{"key_1": 3, "key_2": 3, "key_3": 1, "key_4": 1}; !maps.Equal(of, want) {
+		t.Errorf("uses of a key with two children in a batch: got %v, want %v", of, want)
 	}
 }
 

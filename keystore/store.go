@@ -38,8 +38,9 @@ type Store interface {
 // Touch sets LastUsedAt of each key to At unless what is stored is later
 // already. It MUST NOT change any other field, Version among them: a use that
 // is written while somebody revokes the key must not undo that, nor make it
-// fail. Uses of keys that do not exist are ignored. A store that keeps no more
-// leaves the fields of a Use after At alone.
+// fail. A key may have several uses in one call. Uses of keys that do not exist
+// are ignored. A store that keeps no more leaves the fields of a Use after At
+// alone.
 type Toucher interface {
 	Touch(ctx context.Context, uses []Use) error
 }
