@@ -32,8 +32,8 @@ func TestCachedOptionsPanic(t *testing.T) {
 			t.Errorf("a negative %s did not panic", name)
 		}
 	}
-	for _, store := range []keystore.Store{nil, (*keystore.Cached)(nil),
-		keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})} {
+	cached := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+	for _, store := range []keystore.Store{nil, (*keystore.Cached)(nil), cached, struct{ *keystore.Cached }{cached}} {
 		if !panics(func() { keystore.NewCached(store, keystore.CacheOptions{}) }) {
 			t.Errorf("NewCached with a %T did not panic", store)
 		}
