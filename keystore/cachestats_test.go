@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -53,27 +54,33 @@ func TestRememberedCountsAsHit(t *testing.T) {
 }
 
 func TestExpiring(t *testing.T) {
-	c := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	issuer := issuing.New(c, issuing.Options{})
-	now := time.Now()
-	for _, expires := range []time.Time{{}, now.Add(time.Hour), now.Add(2 * time.Hour), now.Add(48 * time.Hour)} {
-		secret, k, err := issuer.Issue(t.Context(), keystore.Key{
-			Organization: "acme", Environment: keystore.Production, ExpiresAt: expires})
-		if err != nil {
-			t.Fatal(err)
-		}
-		child, _, childErr := issuer.Delegate(t.Context(), keystore.Key{Organization: "acme", Parent: k.ID,
-			ExpiresAt: now.Add(time.Minute)})
-		for _, s := range []keystore.Secret{secret, child} {
-			if _, err := c.Lookup(t.Context(), keystore.DigestOf(s.Reveal())); err != nil || childErr != nil {
-				t.Fatal(err, childErr)
+	synctest.Test(t, func(t *testing.T) {
+		c := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
+		issuer := issuing.New(c, issuing.Options{})
+		now := time.Now()
+		for _, expires := range []time.Time{{}, now.Add(time.Hour), now.Add(2 * time.Hour), now.Add(48 * time.Hour)} {
+			secret, k, err := issuer.Issue(t.Context(), keystore.Key{
+				Organization: "acme", Environment: keystore.Production, ExpiresAt: expires})
+			if err != nil {
+				t.Fatal(err)
+			}
+			child, _, childErr := issuer.Delegate(t.Context(), keystore.Key{Organization: "acme", Parent: k.ID,
+				ExpiresAt: now.Add(time.Minute)})
+			for _, s := range []keystore.Secret{secret, child} {
+				if _, err := c.Lookup(t.Context(), keystore.DigestOf(s.Reveal())); err != nil || childErr != nil {
+					t.Fatal(err, childErr)
+				}
 			}
 		}
-	}
-	if n := c.Expiring(24 * time.Hour); n != 2 {
-		t.Errorf("%d keys expire within a day, want 2", n)
-	}
-	if n := c.Expiring(time.Minute); n != 0 {
-		t.Errorf("%d keys expire within a minute", n)
-	}
+		if n := c.Expiring(24 * time.Hour); n != 2 {
+			t.Errorf("%d keys expire within a day, want 2", n)
+		}
+		if n := c.Expiring(time.Minute); n != 0 {
+			t.Errorf("%d keys expire within a minute", n)
+		}
+		time.Sleep(time.Hour)
+		if n := c.Expiring(24 * time.Hour); n != 1 {
+			t.Errorf("%d keys that may be used expire within a day, want 1 after the other has expired", n)
+		}
+	})
 }
