@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -164,12 +165,16 @@ func status(code int, fields ...string) http.HandlerFunc {
 func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
 // half breaks off in a body whose length was declared.
-func half(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Length", "12")
-	w.WriteHeader(201)
-	io.WriteString(w, "half")
-	http.NewResponseController(w).Flush()
-	panic(http.ErrAbortHandler)
+func half(w http.ResponseWriter, r *http.Request) { declared(12)(w, r) }
+
+func declared(length int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", strconv.Itoa(length))
+		w.WriteHeader(201)
+		io.WriteString(w, "half")
+		http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // stream breaks off in a body whose length was not.

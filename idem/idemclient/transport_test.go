@@ -39,6 +39,8 @@ func TestWhatIsRepeated(t *testing.T) {
 		{"cut for ever", "POST", a(cut), "unknown", 4, 0},
 		{"a declared body breaks off", "POST", a(half, ok), "201", 2, 0},
 		{"each declared body does", "POST", a(half), "unknown", 4, 0},
+		{"a declared body of MaxBody bytes breaks off", "POST", a(declared(1<<20), ok), "201", 2, 0},
+		{"one of a byte more does", "POST", a(declared(1<<20+1), ok), "unknown", 1, 0},
 		{"a stream breaks off", "POST", a(stream, ok), "unknown", 1, 0},
 		{"408", "POST", a(status(408), ok), "201", 2, 0},
 		{"425", "POST", a(status(425), ok), "201", 2, 0},
@@ -70,6 +72,8 @@ func TestWhatIsRepeated(t *testing.T) {
 		{"a conflict after a cut", "POST", a(cut, status(409)), "409", 2, 0},
 		{"a replayed refusal after a cut", "POST", a(cut, status(422, "Idempotent-Replayed", "true")), "422", 2, 0},
 		{"a failure after a cut", "POST", a(cut, status(500, "X-Should-Retry", "false")), "500", 2, 0},
+		{"a refusal after 408", "POST", a(status(408), status(401)), "401", 2, 0},
+		{"a refusal after 425", "POST", a(status(425), status(401)), "401", 2, 0},
 		{"a refusal after 429", "POST", a(status(429), status(401)), "401", 2, 0},
 		{"a refusal after 500", "POST", a(status(500), status(403)), "unknown", 2, 0},
 		{"a refusal after 502", "POST", a(status(502), status(403)), "unknown", 2, 0},
@@ -101,11 +105,17 @@ func TestWhatIsRepeated(t *testing.T) {
 		onBoth(t, func(t *testing.T, protocol string) {
 			s, began := &script{answers: test.answers}, time.Now()
 			base := serve(t, protocol, s)
-			r := post(t, t.Context(), "the body")
+			r := post(t, idemclient.WithKey(t.Context(), "job-1"), "the body")
 			if r.Method = test.method; test.method != "POST" {
 				r.Body, r.GetBody, r.ContentLength = nil, nil, 0
+			} else {
+				r.Header.Set("Idempotency-Key", "own")
 			}
 			code, body, err := read(&idemclient.Transport{Base: base}, r)
+			unknown, ok := errors.AsType[*idemclient.UnknownError](err)
+			if ok && (unknown.Key != "own" || unknown.Tries != test.tries) {
+				t.Errorf("%s: got the key %q and %d tries, want own and %d", test.name, unknown.Key, unknown.Tries, test.tries)
+			}
 			if got := kind(code, err); got != test.want || s.tries() != test.tries {
 				t.Errorf("%s: got %s (%q, %v) after %d tries, want %s after %d",
 					test.name, got, body, err, s.tries(), test.want, test.tries)
