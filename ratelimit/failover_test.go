@@ -130,6 +130,9 @@ func TestFailoverModes(t *testing.T) {
 				if got := take(t, fallback, ratelimit.Charge{Policy: local, Bucket: "org"}).States[0].Remaining; got != 2 {
 					t.Errorf("a refusal charged the local bucket: %d of 2 remain", got)
 				}
+				if n := f.Stats().Fallbacks; n != 10 {
+					t.Errorf("after 10 errors the figure of calls without the store is %d", n)
+				}
 				return
 			}
 			for i, want := range tt.allowed {
