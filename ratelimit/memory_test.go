@@ -204,6 +204,7 @@ func TestMemoryGrowsWithDebt(t *testing.T) {
 			{2000, 5, 2000, 8000},
 			{1, 5000, 2000, 8000}, // it keeps its room
 			{100_000, 2, 100_000, 200_200},
+			{200_000, 1, 200_000, 200_200}, // 3.2 MB
 		} {
 			for round := range tt.rounds {
 				for _, name := range names[round*tt.atOnce:][:tt.atOnce] {
