@@ -70,7 +70,8 @@
 //
 // A response whose Content-Length is at most MaxBody is read before it is
 // returned, so that one that breaks off is repeated. All others are streams and
-// pass as they come. If one breaks off, Read returns an UnknownError.
+// pass as they come. If that of a request with a key breaks off, Read returns
+// an UnknownError.
 package idemclient
 
 import (
