@@ -16,8 +16,9 @@ type CacheStats struct {
 	Asked  uint64 // questions to the store; lookups that share one count once
 	Failed uint64 // those of them without an answer, [ErrOverloaded] included
 
-	// Down is set after five lookups in a row without an answer, until the next
-	// answer. Meanwhile the store is also asked without requests, about once a
+	// Down is set after five lookups in a row that the store did not answer, until
+	// it answers. Those that fail with [ErrOverloaded] or [ErrCorrupt] do not
+	// count. Meanwhile the store is also asked without requests, about once a
 	// second, until [Cached.Run] has ended or nothing refers to the Cached.
 	Down bool
 
@@ -49,7 +50,8 @@ func (c *Cached) Stats() CacheStats {
 }
 
 // Expiring returns how many of the keys in memory may be used now and expire
-// within d, without children, which all expire soon. It looks at each, for example when metrics are read.
+// within d, without children, which all expire soon. It looks at each, for
+// example when metrics are read.
 func (c *Cached) Expiring(d time.Duration) (n int) {
 	now := time.Now()
 	for i := range c.shards {
@@ -70,9 +72,9 @@ func (c *Cached) Expiring(d time.Duration) (n int) {
 
 // ObserveCalls lets f know of each question to the store, named "lookup", when
 // it ends: how long it took, and whether the store answered in time, which
-// [ErrNotFound] does too. f is called from many goroutines at once and must be quick;
-// its panic goes to the log and changes nothing. It takes the place of one that
-// was given before.
+// [ErrNotFound] does too. A lookup that fails with [ErrOverloaded] puts none. f
+// is called from many goroutines at once and must be quick; its panic goes to
+// the log and changes nothing. It takes the place of one that was given before.
 func (c *Cached) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
 	c.observe.Store(&f)
 }

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,6 +55,42 @@ func TestStoreAnswersAgain(t *testing.T) {
 		f.lookup.set(f.Store.Lookup)
 		look(3)
 		mustHaveLine(t, "after seven failures", log, 1, "after=8s")
+	})
+}
+
+// Lookups that find no place, and records that do not fit, say nothing of
+// whether the store answers. The former are no questions to it.
+func TestNoSignOfAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, release := newFake(), make(chan struct{})
+		c := keystore.NewCached(f, keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
+		var told atomic.Int32
+		c.ObserveCalls(func(context.Context, string, time.Duration, bool) { told.Add(1) })
+		f.lookup.set(hang(f, release))
+		var lookups sync.WaitGroup
+		for n := range 64 {
+			lookups.Go(func() { c.Lookup(t.Context(), unknown(n)) })
+		}
+		synctest.Wait()
+		notDown := func(what string) {
+			if t.Helper(); c.Stats().Down {
+				t.Errorf("%s: the store is down", what)
+			}
+		}
+		for range 5 {
+			want(t, c, unknown(64), keystore.ErrOverloaded, "beyond 64 questions")
+		}
+		notDown("after five lookups without a place")
+		close(release)
+		lookups.Wait()
+		if n := told.Load(); n != 64 {
+			t.Errorf("the observer was told of %d questions, want 64", n)
+		}
+		f.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, nil })
+		for range 5 {
+			want(t, c, unknown(64), keystore.ErrCorrupt, "neither a key nor an error")
+		}
+		notDown("after five records that do not fit")
 	})
 }
 
