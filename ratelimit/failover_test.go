@@ -23,6 +23,7 @@ var errRefused = errors.New("connection refused")
 type faulty struct {
 	ratelimit.Store
 	calls atomic.Int64
+	first atomic.Pointer[ratelimit.Policy]                // of the latest call
 	fault atomic.Pointer[func(ctx context.Context) error] // nil: none
 }
 
@@ -34,6 +35,9 @@ func (f *faulty) mend() { f.fault.Store(nil) }
 
 func (f *faulty) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
 	f.calls.Add(1)
+	if len(charges) > 0 {
+		f.first.Store(charges[0].Policy)
+	}
 	if fault := f.fault.Load(); fault != nil {
 		if err := (*fault)(ctx); err != nil {
 			return ratelimit.Decision{}, err
@@ -363,6 +367,9 @@ func TestFailoverProbes(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		if n := s.calls.Load(); n < 15 || n > 20 {
 			t.Errorf("the store was asked %d times in 20 s, want about one a second", n)
+		}
+		if name := s.first.Load().Name; name != "probe" {
+			t.Errorf("it was asked for a charge of the policy %q, want probe", name)
 		}
 		s.mend()
 		time.Sleep(1500 * time.Millisecond)
