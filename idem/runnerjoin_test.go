@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -145,9 +146,10 @@ func TestJoined(t *testing.T) {
 
 func TestCommitUnknown(t *testing.T) {
 	for name, fail := range map[string]func(idem.Settlement) error{
-		"said so":  func(idem.Settlement) error { return idem.ErrCommitUnknown },
-		"hangs":    func(idem.Settlement) error { time.Sleep(time.Minute); return nil },
-		"panicked": func(idem.Settlement) error { panic("connection lost") },
+		"said so":             func(idem.Settlement) error { return idem.ErrCommitUnknown },
+		"hangs":               func(idem.Settlement) error { time.Sleep(time.Minute); return nil },
+		"panicked":            func(idem.Settlement) error { panic("connection lost") },
+		"ended its goroutine": func(idem.Settlement) error { runtime.Goexit(); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
