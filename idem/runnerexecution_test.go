@@ -174,8 +174,10 @@ func TestRenewalHangs(t *testing.T) {
 		{time.Minute, 6 * time.Second, 18500 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
 			f := idemtest.NewFaulty(newMemory())
-			e := mustRun(t, newRunner(f, idem.Options{Timeout: test.timeout}), request)
+			logger := slog.New(slog.NewTextHandler(&log, nil))
+			e := mustRun(t, idem.NewRunner(f, idem.Options{Timeout: test.timeout, Logger: logger}), request)
 			ctx := e.Context(t.Context())
 			start := time.Now()
 			time.Sleep(test.from)
@@ -183,6 +185,10 @@ func TestRenewalHangs(t *testing.T) {
 			<-ctx.Done()
 			if took := time.Since(start); !notRenewed(context.Cause(ctx)) || took != test.cancelled {
 				t.Errorf("%+v: got cause %v after %v, want ErrLost for want of renewal", test, context.Cause(ctx), took)
+			}
+			synctest.Wait()
+			if line := "lost its claim and was cancelled"; strings.Count(log.String(), line) != 1 {
+				t.Errorf("%+v: the log does not say %q once:\n%s", test, line, &log)
 			}
 			mustSettle(t, e, answer("late"))
 			time.Sleep(test.timeout) // until the last call ends
