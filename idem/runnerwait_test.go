@@ -203,6 +203,9 @@ func TestPolling(t *testing.T) {
 		if n := f.Calls(idemtest.Begin); n != 4 {
 			t.Errorf("the store was asked %d times in 250ms, want 4", n)
 		}
+		if s := r.Stats(); s.Executions != 0 || s.Waiters != 10 {
+			t.Errorf("got %d executions and %d waiters, want 0 and 10", s.Executions, s.Waiters)
+		}
 		time.Sleep(59750 * time.Millisecond)
 		// 25 ms doubling to 500 ms is 5 calls in the first half second and two
 		// a second then; jitter takes a quarter, or adds it.
