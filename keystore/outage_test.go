@@ -86,6 +86,9 @@ func TestNoSignOfAnOutage(t *testing.T) {
 		if n := told.Load(); n != 64 {
 			t.Errorf("the observer was told of %d questions, want 64", n)
 		}
+		if s := c.Stats(); s.Asked != 69 || s.Failed != 5 {
+			t.Errorf("got %d questions, %d without an answer, want 69 and the 5 without a place", s.Asked, s.Failed)
+		}
 		f.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, nil })
 		for range 5 {
 			want(t, c, unknown(64), keystore.ErrCorrupt, "neither a key nor an error")
