@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -88,6 +89,28 @@ func TestCachedBinds(t *testing.T) {
 		Logger: quiet}).Caller(t.Context(), d)
 	if err != nil || k.Granted().Registry() != other || k.Granted().String() != "future:thing" {
 		t.Errorf("with another registry the caller is granted %v, %v, want future:thing", k.Granted(), err)
+	}
+}
+
+// Lookup has what a Caller has, also when the store was just asked.
+func TestCachedLookupHasNoMore(t *testing.T) {
+	store := newFake()
+	now := time.Now()
+	d := store.add(t, func(k *keystore.Key) {
+		k.Name, k.Hint, k.CreatedBy, k.IssueToken, k.RotatedFrom = "name", "a1b2", "user_1", "token", "key_0"
+		k.CreatedAt, k.LastUsedAt, k.Scopes = now, now, []scope.Name{scope.TasksRead}
+	})
+	stored, err := store.Store.Lookup(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &keystore.Key{ID: stored.ID, Digest: d, Organization: stored.Organization,
+		Environment: stored.Environment, Scopes: stored.Scopes}
+	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	for n := range 2 {
+		if got, err := cached.Lookup(t.Context(), d); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("lookup %d: got %+v, %v, want %+v", n+1, got, err, want)
+		}
 	}
 }
 
