@@ -584,6 +584,8 @@ func TestRouteLimitMistakes(t *testing.T) {
 		`more than the burst of policy "p"`: {store, middleware.RouteOptions{Policy: p, Cost: 4}},
 		`more than the burst of policy "q"`: {store,
 			middleware.RouteOptions{Policy: policy("q", "3-S", 0), Cost: 4}},
+		`more than the burst of policy "observed"`: {store,
+			middleware.RouteOptions{Policy: reportOnly("observed", "3-S"), Cost: 4}},
 		`of policy "small", so no request under it would`: {
 			each(func(o *middleware.RateLimitOptions) { o.Organization = small }), middleware.RouteOptions{Cost: 4}},
 		`burst of policy "small", so no request under it would`: {
@@ -748,6 +750,27 @@ func TestRateLimitFields(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRateLimitFieldsOrder: the fields tell of all limits in one order.
+func TestRateLimitFieldsOrder(t *testing.T) {
+	ring := newKeyring()
+	api := middleware.NewAPI(ring.keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
+		Store: ratelimit.NewMemory(), Fields: middleware.FieldsDraft11, Client: policy("client", "9-S", 0),
+		Key: policy("key", "9-S", 0), Organization: policy("organization", "9-S", 0),
+	}})
+	api.Handle("GET /api/v1/export", middleware.AnyCaller(), http.HandlerFunc(sayOK),
+		middleware.RouteOptions{Policy: policy("export", "9-S", 0)})
+	res := serve(api, request("GET", "/api/v1/export", ring.issue(t), ""))
+	for _, field := range []string{"RateLimit-Policy", "RateLimit"} {
+		var names []string
+		for _, item := range items(t, res.Header, field) {
+			names = append(names, item.name)
+		}
+		if got := strings.Join(names, " "); got != "organization key export client" {
+			t.Errorf("%s names %s", field, got)
+		}
+	}
 }
 
 func TestRateLimitFieldsOfOddLimits(t *testing.T) {
