@@ -38,8 +38,8 @@ type IdempotencyOptions struct {
 
 	// Partition returns a further part of what an Idempotency-Key belongs to,
 	// beside tenant and subject: a project, or the name of the service where
-	// several share a store. Nil adds none. It gets a copy of the request, whose
-	// body it may read.
+	// several share a store. Nil adds none. It may read the body of the request,
+	// which the handler gets nevertheless, and ask [CallerFrom].
 	Partition func(*http.Request) string
 
 	// Host returns the canonical name of a service that has several hosts. A

@@ -591,6 +591,27 @@ func TestKeyBelongsTo(t *testing.T) {
 	}
 }
 
+// TestPartitionOfTheBody: Partition may read the body and ask for the caller,
+// and the handler has the body all the same.
+func TestPartitionOfTheBody(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t, scope.TasksWrite)
+	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	h := keyed(ring, with(keyedOptions{Partition: func(r *http.Request) string {
+		if got := middleware.CallerFrom(r.Context()).Organization(); got != "org_1" {
+			t.Errorf("Partition got the caller of %q", got)
+		}
+		body, _ := io.ReadAll(r.Body)
+		return string(body)
+	}}), echo)
+	for _, body := range []string{"one", "two"} {
+		res := serve(h, request("POST", "/a", token, body, "Idempotency-Key: k"))
+		if res.StatusCode != 200 || res.body != body {
+			t.Errorf("got %d %q, want 200 and %q", res.StatusCode, res.body, body)
+		}
+	}
+}
+
 // TestRetryAcrossADeploy: what a deploy may change of a route does not make a
 // retry another request.
 func TestRetryAcrossADeploy(t *testing.T) {
