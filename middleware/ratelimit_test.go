@@ -552,6 +552,10 @@ func TestRouteLimit(t *testing.T) {
 		!strings.Contains(text, `policy \"organization\", cost 11, burst 10`) {
 		t.Errorf("got the log %s, want one line", text)
 	}
+	sandbox, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
+	if res := serve(api, request("GET", "/api/v1/export", sandbox, "")); res.StatusCode != 200 {
+		t.Errorf("sandbox of the same organization: got %d %s, want 200 of its own bucket", res.StatusCode, res.body)
+	}
 	for _, route := range api.Routes() {
 		if !route.Options.Idempotency.Off != (route.Method == "POST") {
 			t.Errorf("%+v: want only the POST route idempotent", route)
@@ -608,6 +612,9 @@ func TestRouteLimitMistakes(t *testing.T) {
 		route := middleware.RouteOptions{Policy: policy("reports", limit, 0)}
 		api.Handle("GET /api/v1/"+path, middleware.AnyCaller(), http.HandlerFunc(sayOK), route)
 	}
+	wantPanic(t, "RouteOptions are given more than once", func() {
+		api.HandleFunc("GET /api/v1/two", middleware.AnyCaller(), sayOK, middleware.RouteOptions{}, middleware.RouteOptions{})
+	})
 	add("a", "100-H")
 	add("b", "100-H")
 	wantPanic(t, `a different rate limit of the name "reports"`, func() { add("c", "4-H") })
