@@ -297,6 +297,33 @@ func TestFeedThatRepeats(t *testing.T) {
 	})
 }
 
+// While lookups fail, the feed is asked about once a second too.
+func TestFeedDuringAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFeedFake()
+		quiet := slog.New(slog.DiscardHandler)
+		here := keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Minute, Logger: quiet})
+		defer run(t, here)()
+		store.lookup.set(refuseLookup)
+		for range 5 {
+			here.Lookup(t.Context(), unknown(0))
+		}
+		time.Sleep(time.Minute) // the pause that had begun before
+		for _, c := range []struct {
+			what        string
+			lookup      lookupFunc
+			least, most int64
+		}{{"while lookups fail", refuseLookup, 48, 61}, {"after that", store.Store.Lookup, 1, 3}} {
+			store.lookup.set(c.lookup)
+			before := store.polls.Load()
+			time.Sleep(time.Minute)
+			if n := store.polls.Load() - before; n < c.least || n > c.most {
+				t.Errorf("%s the feed was asked %d times in a minute, want %d to %d", c.what, n, c.least, c.most)
+			}
+		}
+	})
+}
+
 // One poll reads until nothing is left: until the feed names no change, however
 // few it names at a time, and whatever it calls the positions.
 func TestFeedAsksUntilNothingIsLeft(t *testing.T) {
