@@ -78,7 +78,7 @@ type IdempotencyOptions struct {
 	// recorded while they stream, may take in this process; at least twice
 	// MaxBody; 0 means 256 MiB. A tenant may take as much as it leaves free:
 	// half, if it is the only one. Beyond that its requests get 503, and its
-	// streams are not recorded any more. A body of up to 4 KiB does not count.
+	// streams are not recorded any more. A body of less than 4 KiB does not count.
 	// A route without MaxBodies of its own shares the API's.
 	MaxBodies int64
 
