@@ -43,9 +43,10 @@ type RateLimitOptions struct {
 
 	// Plan, when set, chooses the policies of a caller: one in place of
 	// Organization and Sandbox, the other in place of Key. A nil policy means
-	// theirs; ratelimit.Unlimited means none. For an error, a policy that is not
-	// valid, or none where there is no other, the client gets 503. Plan is called
-	// for every request and must be quick.
+	// theirs; ratelimit.Unlimited means none. The client gets 503 for an error,
+	// for a policy that is not valid, and for two nil ones if the options have
+	// none for the caller either. Plan is called for every request and must be
+	// quick.
 	Plan func(context.Context, *keystore.Caller) (organization, key *ratelimit.Policy, err error)
 
 	// Concurrent is how many requests a tenant may have in progress at once in
