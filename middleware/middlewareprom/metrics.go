@@ -21,10 +21,10 @@
 // and a gauge or counter for each figure of [Options]. An outcome is that of
 // [middleware.Event]: "handled", "executed", "replayed", "redirected" or the code
 // of a refusal; "aborted" if the connection was, whatever status was sent
-// before; or "reported" where a handler answered and Reported is set. A
-// response within another one is not counted again; its rate limits and its
-// idempotency key are. So a request has the outcome "handled" where an
-// http.TimeoutHandler stands between RequestID and what decided on it.
+// before; or "reported" in place of "handled" if Reported is set. A response
+// within another one is not counted again; its rate limits and its idempotency
+// key are. So a request has the outcome "handled" where an http.TimeoutHandler
+// stands between RequestID and what decided on it.
 //
 // No label names a key, an organization or a request: these are without number,
 // and a series stays in memory for good, here and in Prometheus. The log has
