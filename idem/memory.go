@@ -29,11 +29,12 @@ import (
 // half of what the tenant holds. So no tenant can push out what belongs to
 // another that holds less, and tenants of one size share.
 //
-// Claims and records younger than MinRetention are never forgotten. If the
-// tenant and the 32 that hold most have nothing else left, Begin returns
-// [ErrFull]. A tenant also gets ErrFull if it would leave free less than a
-// sixteenth of what it holds: so a flood of young records leaves room to
-// others. Settling a claim always succeeds: Begin reserves the room for it.
+// Claims and records younger than MinRetention are never forgotten. Begin looks
+// for others at the tenant and at up to 32 large ones, the largest among them.
+// If these have none, it returns [ErrFull]. A tenant also gets ErrFull if it
+// would leave free less than a sixteenth of what it holds: so a flood of young
+// records leaves room to others. Settling a claim always succeeds: Begin
+// reserves the room for it.
 //
 // Expired records are removed a few at a time by later calls of Begin, which
 // gives back the memory of a peak; there is no goroutine and nothing to close.
