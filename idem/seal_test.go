@@ -124,6 +124,14 @@ func TestSealOpens(t *testing.T) {
 	}
 }
 
+// A list that begins with none leaves replies as they are: servers of the fleet
+// that have no Seal yet read them.
+func TestSealThatDoesNotSealYet(t *testing.T) {
+	if b := sealed(t, seal("none", keyA), request, "created"); string(b) != "created" {
+		t.Errorf("stored is %q, want the reply as it is", b)
+	}
+}
+
 // What was evicted without a summary is nothing that does not open.
 func TestSealOfNothing(t *testing.T) {
 	var log bytes.Buffer
