@@ -224,6 +224,21 @@ func TestMemoryOptions(t *testing.T) {
 		"MinRetention": func(m *idem.Memory) { m.MinRetention = time.Hour },
 		"Logger":       func(m *idem.Memory) { m.Logger = quiet },
 	})
+	if _, err := (&idem.Memory{Budget: -1}).Begin(t.Context(), claimOf("a", "first")); err != nil {
+		t.Errorf("a negative Budget: got error %v, want the default", err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		m, full := &idem.Memory{Budget: 10_000, MinRetention: -1}, false
+		for n := range 100 {
+			c := claimOf("a", fmt.Sprint(n))
+			_, err := m.Begin(t.Context(), c)
+			full = full || err == idem.ErrFull
+			_ = m.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Retention: time.Hour})
+		}
+		if !full {
+			t.Error("a negative MinRetention: records of this moment are forgotten, want the default")
+		}
+	})
 }
 
 // The figures of the documentation.
