@@ -1,3 +1,8 @@
+//go:build !race
+
+// A schedule is one step after the other, which the race detector makes eight
+// times as long.
+
 package idem_test
 
 import (
