@@ -69,7 +69,7 @@ func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*
 	}
 	// A second record would outlive the revocation of the first one.
 	for _, d := range digests[1:] {
-		switch existing, err := i.manager.Lookup(ctx, d); {
+		switch existing, err := i.existing(ctx, d); {
 		case err == nil:
 			return ownCopy(existing, old.Organization), ErrExists
 		case !errors.Is(err, keystore.ErrNotFound):
@@ -125,7 +125,7 @@ func (i *Issuer) insertImported(ctx context.Context, k *keystore.Key) (*keystore
 	if !errors.Is(err, ErrExists) {
 		return stored, err
 	}
-	existing, lookupErr := i.manager.Lookup(ctx, k.Digest)
+	existing, lookupErr := i.existing(ctx, k.Digest)
 	switch {
 	case lookupErr == nil:
 		return ownCopy(existing, k.Organization), err
@@ -135,6 +135,15 @@ func (i *Issuer) insertImported(ctx context.Context, k *keystore.Key) (*keystore
 		return nil, invalid(problem("issue_token", "The issue token made another key."))
 	}
 	return nil, invalid(problem("id", "Another key has this ID, or had it."))
+}
+
+// existing returns the key of the digest. What an erasure has left is none.
+func (i *Issuer) existing(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	k, err := i.manager.Lookup(ctx, d)
+	if err == nil && k != nil && k.Organization == "" && !k.RevokedAt.IsZero() {
+		return nil, keystore.ErrNotFound
+	}
+	return k, err
 }
 
 // ownCopy returns a copy of k if it belongs to the organization.

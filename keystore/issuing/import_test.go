@@ -138,18 +138,11 @@ func TestImportTwice(t *testing.T) {
 		k != nil {
 		t.Errorf("Import into a store that fails returned %v, %v, want no key and the error of the store", k, err)
 	}
-	unread := issuing.New(blind{memory}, issuing.Options{})
+	unread := issuing.New(unsureManager{memory}, issuing.Options{})
 	if k, err := unread.Import(t.Context(), record(grant(), keystore.Key{}), token); !errors.Is(err, errStoreDown) ||
 		k != nil {
 		t.Errorf("Import of a key that is there and cannot be read returned %v, %v, want the error of the store", k, err)
 	}
-}
-
-// A blind store finds no key by its digest.
-type blind struct{ issuing.Manager }
-
-func (blind) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
-	return nil, errStoreDown
 }
 
 func TestImportOfADigest(t *testing.T) {
@@ -286,6 +279,32 @@ func TestImportUnderAnotherPepper(t *testing.T) {
 	if _, err := unsure.Import(t.Context(), record(grant(), keystore.Key{}), acme("3")); !errors.Is(err, errStoreDown) {
 		t.Errorf("Import where the older digest cannot be looked up returned %v, want the error of the store", err)
 	}
+}
+
+// erasing finds in place of no key what another organization's erasure has left.
+type erasing struct{ issuing.Manager }
+
+func (e erasing) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	k, err := e.Manager.Lookup(ctx, d)
+	if errors.Is(err, keystore.ErrNotFound) {
+		return &keystore.Key{ID: "erased", Digest: d, Environment: keystore.Sandbox, RevokedAt: time.Now()}, nil
+	}
+	return k, err
+}
+
+// What an erasure has left is no key: neither that of the token nor that of
+// another organization.
+func TestImportAfterAnErasure(t *testing.T) {
+	issuer := issuing.New(erasing{issuing.NewMemory()}, issuing.Options{
+		Audit: issuing.LogAudit(slog.New(slog.DiscardHandler)),
+		Service: keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"),
+			[]byte("the old pepper"))}}})
+	first, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), acme("1"))
+	if err != nil {
+		t.Fatalf("Import of a token that was erased under an older pepper returned %v", err)
+	}
+	_, err = issuer.Import(t.Context(), record(grant(), keystore.Key{ID: first.ID}), acme("2"))
+	wantField(t, err, "id", "Import of an erased token with the ID of another key")
 }
 
 // unsureManager can do everything but look up.
