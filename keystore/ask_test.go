@@ -217,6 +217,7 @@ func TestCorruptRecords(t *testing.T) {
 		"no environment":     {ID: "key_1", Digest: d, Organization: "acme"},
 		"no ID":              {Digest: d, Organization: "acme", Environment: keystore.Sandbox},
 		"no organization":    {ID: "key_1", Digest: d, Environment: keystore.Sandbox},
+		"none, and replaced": {ID: "key_1", Digest: d, Environment: keystore.Sandbox, RevokedAt: time.Now().Add(time.Hour)},
 		"token word":         {ID: "key_1", Digest: d, Organization: "acme", Environment: "live"},
 		"neither of the two": nil,
 	} {

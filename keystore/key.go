@@ -149,7 +149,7 @@ func (k *Key) fits(d Digest) error {
 		return fmt.Errorf("%w: key %q came for the digest of another one", ErrCorrupt, k.ID)
 	case !k.Environment.Known():
 		return fmt.Errorf("%w: key %q is of environment %q", ErrCorrupt, k.ID, k.Environment)
-	case (k.ID == "" || k.Organization == "") && k.RevokedAt.IsZero(): // what is left of an erased key is revoked
+	case (k.ID == "" || k.Organization == "") && k.Status(time.Now()) != Revoked: // unlike what an erasure has left
 		return fmt.Errorf("%w: key %q of organization %q lacks one of the two", ErrCorrupt, k.ID, k.Organization)
 	case k.orphaned(): // such as by an erasure
 		return fmt.Errorf("%w: a parent of key %q is missing", ErrNotFound, k.ID)
