@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -148,6 +149,20 @@ func importKeys(c *call) func() error {
 	}
 }
 
+// half finds, as its group, the escape of half a character, such as \ud800.
+var half = regexp.MustCompile(`\\(?:[^u]|u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|u)`)
+
+// isText reports whether the text of a key is UTF-8, and all its escapes are of
+// whole characters. Python escapes bytes that are not UTF-8 as halves.
+func isText(key []byte) bool {
+	for _, escape := range half.FindAllSubmatch(key, -1) {
+		if escape[1] != nil {
+			return false
+		}
+	}
+	return utf8.Valid(key)
+}
+
 // oldKeys reads all of standard input, before anything is stored.
 func (c *call) oldKeys() (keys []oldKey, err error) {
 	text, err := io.ReadAll(c.in)
@@ -163,7 +178,7 @@ func (c *call) oldKeys() (keys []oldKey, err error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil && !utf8.Valid(text[begin:input.InputOffset()]) { // Decode reads different ones as one
+		if err == nil && !isText(text[begin:input.InputOffset()]) { // Decode reads different ones as one
 			err = errors.New("it is not UTF-8 text")
 		}
 		digest, hexErr := hex.DecodeString(k.Digest)
