@@ -192,6 +192,7 @@ func TestServeFileReachesTheConnection(t *testing.T) {
 		srv := start(t, api, func(srv *httptest.Server) { srv.Listener = countedListener{srv.Listener, &sent} }, tt.outer)
 		res := do(t, srv.Client(), get(t, srv, "/api/v1/x", token))
 		wantID(t, res.Response)
+		srv.Close() // waits for the handler, whose last ReadFrom may end behind the client
 		if got := sent.Load(); len(res.body) != size || got < size-tt.own {
 			t.Errorf("%s: %d of %d bytes went through the connection's ReadFrom", tt.name, got, len(res.body))
 		}
