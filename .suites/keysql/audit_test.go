@@ -193,6 +193,27 @@ func TestErasedTokenIsStoredOnce(t *testing.T) {
 	})
 }
 
+// A key that cannot be stored, since another one has its ID, does not remove what
+// an erasure has left: caches may yet have to learn of it.
+func TestErasedStaysWithoutAnotherKey(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		erased, other := inserted(t, store, "acme", 1)[0], inserted(t, store, "other", 1)[0]
+		if _, _, err := store.Erase(t.Context(), "acme"); err != nil {
+			t.Fatal(err)
+		}
+		k := newKey("acme")
+		k.ID, k.Digest = other.ID, erased.Digest
+		if err := store.InsertAudited(t.Context(), k, newEntry(k), 0); !errors.Is(err, issuing.ErrExists) {
+			t.Errorf("InsertAudited with the ID of another key returned %v, want ErrExists", err)
+		}
+		got, err := store.Lookup(t.Context(), erased.Digest)
+		if err != nil || !errors.Is(got.Refused(), keystore.ErrRevoked) {
+			t.Errorf("afterwards Lookup returned %v, %v, want a key that is revoked", got, err)
+		}
+	})
+}
+
 // A sweep of more than one statement removes all that is old.
 func TestSweepOfManyEntries(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
