@@ -225,10 +225,19 @@ func (p *pkg) mentions(n ast.Node, known facts, least fact) bool {
 	return has(n, func(id *ast.Ident) bool { return known[p.variable(id)] >= least })
 }
 
-// changed lets what a node assigns to be bound.
+// changed lets what a node assigns to be bound: of a parameter or the receiver,
+// such as r.Body, the field alone, since all that a handler does goes by these.
 func (p *pkg) changed(n ast.Node, known facts) {
 	bind := func(e ast.Expr) {
-		has(e, func(id *ast.Ident) bool { known[p.variable(id)] = bound; return true })
+		has(e, func(id *ast.Ident) bool {
+			v := p.variable(id)
+			if v != nil && (v.Kind() == types.ParamVar || v.Kind() == types.RecvVar) &&
+				has(e, func(s *ast.SelectorExpr) bool { return s.X == id }) {
+				return false
+			}
+			known[v] = bound
+			return true
+		})
 	}
 	has(n, func(s *ast.AssignStmt) bool {
 		for _, l := range s.Lhs {

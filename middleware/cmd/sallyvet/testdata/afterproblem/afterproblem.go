@@ -115,3 +115,24 @@ func respond(w http.ResponseWriter, status int) { w.WriteHeader(status) }
 func find(string) (bool, error) { return false, nil }
 
 func check(*http.Request) error { return nil }
+
+type counter struct{ wrong int }
+
+// A field that is set says nothing of the other things that a handler is given.
+func (c *counter) wrongBesideFields(w http.ResponseWriter, r *http.Request) {
+	if len(bad.Code) > 0 {
+		r.Body = http.MaxBytesReader(w, r.Body, 1<<20)
+		if err := check(r); err != nil {
+			middleware.WriteProblem(w, r, bad)
+			c.wrong++
+		}
+		if r.FormValue("from") != "" {
+			w.WriteHeader(201) // want `problem of line 126`
+		}
+	}
+	if err := c.save(); err == nil {
+		w.WriteHeader(204) // want `problem of line 126`
+	}
+}
+
+func (c *counter) save() error { return nil }
