@@ -61,6 +61,14 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// Early hints in front of the answer are no answer.
+func TestEarlyHints(t *testing.T) {
+	mustReport(t, suite(func(s service, w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		charge(s, w, r)
+	}))
+}
+
 func TestSuitesThatCannotPass(t *testing.T) {
 	once := sync.OnceFunc(func() {})
 	runs := 0
