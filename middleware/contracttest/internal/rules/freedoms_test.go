@@ -156,6 +156,21 @@ func TestPostOnly(t *testing.T) {
 	})
 }
 
+// A filter shows what another organization made also where an id is a number,
+// which the organization may have too.
+func TestNumbersByFilter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer("org-by-filter", "free-numbers", "free-page")
+		results, err := run(t, s.Configure, target(), only("resource/organization"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := results["resource/organization"]; r.Status != rules.Broken || !strings.Contains(r.Detail, "a filter shows") {
+			t.Errorf("it is %s", r.Explain())
+		}
+	})
+}
+
 // TestSlow wants a server of 2 s a response to be judged whole in a quarter of an hour.
 func TestSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
