@@ -126,6 +126,24 @@ func TestTooBusy(t *testing.T) {
 	}
 }
 
+// What is answered 503 to the last costs its waits a few times only: a server
+// that says it in place of 401 would use up the time of all checks.
+func TestAlwaysBusy(t *testing.T) {
+	sent := 0
+	served(t, func(w http.ResponseWriter, _ *http.Request) {
+		sent++
+		w.Header().Set("Retry-After", "5")
+		w.WriteHeader(503)
+	}, func(p *probe) {
+		for range 10 {
+			p.do(p.read(p.full()))
+		}
+		if want := maxRefused*(1+maxBusy) + 10 - maxRefused; sent != want {
+			t.Errorf("sent %d requests, want %d", sent, want)
+		}
+	})
+}
+
 // A 429 is asked well before its wait ends, then when it ends, then for a while.
 func TestObserve(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond

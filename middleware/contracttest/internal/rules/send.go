@@ -21,6 +21,7 @@ const (
 	maxBody     = 4 << 20
 	maxRetries  = 200
 	maxBusy     = 5 // answers of 503 to one request
+	maxRefused  = 3 // requests that are answered 503 to the last
 	maxUnusable = 5 // answers of a limiter that do not say how long to wait
 )
 
@@ -135,10 +136,15 @@ func (p *probe) patiently(send func() answer) answer {
 	for try := range maxRetries {
 		p.pause()
 		a := send()
-		if !p.denies(a) {
-			if busy++; busy > maxBusy || !tooBusy(a) {
-				return a
-			}
+		switch {
+		case p.denies(a):
+		case !tooBusy(a), p.refused.Load() >= maxRefused:
+			return a
+		case busy == maxBusy:
+			p.refused.Add(1)
+			return a
+		default:
+			busy++
 		}
 		if _, err := retryAfter(a.header); err != nil && !p.limit.found && try > maxUnusable {
 			p.unclearf("the server goes on answering %d and does not say how long to wait", a.status)

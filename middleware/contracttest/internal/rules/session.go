@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -38,6 +39,7 @@ type Session struct {
 
 	places chan struct{} // one for each check that runs, and more for what checks do at one time
 
+	refused     atomic.Int64 // requests that were answered 503 to the last
 	mu          sync.Mutex
 	pausedUntil time.Time
 	seen        seen
