@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -109,14 +110,13 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	if err := demo.announce(stdout, c.keysOut); err != nil {
 		return err
 	}
-	logged := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
+	say := sync.OnceFunc(func() {
 		logger.Info("shutting down; a second signal ends the process at once", "requests_in_progress", busy.Load())
-		close(logged)
 	})
+	defer context.AfterFunc(ctx, say)()
 	err = api.Serve(ctx, srv, ln, s.upkeep...) // cached.Run ends at once where no other server can change the keys
-	if !stop() {
-		<-logged // which the end of the process would not wait for
+	if ctx.Err() != nil {
+		say() // Serve may have ended first, and the end of the process would not wait
 	}
 	return err
 }
