@@ -30,11 +30,11 @@ import (
 // another that holds less, and tenants of one size share.
 //
 // Claims and records younger than MinRetention are never forgotten. Begin looks
-// for others at the tenant and at up to 32 large ones, the largest among them.
-// If these have none, it returns [ErrFull]. A tenant also gets ErrFull if it
-// would leave free less than a sixteenth of what it holds: so a flood of young
-// records leaves room to others. Settling a claim always succeeds: Begin
-// reserves the room for it.
+// for older records of the tenant itself and of up to 32 large tenants, of which
+// one is the largest. If none of these has any, it returns [ErrFull]. A tenant
+// also gets ErrFull if it would leave free less than a sixteenth of what it
+// holds: so a flood of young records leaves room to others. Settling a claim
+// always succeeds: Begin reserves the room for it.
 //
 // Expired records are removed a few at a time by later calls of Begin, which
 // gives back the memory of a peak; there is no goroutine and nothing to close.

@@ -72,9 +72,10 @@ func (c *Cached) Expiring(d time.Duration) (n int) {
 
 // ObserveCalls lets f know of each question to the store, named "lookup", when
 // it ends: how long it took, and whether the store answered in time, which
-// [ErrNotFound] does too. A lookup that fails with [ErrOverloaded] puts none. f
-// is called from many goroutines at once and must be quick; its panic goes to
-// the log and changes nothing. It takes the place of one that was given before.
+// [ErrNotFound] does too. A lookup that fails with [ErrOverloaded] has not asked
+// the store. f is called from many goroutines at once and must be quick; its
+// panic goes to the log and changes nothing. It takes the place of one that was
+// given before.
 func (c *Cached) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
 	c.observe.Store(&f)
 }

@@ -38,8 +38,8 @@ type IdempotencyOptions struct {
 
 	// Partition returns a further part of what an Idempotency-Key belongs to,
 	// beside tenant and subject: a project, or the name of the service where
-	// several share a store. Nil adds none. It may read the body of the request,
-	// which the handler gets nevertheless, and ask [CallerFrom].
+	// several share a store. Nil adds none. It may call [CallerFrom], and it may
+	// read the body: the handler still gets all of it.
 	Partition func(*http.Request) string
 
 	// Host returns the canonical name of a service that has several hosts. A

@@ -53,6 +53,6 @@
 // transaction open that has made some. With a binary log, Migrate needs the
 // privilege SUPER or log_bin_trust_function_creators = 1 for its triggers. Where
 // connections may reach several nodes of a Galera cluster, set wsrep_sync_wait=7
-// in the DSN: else a node that is behind tells of a revoked key that it is
-// active, also to the process that has just revoked it.
+// in the DSN: a node that is behind still has a revoked key as active, and may
+// answer so to the process that has revoked it.
 package keysql
