@@ -292,7 +292,7 @@ func TestDiscardedResponse(t *testing.T) {
 	lost.Always(idemtest.Extend, idemtest.Lose)
 	for want, runner := range map[outcome]*idem.Runner{
 		{503, "idempotency_store_unavailable", ""}: joining(refused),
-		{409, "idempotency_in_progress", ""}:       runnerOf(lost, idem.Options{Lease: 3 * time.Second}),
+		{409, "idempotency_outcome_unknown", ""}:   runnerOf(lost, idem.Options{Lease: 3 * time.Second}),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			writes := 0

@@ -158,6 +158,8 @@ func (s *idempotentStage) execute(f *facts, q *keyed.Request) denial {
 		return denial{}
 	case err == http.ErrAbortHandler:
 		panic(err)
+	case errors.Is(err, idem.ErrLost) && !s.Runner.Options().Reexecute:
+		return denied(codes.OutcomeUnknown) // nobody took over: the record is gone, as after Erase
 	case errors.Is(err, idem.ErrLost):
 		return explained(codes.InProgress,
 			"Another request with this Idempotency-Key took over. Retry after the wait to get its response.")

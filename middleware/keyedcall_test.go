@@ -435,9 +435,10 @@ func TestStoreFaults(t *testing.T) {
 	}
 }
 
-// TestLostClaim: a second attempt took the claim over, and its response is the
-// one that counts. The first attempt is told by its context, and its client is
-// sent to where the response will be.
+// TestLostClaim: where a second attempt may have taken the claim over, its
+// response is the one that counts, and the client of the first is sent to where
+// it will be. Where none may, nobody knows. The first attempt is told by its
+// context.
 func TestLostClaim(t *testing.T) {
 	rows := []struct {
 		name   string
@@ -452,13 +453,16 @@ func TestLostClaim(t *testing.T) {
 		}},
 		{"panic", func(w http.ResponseWriter, r *http.Request) { panic("boom") }},
 	}
-	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+	for reexecute, want := range map[bool]string{
+		true: "idempotency_in_progress true", false: "idempotency_outcome_unknown false",
+	} {
+		for _, row := range rows {
+			inBubble(t, fmt.Sprintf("%s, reexecute %t", row.name, reexecute), func(t *testing.T) {
 				faulty := idemtest.NewFaulty(&idem.Memory{})
 				faulty.Always(idemtest.Extend, idemtest.Lose)
 				faulty.Next(idemtest.Settle, idemtest.Lose)
-				s := newSite(t, keyedOptions{Runner: runnerOf(faulty)}, func(w http.ResponseWriter, r *http.Request) {
+				runner := runnerOf(faulty, idem.Options{Reexecute: reexecute})
+				s := newSite(t, keyedOptions{Runner: runner}, func(w http.ResponseWriter, r *http.Request) {
 					<-r.Context().Done()
 					if cause := context.Cause(r.Context()); !errors.Is(cause, idem.ErrLost) {
 						t.Errorf("cause %v, want ErrLost", cause)
@@ -466,11 +470,28 @@ func TestLostClaim(t *testing.T) {
 					row.handle(w, r)
 				})
 				a := s.post("a")
-				if a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" {
-					t.Errorf("%d %s, want 409", a.StatusCode, a.body)
+				if got := a.problem(t).Code + " " + advice(a); a.StatusCode != 409 || got != want {
+					t.Errorf("%d %s, want 409 %s", a.StatusCode, got, want)
 				}
 			})
-		})
+		}
+	}
+}
+
+// TestErasedDuringCreate: the record of a create goes while its handler runs. Its
+// client is not told to repeat what was done.
+func TestErasedDuringCreate(t *testing.T) {
+	store, runs := &idem.Memory{}, 0
+	s := newSite(t, keyedOptions{Runner: runnerOf(store)}, func(w http.ResponseWriter, r *http.Request) {
+		runs++
+		if n, err := store.Erase(r.Context(), middleware.CallerFrom(r.Context()).Organization()); n != 1 || err != nil {
+			t.Errorf("Erase: got %d, %v, want the claim", n, err)
+		}
+		w.WriteHeader(201)
+	})
+	a := s.post("a")
+	if got := a.problem(t).Code + " " + advice(a); got != "idempotency_outcome_unknown false" || runs != 1 {
+		t.Errorf("%d %s after %d runs", a.StatusCode, got, runs)
 	}
 }
 

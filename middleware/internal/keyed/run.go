@@ -33,7 +33,7 @@ var ErrNotSaved = errors.New("middleware: the transaction of a keyed request was
 //
 // Nil means that the response is sent. [http.ErrAbortHandler] asks for the
 // connection to be aborted, and any other error for a refusal: idem.ErrLost,
-// because another execution owns the key, idem.ErrCommitUnknown, ErrInterrupted
+// because the claim is not there any more, idem.ErrCommitUnknown, ErrInterrupted
 // or ErrNotSaved.
 func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err error) {
 	x.ctx = ctx
