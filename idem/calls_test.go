@@ -34,6 +34,14 @@ func TestObserveCalls(t *testing.T) {
 			j.onJoin, j.onSettle = slow, func(idem.Settlement) error { return slow(nil) }
 			return j
 		}, true, "begin 1s true, settle 1s true, begin 1s true, settle 1s true"},
+		"joined, refused": {func(*idemtest.Faulty) idem.Store { // the fault of a request, then the store's
+			j, faults := newJoiner(), []error{idem.ErrBroken, idem.ErrCommitUnknown}
+			j.onSettle = func(idem.Settlement) (err error) {
+				err, faults = fmt.Errorf("refused: %w", faults[0]), faults[1:]
+				return err
+			}
+			return j
+		}, true, "begin 0s true, settle 0s true, begin 0s true, settle 0s false"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

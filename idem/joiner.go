@@ -31,7 +31,7 @@ type Joiner interface {
 type Transaction interface {
 	// Context returns a context that carries the transaction to the handler of
 	// the request. Give the handler no way to end it: rows that it commits itself
-	// stay where Settle fails, and the client is told that nothing was done.
+	// stand without the reply.
 	Context(parent context.Context) context.Context
 
 	// Settle ends the transaction; it is called once. [OutcomeDone] commits the
@@ -40,8 +40,9 @@ type Transaction interface {
 	//
 	// The error is [ErrCommitUnknown] when COMMIT itself failed, so that it may
 	// or may not have happened. After any other error nothing of the
-	// transaction remains. A Runner waits no longer than Options.Timeout, and
-	// then reports ErrCommitUnknown itself.
+	// transaction remains: [ErrConstraint] and [ErrBroken] when the request
+	// itself is the cause, and else another try may succeed. A Runner waits no
+	// longer than Options.Timeout, and then reports ErrCommitUnknown itself.
 	Settle(ctx context.Context, s Settlement) error
 }
 
@@ -53,3 +54,12 @@ var ErrNoTurn = errors.New("idem: all transactions were in use")
 // ErrCommitUnknown means that a transaction may or may not have been committed.
 // A repeat of the request finds either all of it or nothing.
 var ErrCommitUnknown = errors.New("idem: not known whether the transaction was committed")
+
+// ErrConstraint means that a transaction was rolled back because what the
+// request wrote breaks a constraint that is checked at COMMIT.
+var ErrConstraint = errors.New("idem: a constraint keeps the transaction from being committed")
+
+// ErrBroken means that a transaction was rolled back because of the state in
+// which the request left it: one of its statements had failed and it went on, or
+// it changed the session so that its reply cannot be saved.
+var ErrBroken = errors.New("idem: the transaction was left in a state that cannot be committed")

@@ -69,7 +69,7 @@ func (b *backend) end(ctx context.Context, t Transaction, s Settlement) error {
 	asked := time.Now()
 	_, late, err := b.call(ctx, nil, b.timeout,
 		func(ctx context.Context) (reply, error) { return reply{}, t.Settle(ctx, s) })
-	b.called(ctx, "settle", asked, err == nil)
+	b.called(ctx, "settle", asked, err == nil || errors.Is(err, ErrConstraint) || errors.Is(err, ErrBroken))
 	if s.Outcome == OutcomeDone && (late != nil || errors.Is(err, errPanicked) || errors.Is(err, bounded.ErrNoReturn)) {
 		return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 	}

@@ -33,7 +33,8 @@ const (
 // In joined mode nothing goes on in the background. OutcomeUnknown rolls the
 // transaction back as OutcomeFree does. [ErrCommitUnknown] means that a repeat
 // of the request will find either all of it or nothing; after any other error
-// there is nothing to find.
+// there is nothing to find. [ErrConstraint] and [ErrBroken] say that the request
+// is the cause.
 func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 	e.mu.Lock()
 	again := e.settled

@@ -35,11 +35,12 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	switch conn := j.conn.Conn().PgConn(); {
 	case ctx.Err() != nil: // the pool closes the connection
 		return claims.CallError(ctx, "idempgx: settle", ctx.Err())
-	case conn.IsClosed() || conn.IsBusy(): // likewise
-		if t.Outcome != idem.OutcomeDone {
-			return nil
-		}
-		return errors.New("idempgx: settle: a statement of the handler broke the connection, or its Rows are open")
+	case (conn.IsClosed() || conn.IsBusy()) && t.Outcome != idem.OutcomeDone: // likewise
+		return nil
+	case conn.IsClosed():
+		return errors.New("idempgx: settle: a statement of the handler lost the connection")
+	case conn.IsBusy():
+		return fmt.Errorf("idempgx: settle: %w: Rows of the handler are open", idem.ErrBroken)
 	case conn.TxStatus() == 'I':
 		return j.ended(ctx)
 	case t.Outcome != idem.OutcomeDone:
@@ -68,7 +69,7 @@ func (j *joined) commit(ctx context.Context, t idem.Settlement) error {
 		if claims.SQLState(err) == divisionByZero { // the claim was there before the handler began
 			return j.ended(ctx)
 		}
-		return claims.CallError(ctx, "idempgx: settle", err)
+		return claims.Fault(ctx, "idempgx: settle", claims.AtSettlement, err)
 	}
 	tag, err := results.Exec()
 	results.Close()
@@ -78,10 +79,8 @@ func (j *joined) commit(ctx context.Context, t idem.Settlement) error {
 		return nil
 	case err == nil:
 		return fmt.Errorf("idempgx: commit: the server answered %s", tag)
-	case claims.Refused(err):
-		return fmt.Errorf("idempgx: commit: %w", err)
 	}
-	return fmt.Errorf("idempgx: %w: %w", idem.ErrCommitUnknown, err)
+	return claims.Fault(ctx, "idempgx: commit", claims.AtCommit, err)
 }
 
 const divisionByZero = "22012"

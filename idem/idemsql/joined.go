@@ -88,7 +88,11 @@ func (j *joined) notSaved(ctx context.Context, err error) error {
 	if ctx.Err() == nil && errors.Is(err, sql.ErrTxDone) {
 		return fmt.Errorf("idemsql: %w", claims.Ended(ctx, j.store.options.Logger, j.key))
 	}
-	return claims.CallError(ctx, "idemsql: settle", err)
+	err = claims.Fault(ctx, "idemsql: settle", claims.AtSettlement, err)
+	if j.store.keep == "" && errors.Is(err, idem.ErrBroken) {
+		j.discard() // a setting of the session may outlast the transaction
+	}
+	return err
 }
 
 // record turns the claim into the reply, within the transaction.
@@ -133,7 +137,7 @@ func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 		return nil
 	case err == idem.ErrLost:
 		return errors.New("idemsql: settle: the key was taken before the reply was stored")
-	case refused(err):
+	case claims.Refused(err):
 		return fmt.Errorf("idemsql: settle: %w", err)
 	}
 	return fmt.Errorf("idemsql: %w: %w", idem.ErrCommitUnknown, err)
@@ -146,16 +150,15 @@ func (j *joined) commit(ctx context.Context) error {
 	} else {
 		err = j.tx.Commit()
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		j.store.queue.Answered()
 		return nil
-	case refused(err):
-		return fmt.Errorf("idemsql: commit: %w", err)
-	case j.store.oneWriter && j.rolledBack(ctx):
-		return fmt.Errorf("idemsql: commit: %w", err)
 	}
-	return fmt.Errorf("idemsql: %w: %w", idem.ErrCommitUnknown, err)
+	at := claims.AtCommit
+	if j.store.oneWriter && j.rolledBack(ctx) {
+		at = claims.AtSettlement
+	}
+	return claims.Fault(ctx, "idemsql: commit", at, err)
 }
 
 // rolledBack rolls back a transaction that SQLite neither committed nor ended.

@@ -64,22 +64,85 @@ type sqlState string
 func (s sqlState) Error() string    { return "of the server: " + string(s) }
 func (s sqlState) SQLState() string { return string(s) }
 
-// What an error proves: that the transaction was rolled back, or that the same
-// statement may succeed now.
-func TestSQLStates(t *testing.T) {
+// myNumber is an error as the driver of MySQL has it.
+type myNumber struct{ Number uint16 }
+
+func (n myNumber) Error() string { return fmt.Sprint("of the server: ", n.Number) }
+
+// What an error means, after the handler has run and at COMMIT: whose fault it
+// is, and whether anything may stand. Before the handler it is the database's.
+func TestFault(t *testing.T) {
+	const again = "again" // nothing stands, and another try may succeed
+	faults := map[string]error{
+		"broken": idem.ErrBroken, "constraint": idem.ErrConstraint, "unknown": idem.ErrCommitUnknown,
+	}
 	for _, row := range []struct {
-		err            error
-		refused, again bool
+		err              error
+		settling, commit string
 	}{
-		{sqlState("40001"), true, true}, {sqlState("40P01"), true, false}, {sqlState("40003"), false, false},
-		{sqlState("23503"), true, false}, {sqlState("25P02"), true, false}, {sqlState("P0001"), true, false},
-		{sqlState("08006"), false, false}, {sqlState("4000"), false, false}, {sqlState("230000"), false, false},
-		{sqlState(""), false, false}, {errors.New("40001"), false, false}, {claims.ErrOvertaken, false, true},
+		{sqlState("40001"), again, again}, {sqlState("40P01"), again, again}, {sqlState("40003"), again, "unknown"},
+		{sqlState("55P03"), again, again}, {sqlState("25P03"), again, again}, {sqlState("25P04"), again, again},
+		{sqlState("23503"), "constraint", "constraint"}, {sqlState("23505"), "constraint", "constraint"},
+		{sqlState("P0001"), "constraint", "constraint"}, {sqlState("P0002"), "broken", "broken"},
+		{sqlState("25P02"), "broken", "broken"}, {sqlState("25006"), "broken", "broken"},
+		{sqlState("22012"), "broken", "broken"}, {sqlState("42501"), "broken", "broken"},
+		{sqlState("57014"), "broken", "broken"}, {sqlState("57P01"), again, "unknown"}, {sqlState("57P03"), again, "unknown"},
+		{sqlState("08006"), again, "unknown"}, {sqlState("08P01"), again, "unknown"}, {sqlState("53100"), again, "unknown"},
+		{sqlState("58030"), again, "unknown"}, {sqlState("F0001"), again, "unknown"}, {sqlState("XX000"), again, "unknown"},
+		{sqlState("4000"), again, "unknown"}, {sqlState("230000"), again, "unknown"},
+		{errors.New("40001"), again, "unknown"}, {errors.New("broken pipe"), again, "unknown"},
+		{myNumber{1213}, again, again}, {myNumber{3101}, again, again}, {myNumber{1205}, again, "unknown"},
+		{myNumber{1053}, again, "unknown"}, {myNumber{1290}, again, "unknown"}, {myNumber{1062}, again, "unknown"},
+		{myNumber{1792}, "broken", "unknown"}, {myNumber{1142}, "broken", "unknown"}, {myNumber{1100}, "broken", "unknown"},
+		{myNumber{1969}, "broken", "unknown"}, {myNumber{3024}, "broken", "unknown"},
+		{errors.New("attempt to write a readonly database (8)"), "broken", "broken"},
+		{errors.New("FOREIGN KEY constraint failed"), "constraint", "constraint"},
+		{errors.New("database is locked"), again, "unknown"},
 	} {
-		if got := claims.Refused(fmt.Errorf("wrapped: %w", row.err)); got != row.refused {
+		means := func(ctx context.Context, at claims.Moment) string {
+			err := claims.Fault(ctx, "settle", at, fmt.Errorf("wrapped: %w", row.err))
+			if !errors.Is(err, row.err) && ctx.Err() == nil {
+				t.Errorf("%v at %d: got %v, which is not it", row.err, at, err)
+			}
+			for name, fault := range faults {
+				if errors.Is(err, fault) {
+					return name
+				}
+			}
+			return again
+		}
+		live, ended := t.Context(), canceled(t)
+		if got := means(live, claims.AtClaim); got != again {
+			t.Errorf("%v at the claim: got %s, want the database's", row.err, got)
+		}
+		if got := means(live, claims.AtSettlement); got != row.settling {
+			t.Errorf("%v at the settlement: got %s, want %s", row.err, got, row.settling)
+		}
+		if got := means(live, claims.AtCommit); got != row.commit {
+			t.Errorf("%v at COMMIT: got %s, want %s", row.err, got, row.commit)
+		}
+		if got, want := claims.Refused(row.err), row.commit != "unknown"; got != want {
 			t.Errorf("Refused(%v): got %t", row.err, got)
 		}
-		if got := claims.Again(row.err); got != row.again {
+		// The driver may have cancelled a statement because the time was over.
+		if means(ended, claims.AtSettlement) == "broken" || means(ended, claims.AtCommit) == "broken" {
+			t.Errorf("%v when the time is over is said to be the handler's", row.err)
+		}
+	}
+	if err := claims.Fault(t.Context(), "settle", claims.AtCommit, nil); err != nil {
+		t.Errorf("no error: got %v", err)
+	}
+}
+
+// The same statement may succeed now.
+func TestAgain(t *testing.T) {
+	for _, row := range []struct {
+		err  error
+		want bool
+	}{
+		{sqlState("40001"), true}, {sqlState("40P01"), false}, {errors.New("40001"), false}, {claims.ErrOvertaken, true},
+	} {
+		if got := claims.Again(row.err); got != row.want {
 			t.Errorf("Again(%v): got %t", row.err, got)
 		}
 	}

@@ -18,19 +18,3 @@ func SQLState(err error) string {
 	}
 	return ""
 }
-
-// Refused reports whether the answer to a COMMIT proves that the transaction
-// was rolled back. What the server says before it has committed does: a
-// constraint or a trigger that was deferred, a transaction that had failed or
-// that cannot be serialized. All else, and 40003, may have come after.
-func Refused(err error) bool {
-	state := SQLState(err)
-	if len(state) != 5 || state == "40003" {
-		return false
-	}
-	switch state[:2] {
-	case "23", "25", "40", "P0":
-		return true
-	}
-	return false
-}
