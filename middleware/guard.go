@@ -123,7 +123,7 @@ func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idem
 			Timeout: o.Timeout, Retention: runner.Retention, Join: runner.Join, FreeOn: o.FreeOn,
 			OriginalID: keyed.OriginalIDHeader(g.options.RequestIDHeader), Warnings: g.warnings[o.Runner],
 			Advises: report.advises, JSONByValue: o.JSONByValue,
-			Log: report.logWith, Failed: report.fault,
+			Log: report.logWith, Failed: report.sampled,
 			Panicked: func(w http.ResponseWriter, r *http.Request, p any) {
 				report.logPanic(exchangeOf(w), r, p)
 				recordOf(w).panicked()

@@ -227,6 +227,10 @@ func TestJoined(t *testing.T) {
 		}, nil, same(504), true, outcome{}, 0},
 		{"commit fails", status(201), func(_, undo func()) error { undo(); return broken },
 			outcome{503, "idempotency_store_unavailable", ""}, true, outcome{}, 0},
+		{"a constraint", status(201), func(_, undo func()) error { undo(); return idem.ErrConstraint },
+			outcome{409, "constraint_violated", ""}, true, outcome{}, 0},
+		{"left broken", status(201), func(_, undo func()) error { undo(); return idem.ErrBroken },
+			outcome{500, "internal", ""}, true, outcome{}, 0},
 		{"commit unknown, done", status(201), func(do, _ func()) error { do(); return idem.ErrCommitUnknown },
 			outcome{503, "idempotency_commit_unknown", ""}, false, same(201), 1},
 		{"commit unknown, not done", status(201), func(_, undo func()) error { undo(); return idem.ErrCommitUnknown },
@@ -336,6 +340,33 @@ func TestFailedCommitsAreSampled(t *testing.T) {
 			t.Errorf("%d lines count the 19 before them, want 2\n%s", n, log)
 		}
 	})
+}
+
+// TestWhoseFault: the line about a transaction that was not committed names the
+// route, what the database said, and what to do, also where the pattern is that
+// of a mux inside.
+func TestWhoseFault(t *testing.T) {
+	for _, row := range []struct {
+		err  error
+		want string
+	}{
+		{idem.ErrBroken, `level=ERROR msg="the handler of a keyed request left a transaction that cannot be committed, ` +
+			`and it was rolled back: answer with an error when a statement has failed`},
+		{idem.ErrConstraint, `level=WARN msg="a constraint that is checked at COMMIT`},
+		{idem.ErrCommitUnknown, `level=ERROR msg="the database did not say whether`},
+		{errors.New("away"), `level=ERROR msg="a transaction was not committed"`},
+	} {
+		ring, store, log := newKeyring(), newJoiner(), newLogged()
+		store.commit = func(_, undo func()) error { undo(); return fmt.Errorf("%w: SQLSTATE 25P02", row.err) }
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /{$}", sayOK)
+		serve(keyed(ring, logging(log, keyedOptions{Runner: joining(store)}), mux), post(ring.issue(t), "a"))
+		for _, want := range []string{row.want, "SQLSTATE 25P02", `pattern="POST /{$}"`} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("%v: the log has\n%s\nwithout %s", row.err, log, want)
+			}
+		}
+	}
 }
 
 // TestJoinedDuplicates: a repeat waits for the transaction, also for one that

@@ -165,6 +165,12 @@ func (s *idempotentStage) execute(f *facts, q *keyed.Request) denial {
 			"Another request with this Idempotency-Key took over. Retry after the wait to get its response.")
 	case errors.Is(err, idem.ErrCommitUnknown):
 		return denied(codes.CommitUnknown)
+	case errors.Is(err, idem.ErrConstraint):
+		return denied(codes.Constraint)
+	case errors.Is(err, idem.ErrBroken):
+		p := refusal(codes.Internal)
+		p.again = codes.InVain
+		return denial{problem: p}
 	case errors.Is(err, keyed.ErrInterrupted):
 		p := *problems[codes.Interrupted]
 		if s.Runner.Options().Reexecute {
@@ -172,7 +178,8 @@ func (s *idempotentStage) execute(f *facts, q *keyed.Request) denial {
 		}
 		return denial{problem: &p}
 	}
-	return denied(codes.ReplyStore)
+	return explained(codes.ReplyStore, "The operation was begun and could not be completed, and nothing that it wrote "+
+		"was kept. Retry after the wait with the same Idempotency-Key.")
 }
 
 // replay answers a repeat from the record.

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -93,6 +94,7 @@ const (
 	keyStoreDown   fault = "key store down"
 	rateStoreDown  fault = "rate store down"
 	replyStoreDown fault = "reply store down"
+	atCommit       fault = "constraint at COMMIT"
 )
 
 // TestOrder has one row for each fault and each pair of neighbours: the order
@@ -139,6 +141,8 @@ func TestOrder(t *testing.T) {
 		{[]fault{rateStoreDown}, "rate_limit", 503, "rate_store_unavailable", "Retry-After"},
 		{[]fault{rateStoreDown, replyStoreDown}, "rate_limit", 503, "rate_store_unavailable", "Retry-After"},
 		{[]fault{replyStoreDown}, "idempotency", 503, "idempotency_store_unavailable", "Retry-After"},
+		{[]fault{overLimit, atCommit}, "rate_limit", 429, "rate_limited", "Retry-After"},
+		{[]fault{atCommit}, "idempotency", 409, "constraint_violated", "X-Should-Retry"},
 		// Beyond neighbours: the stores are asked in the order of the stages.
 		{[]fault{noKey, keyStoreDown}, "authenticate", 401, "api_key_missing", "Www-Authenticate"},
 		{[]fault{noKey, unknownPath}, "authenticate", 401, "api_key_missing", "Www-Authenticate"},
@@ -166,6 +170,9 @@ func TestOrder(t *testing.T) {
 					if len(row.faults) == 2 && row.faults[0] == inFlight && row.faults[1] == replay {
 						o.Idempotency.Runner = replies() // waits
 					}
+					if slices.Contains(row.faults, atCommit) {
+						notCommitted(idem.ErrConstraint)(o)
+					}
 				})
 				a, last, runs := w.try(t, row.faults)
 				if a.StatusCode != row.status || last.Stage != row.stage || last.Status != row.status {
@@ -177,7 +184,7 @@ func TestOrder(t *testing.T) {
 				if len(a.Header[row.header]) != 1 {
 					t.Errorf("%s: %s is %q, want one value", name, row.header, a.Header[row.header])
 				}
-				if may := row.code == "executed" || row.code == "internal"; runs > 0 != may {
+				if may := row.code == "executed" || row.code == "internal" || row.code == "constraint_violated"; runs > 0 != may {
 					t.Errorf("%s: the request ran the handler %d times", name, runs)
 				}
 				ids := a.Header["Svc-Request-Id"]

@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -161,16 +162,32 @@ var provoked = []struct {
 	{"idempotency_store_full", func(o *middleware.Options) {
 		o.Idempotency.Runner = runnerOf(&idem.Memory{Budget: 2000}, idem.Options{Wait: -1})
 	}, whileBusy("POST")},
-	{"idempotency_commit_unknown", func(o *middleware.Options) {
-		store := newJoiner()
-		store.commit = func(do, _ func()) error { do(); return idem.ErrCommitUnknown }
-		o.Idempotency.Runner = runnerOf(store, idem.Options{Wait: -1, Join: true})
-	}, func(t *testing.T, w *world) answer { return serve(w.api, w.post("{}")) }},
+	{"idempotency_commit_unknown", notCommitted(idem.ErrCommitUnknown), posts},
+	{"idempotency_store_unavailable", notCommitted(errors.New("reset")), posts},
+	{"internal", notCommitted(idem.ErrBroken), posts},
+	{"constraint_violated", notCommitted(idem.ErrConstraint), posts},
 	{"idempotency_interrupted", nil, func(t *testing.T, w *world) answer {
 		w.does(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 		return serve(w.api, w.post("{}"))
 	}},
 	{"rate_store_unavailable", nil, faulty(rateStoreDown)},
+}
+
+// notCommitted joins creates with a transaction whose COMMIT returns an error.
+func notCommitted(err error) func(*middleware.Options) {
+	return func(o *middleware.Options) {
+		store := newJoiner()
+		store.commit = func(_, undo func()) error { undo(); return err }
+		o.Idempotency.Runner = runnerOf(store, idem.Options{Wait: -1, Join: true})
+	}
+}
+
+func posts(t *testing.T, w *world) answer {
+	a := serve(w.api, w.post("{}"))
+	if strings.Contains(a.body, "Nothing was done") {
+		t.Errorf("the handler ran, and the answer is %s", a.body)
+	}
+	return a
 }
 
 // faulty is the request that has the fault, as in TestOrder.

@@ -92,7 +92,7 @@ func (p *reporter) sampled(w http.ResponseWriter, r *http.Request, level slog.Le
 	if unlogged, due := known.(*fault).due(); due {
 		text := p.secrets(exchangeOf(w), r).Redact(fmt.Sprint(err))
 		p.log(w, r).Log(r.Context(), level, message,
-			"error", text, "request_id", requestID(w, r), "unlogged", unlogged)
+			"error", text, "request_id", requestID(w, r), "pattern", r.Pattern, "unlogged", unlogged)
 	}
 }
 

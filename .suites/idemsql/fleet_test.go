@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/idem/idemsql"
+	"github.com/sallyport-go/sallyport/middleware"
 )
 
 // Two servers on one database and 200 requests with one key: one row, and one
@@ -113,7 +114,10 @@ func TestSerializationFailure(t *testing.T) {
 								return
 							}
 						}
-						insert(r.Context(), tx, "only one") // this or COMMIT fails, whichever is later
+						if _, err := insert(r.Context(), tx, "only one"); err != nil { // or COMMIT fails, whichever is later
+							middleware.WriteProblem(w, r, middleware.Problem{Status: 503, Code: "idempotency_store_unavailable"})
+							return
+						}
 						w.WriteHeader(http.StatusCreated)
 					})
 				execute(t, s.db, "INSERT INTO tasks (id, title, attempt) VALUES ('counter', 'counter', 0)")

@@ -120,7 +120,7 @@ func TestOverlookedDatabaseError(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 		})
 		for range 2 {
-			s.post("key", "title").mustBe(t, 503, "idempotency_store_unavailable")
+			s.post("key", "title").mustBe(t, 500, "internal")
 		}
 		mustCount(t, s.db, "SELECT count(*) FROM tasks", 0)
 		mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 0)
@@ -144,7 +144,7 @@ func TestRefusedCommit(t *testing.T) {
 			execute(t, s.db, "PRAGMA foreign_keys = ON")
 		}
 		execute(t, s.db, "CREATE TABLE parts (task text REFERENCES tasks (id) DEFERRABLE INITIALLY DEFERRED)")
-		s.post("key", "title").mustBe(t, 503, "idempotency_store_unavailable")
+		s.post("key", "title").mustBe(t, 409, "constraint_violated")
 		mustCount(t, s.db, "SELECT count(*) FROM tasks", 0)
 		first := s.post("key", "title")
 		first.mustBe(t, 201, "")

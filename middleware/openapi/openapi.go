@@ -270,8 +270,8 @@ func (d documented) components(used map[scope.Name]bool) object {
 			"BadRequest":   d.refusal(400, "The request or its Idempotency-Key cannot be read."),
 			"Unauthorized": d.refusal(401, "The API key is missing or not valid.", "Challenge"),
 			"Forbidden":    d.refusal(403, "The credentials lack a scope.", "Challenge"),
-			"Conflict": d.refusal(409, "The original response to this Idempotency-Key cannot be returned, or not yet; "+
-				"Retry-After is there in the second case.", "RetryAfter", "ShouldRetry"),
+			"Conflict": d.refusal(409, "The original response to this Idempotency-Key cannot be returned, or not yet, and "+
+				"Retry-After is there in that case; or the request breaks a rule of the data.", "RetryAfter", "ShouldRetry"),
 			"TooLarge":        d.refusal(413, "The body of a request with an Idempotency-Key is too large."),
 			"Unprocessable":   d.refusal(422, "The Idempotency-Key was used for a different request.", "ShouldRetry"),
 			"TooManyRequests": d.refusal(429, "A rate limit is used up.", "RetryAfter", "ShouldRetry"),

@@ -47,6 +47,7 @@ const (
 	InProgress         = "idempotency_in_progress"
 	OutcomeUnknown     = "idempotency_outcome_unknown"
 	NotRetained        = "idempotency_response_not_retained"
+	Constraint         = "constraint_violated"
 	BodyTooLarge       = "body_too_large"
 	KeyReused          = "idempotency_key_reused"
 	RateLimited        = "rate_limited"
@@ -98,6 +99,8 @@ var Table = map[string]Row{
 	NotRetained: {Status: 409, Detail: "The response to the first request with this Idempotency-Key cannot be " +
 		"returned: it was a stream, cut short, too large or secret, there was no room for it, or it cannot be read any " +
 		"more. The request is not carried out again.", Again: InVain},
+	Constraint: {Status: 409, Detail: "The request breaks a rule of the data, such as a name that is to be unique, " +
+		"and nothing of it was kept. Change it. The Idempotency-Key can be used again.", Again: InVain},
 
 	BodyTooLarge: {Status: 413, Detail: "The request body is too large."},
 	KeyReused: {Status: 422, Detail: "This Idempotency-Key was used for a different request. " +

@@ -50,7 +50,7 @@ func (x *Run) unproven(streams bool) error {
 	case x.ctx.Freed.Load():
 		outcome, refused = idem.OutcomeFree, ErrNotSaved
 	}
-	x.Stage.Failed(x.W, x.R, "the context of a keyed handler ended before its response was whole", ended)
+	x.failed("the context of a keyed handler ended before its response was whole", ended)
 	if err := x.save(idem.Settlement{Outcome: outcome}); errors.Is(err, idem.ErrLost) {
 		return err
 	}

@@ -32,7 +32,7 @@ type Stage struct {
 	// Log returns a logger whose lines say which request they are about.
 	Log func(http.ResponseWriter, *http.Request) *slog.Logger
 	// Failed logs what became of a transaction, and why.
-	Failed func(w http.ResponseWriter, r *http.Request, what string, err error)
+	Failed func(w http.ResponseWriter, r *http.Request, level slog.Level, what string, err error)
 	// Panicked logs a panic of the handler.
 	Panicked func(w http.ResponseWriter, r *http.Request, p any)
 	// Answer500 writes the response for a panic.

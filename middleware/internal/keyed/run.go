@@ -3,8 +3,10 @@
 package keyed
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"time"
@@ -33,8 +35,8 @@ var ErrNotSaved = errors.New("middleware: the transaction of a keyed request was
 //
 // Nil means that the response is sent. [http.ErrAbortHandler] asks for the
 // connection to be aborted, and any other error for a refusal: idem.ErrLost,
-// because the claim is not there any more, idem.ErrCommitUnknown, ErrInterrupted
-// or ErrNotSaved.
+// because the claim is not there any more, idem.ErrCommitUnknown,
+// idem.ErrConstraint, idem.ErrBroken, ErrInterrupted or ErrNotSaved.
 func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err error) {
 	x.ctx = ctx
 	ctx.start(x.Request)
@@ -66,6 +68,7 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err
 	}
 	x.handler.begin(x.Request, ctx)
 	next.ServeHTTP(x.writer, r)
+	x.R.Pattern = cmp.Or(r.Pattern, x.R.Pattern) // for the log
 	x.handler.finish()
 	returned = true
 	wrote := x.handler.ended != silent
@@ -248,17 +251,30 @@ func (x *Run) commit() error {
 		w.final = true
 		w.send()
 	case errors.Is(err, idem.ErrCommitUnknown):
-		x.Stage.Failed(x.W, x.R, "the database did not say whether a transaction was committed", err)
+		x.failed("the database did not say whether a transaction was committed", err)
+	case errors.Is(err, idem.ErrConstraint):
+		x.Stage.Failed(x.W, x.R, slog.LevelWarn, "a constraint that is checked at COMMIT refused what a keyed request "+
+			"wrote; a handler that is to answer itself has it checked before, as by SET CONSTRAINTS ALL IMMEDIATE", err)
+	case errors.Is(err, idem.ErrBroken):
+		x.failed("the handler of a keyed request left a transaction that cannot be committed, and it was rolled back: "+
+			"answer with an error when a statement has failed, close all Rows, and set nothing that keeps the reply from "+
+			"being saved, such as READ ONLY", err)
 	default:
-		x.Stage.Failed(x.W, x.R, "a transaction was not committed", err)
+		x.failed("a transaction was not committed", err)
 		return ErrNotSaved
 	}
 	return err
 }
 
 func (x *Run) rollBack() {
-	if err := x.save(idem.Settlement{Outcome: idem.OutcomeFree}); err != nil && !errors.Is(err, idem.ErrLost) {
-		x.Stage.Failed(x.W, x.R,
-			"a transaction was not rolled back cleanly; the database drops it with its connection", err)
+	switch err := x.save(idem.Settlement{Outcome: idem.OutcomeFree}); {
+	case err == nil, errors.Is(err, idem.ErrLost):
+	case errors.Is(err, idem.ErrCommitUnknown):
+		x.failed("the handler of a keyed request ended its transaction itself; what it wrote may stand", err)
+	default:
+		x.failed("a transaction was not rolled back cleanly; the database drops it with its connection", err)
 	}
 }
+
+// failed logs what became of the run.
+func (x *Run) failed(what string, err error) { x.Stage.Failed(x.W, x.R, slog.LevelError, what, err) }
