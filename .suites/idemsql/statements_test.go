@@ -142,9 +142,9 @@ func TestTrips(t *testing.T) {
 		{
 			name: "joined, failed", options: joined, status: 500,
 			first: map[string]string{
-				"postgres": "BEGIN INSERT handler ROLLBACK",
+				"postgres": "BEGIN INSERT handler ROLLBACK SELECT",
 				"pgx":      "begin+INSERT handler rollback",
-				"mariadb":  "SELECT SET BEGIN INSERT handler ROLLBACK ROLLBACK SET",
+				"mariadb":  "SELECT SET BEGIN INSERT handler ROLLBACK ROLLBACK SELECT SET",
 				"sqlite":   "BEGIN INSERT SAVEPOINT handler ROLLBACK",
 			},
 		},

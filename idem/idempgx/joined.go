@@ -65,11 +65,7 @@ func (j *joined) commit(ctx context.Context, t idem.Settlement) error {
 		if !notReached(err) {
 			return fmt.Errorf("idempgx: %w: %w", idem.ErrCommitUnknown, err)
 		}
-		j.rollBack(ctx)
-		if claims.SQLState(err) == divisionByZero { // the claim was there before the handler began
-			return j.ended(ctx)
-		}
-		return claims.Fault(ctx, "idempgx: settle", claims.AtSettlement, err)
+		return j.notSaved(ctx, err)
 	}
 	tag, err := results.Exec()
 	results.Close()
@@ -81,6 +77,15 @@ func (j *joined) commit(ctx context.Context, t idem.Settlement) error {
 		return fmt.Errorf("idempgx: commit: the server answered %s", tag)
 	}
 	return claims.Fault(ctx, "idempgx: commit", claims.AtCommit, err)
+}
+
+// notSaved rolls back, and returns the error of a settlement that was refused.
+func (j *joined) notSaved(ctx context.Context, err error) error {
+	j.rollBack(ctx)
+	if claims.SQLState(err) == divisionByZero || j.committed(ctx) { // the claim was there before the handler began
+		return j.ended(ctx)
+	}
+	return claims.Fault(ctx, "idempgx: settle", claims.AtSettlement, err)
 }
 
 const divisionByZero = "22012"
@@ -118,6 +123,8 @@ func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 		case err == nil && kept.RowsAffected() == 1:
 			j.store.queue.Answered()
 			return nil
+		case err == nil && j.committed(ctx):
+			return j.ended(ctx)
 		case err == nil:
 			return errors.New("idempgx: settle: the key was taken before the reply was stored")
 		case claims.Again(err) && ctx.Err() == nil:
@@ -127,6 +134,13 @@ func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 			return fmt.Errorf("idempgx: %w: %w", idem.ErrCommitUnknown, err)
 		}
 	}
+}
+
+// committed reports whether the claim is there after a rollback: the handler has
+// committed it, and begun another transaction.
+func (j *joined) committed(ctx context.Context) bool {
+	key, token := j.claim.Key, j.claim.Token
+	return j.conn.QueryRow(ctx, j.store.held, key[:], token[:]).Scan(nil) == nil
 }
 
 // rollBack rolls back. Where that fails, the pool closes the connection.

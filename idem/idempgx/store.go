@@ -34,7 +34,7 @@ type Store struct {
 	logger  *slog.Logger
 	queue   *claims.Queue
 
-	fresh, decide, peek, settle, keep string // statements
+	fresh, decide, peek, settle, keep, held string // statements
 }
 
 var (
@@ -71,5 +71,6 @@ func New(pool *pgxpool.Pool, o Options) *Store {
 		peek:    text(claims.Peek),
 		settle:  text(claims.PostgresSettle),
 		keep:    text(claims.PostgresKeep()),
+		held:    text(claims.Held),
 	}
 }

@@ -44,7 +44,7 @@ type dialect struct {
 
 	sql sqlschema.Form
 
-	extend, settle, settledAs, release, settled, owned, erase, sweep string
+	extend, settle, settledAs, release, settled, held, owned, erase, sweep string
 
 	columns string   // of the table
 	steps   []string // the schema: how to get from each version to the next
@@ -95,6 +95,7 @@ func common(expand func(string) string) dialect {
 		settledAs: expand(claims.SettledAs),
 		release:   expand(claims.Release),
 		settled:   expand(claims.Settled),
+		held:      expand(claims.Held),
 		owned:     expand(owned),
 		erase:     expand(erase),
 	}

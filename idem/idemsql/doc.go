@@ -58,7 +58,7 @@
 //	COMMIT
 //
 // After a 4xx the last two are ROLLBACK and an INSERT of the reply, after a 5xx
-// the ROLLBACK alone. A claim with a lease and its settlement take one trip
+// ROLLBACK and a SELECT that finds what the handler has committed itself. A claim with a lease and its settlement take one trip
 // each, a repeat two.
 //
 // Joined requests take at most half of the pool, or 32 connections if it has no

@@ -1,11 +1,13 @@
 package idemsql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -67,7 +69,7 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 		defer context.AfterFunc(ctx, j.cancel)()
 	}
 	if t.Outcome != idem.OutcomeDone {
-		return j.notSaved(ctx, j.rollBack())
+		return j.notSaved(ctx, cmp.Or(j.rollBack(), j.committed(ctx)))
 	}
 	if t.RollBack && j.store.keep != "" {
 		return j.rollBackAndKeep(ctx, t)
@@ -77,7 +79,9 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 		err = j.record(ctx, t)
 	}
 	if err != nil {
-		j.rollBack()
+		if j.rollBack() == nil {
+			err = cmp.Or(j.committed(ctx), err)
+		}
 		return j.notSaved(ctx, err)
 	}
 	return j.commit(ctx)
@@ -95,6 +99,22 @@ func (j *joined) notSaved(ctx context.Context, err error) error {
 	return err
 }
 
+// committed returns an error unless the claim is gone after a rollback: then the
+// handler has committed it. SQLite fails to roll back in that case.
+func (j *joined) committed(ctx context.Context) error {
+	if j.store.oneWriter || ctx.Err() != nil {
+		return nil
+	}
+	switch err := j.store.one(ctx, j.conn, j.store.held, []any{new(bool)}, j.key[:], j.token[:]); err {
+	case nil:
+		return sql.ErrTxDone
+	case sql.ErrNoRows:
+		return nil
+	default:
+		return fmt.Errorf("%w: %w", idem.ErrCommitUnknown, err)
+	}
+}
+
 // record turns the claim into the reply, within the transaction.
 func (j *joined) record(ctx context.Context, t idem.Settlement) error {
 	ctx = j.store.calm(ctx)
@@ -103,7 +123,11 @@ func (j *joined) record(ctx context.Context, t idem.Settlement) error {
 			return err
 		}
 	} else if t.RollBack {
-		if _, err := j.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+savepoint); err != nil {
+		_, err := j.tx.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+savepoint)
+		if err != nil && strings.Contains(err.Error(), "no such savepoint") {
+			return sql.ErrTxDone
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -136,7 +160,7 @@ func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 		j.store.queue.Answered()
 		return nil
 	case err == idem.ErrLost:
-		return errors.New("idemsql: settle: the key was taken before the reply was stored")
+		return j.notSaved(ctx, cmp.Or(j.committed(ctx), errors.New("the key was taken before the reply was stored")))
 	case claims.Refused(err):
 		return fmt.Errorf("idemsql: settle: %w", err)
 	}

@@ -49,6 +49,9 @@ const (
 	SettledAs = "SELECT r.state = $3 AND r.payload = $4 FROM sallyport_idem AS r WHERE " + held
 	Settled   = "SELECT false FROM sallyport_idem AS r WHERE " + held + " AND r.state <> 1"
 
+	// Held returns a row while there is the claim.
+	Held = "SELECT true FROM sallyport_idem AS r WHERE " + held + " AND r.state = 1"
+
 	Release = "DELETE FROM sallyport_idem AS r WHERE " + held + " AND r.state = 1"
 )
 
