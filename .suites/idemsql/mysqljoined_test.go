@@ -111,6 +111,11 @@ func TestConnectionIsGivenBack(t *testing.T) {
 			j.Settle(t.Context(), finished("answer"))
 			return nil
 		},
+		"in another database": func(_ idem.Claim, j idem.Transaction) error {
+			tx, _ := idemsql.Tx(j.Context(t.Context()))
+			execute(t, tx, "USE information_schema")
+			return j.Settle(t.Context(), finished("answer"))
+		},
 		"known": func(c idem.Claim, j idem.Transaction) error {
 			err := j.Settle(t.Context(), finished("answer"))
 			join(t, store, again(c), idem.Done)

@@ -176,6 +176,7 @@ func TestTrips(t *testing.T) {
 					}
 					w.WriteHeader(test.status)
 				})
+				warm(t, s.store)
 				seen.take()
 				s.post("key", "title").mustBe(t, test.status, "")
 				if got := seen.take(); !slices.Equal(got, strings.Fields(test.first[d.name])) {

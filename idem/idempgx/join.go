@@ -32,7 +32,7 @@ func (s *Store) Join(
 		return idem.Record{}, nil, fmt.Errorf("idempgx: join: %w", err)
 	}
 	known, deadline, err := s.queue.Enter(ctx, c.Key, timeout, func(ctx context.Context) (idem.Record, error) {
-		return ask(ctx, s.pool, s.peek, claims.PeekArgs(c))
+		return s.ask(ctx, s.pool, peek, claims.PeekArgs(c))
 	})
 	if err != nil {
 		return idem.Record{}, nil, fmt.Errorf("idempgx: join: %w", err)
@@ -91,6 +91,12 @@ func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined
 			conn.Release()
 		}
 	}()
+	err = s.names.Locate(ctx, func(ctx context.Context, statement string, dest ...any) error {
+		return conn.QueryRow(ctx, s.names.Text(statement)).Scan(dest...)
+	})
+	if err != nil {
+		return idem.Record{}, nil, err
+	}
 	record, err := j.begin(ctx)
 	if held = err == nil && record.State == idem.Claimed; held {
 		return record, j, nil
@@ -102,23 +108,23 @@ func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined
 // begin begins the transaction and claims the key of a request that has no row,
 // as most have not, in one round trip. BEGIN takes no snapshot.
 func (j *joined) begin(ctx context.Context) (idem.Record, error) {
-	c := j.claim
+	c, s := j.claim, j.store
 	c.Retention = max(c.Retention, claims.LongestHandler)
 	args := claims.PostgresArgs(c, j.claim.Retention)
 	b := &pgx.Batch{}
-	b.BeginTx(j.store.options)
-	b.Queue(j.store.fresh, args...)
+	b.BeginTx(s.options)
+	b.Queue(s.names.Text(fresh), args...)
 	results := j.conn.SendBatch(ctx, b)
 	results.Exec()
-	fresh, err := results.Exec()
+	claimed, err := results.Exec()
 	if err := cmp.Or(err, results.Close()); err != nil {
 		return idem.Record{}, err
 	}
 	j.tx = handlerTx{guarded{results.Tx(), &j.over}}
-	if fresh.RowsAffected() == 1 {
+	if claimed.RowsAffected() == 1 {
 		return idem.Record{State: idem.Claimed, Fingerprint: c.Fingerprint, Attempt: 1}, nil
 	}
-	record, err := ask(ctx, j.conn, j.store.decide, args)
+	record, err := s.ask(ctx, j.conn, decide, args)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = claims.ErrOvertaken
 	}
@@ -131,9 +137,9 @@ type querier interface {
 }
 
 // ask runs a statement that begins, or its part that only looks.
-func ask(ctx context.Context, q querier, statement string, args []any) (idem.Record, error) {
+func (s *Store) ask(ctx context.Context, q querier, statement string, args []any) (idem.Record, error) {
 	var a claims.Answer
-	if err := q.QueryRow(ctx, statement, args...).Scan(a.Columns()...); err != nil {
+	if err := q.QueryRow(ctx, s.names.Text(statement), args...).Scan(a.Columns()...); err != nil {
 		return idem.Record{}, err
 	}
 	return a.Record()

@@ -55,8 +55,8 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 // settlement that finds no claim divides by zero, and after an error the server
 // skips what is left of the batch.
 func (j *joined) commit(ctx context.Context, t idem.Settlement) error {
-	b := &pgx.Batch{}
-	b.Queue(j.store.settle, claims.SettleArgs(j.claim.Key, j.claim.Token, t)...)
+	s, b := j.store, &pgx.Batch{}
+	b.Queue(s.names.Text(settle), claims.SettleArgs(j.claim.Key, j.claim.Token, t)...)
 	b.Queue("commit")
 	results := j.conn.SendBatch(ctx, b)
 	_, err := results.Exec()
@@ -71,7 +71,7 @@ func (j *joined) commit(ctx context.Context, t idem.Settlement) error {
 	results.Close()
 	switch {
 	case err == nil && tag.String() == "COMMIT":
-		j.store.queue.Answered()
+		s.queue.Answered()
 		return nil
 	case err == nil:
 		return fmt.Errorf("idempgx: commit: the server answered %s", tag)
@@ -118,7 +118,7 @@ func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 	}
 	args := claims.KeepArgs(j.claim, t)
 	for {
-		kept, err := j.conn.Exec(ctx, j.store.keep, args...)
+		kept, err := j.conn.Exec(ctx, j.store.names.Text(keep), args...)
 		switch {
 		case err == nil && kept.RowsAffected() == 1:
 			j.store.queue.Answered()
@@ -140,7 +140,7 @@ func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 // committed it, and begun another transaction.
 func (j *joined) committed(ctx context.Context) bool {
 	key, token := j.claim.Key, j.claim.Token
-	return j.conn.QueryRow(ctx, j.store.held, key[:], token[:]).Scan(nil) == nil
+	return j.conn.QueryRow(ctx, j.store.names.Text(held), key[:], token[:]).Scan(nil) == nil
 }
 
 // rollBack rolls back. Where that fails, the pool closes the connection.

@@ -33,8 +33,7 @@ type Store struct {
 	options pgx.TxOptions // of the transactions of joined requests
 	logger  *slog.Logger
 	queue   *claims.Queue
-
-	fresh, decide, peek, settle, keep, held string // statements
+	names   *claims.Names
 }
 
 var (
@@ -43,8 +42,9 @@ var (
 )
 
 // New returns a Store in the Postgres database of a pool, which it asks nothing
-// yet. The table is the one that the search_path of its connections finds. It
-// panics when the pool is nil, or when the prefix or the isolation is not valid.
+// yet. The table is the one that the search_path of its connections finds at the
+// first use. It panics when the pool is nil, or when the prefix or the isolation
+// is not valid.
 func New(pool *pgxpool.Pool, o Options) *Store {
 	if pool == nil {
 		panic("idempgx: a Store needs a pool")
@@ -58,19 +58,22 @@ func New(pool *pgxpool.Pool, o Options) *Store {
 		panic("idempgx: Postgres has no isolation " + level)
 	}
 	o.Prefix, o.Logger = cmp.Or(o.Prefix, "sallyport_"), cmp.Or(o.Logger, slog.Default())
-	rename := strings.NewReplacer("sallyport_", o.Prefix).Replace
-	text := func(statement string) string { return rename(claims.Postgres(statement)) }
 	return &Store{
 		Store:   idemsql.Postgres(stdlib.OpenDBFromPool(pool), o),
 		pool:    pool,
 		options: pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)},
 		logger:  o.Logger,
 		queue:   claims.NewQueue(func() int { return int(pool.Config().MaxConns) }),
-		fresh:   text(claims.PostgresFresh(claims.LockAlone)),
-		decide:  text(claims.PostgresBegin(claims.LockAlone)),
-		peek:    text(claims.Peek),
-		settle:  text(claims.PostgresSettle),
-		keep:    text(claims.PostgresKeep()),
-		held:    text(claims.Held),
+		names:   claims.NewNames(o.Prefix, claims.PostgresHome, claims.PostgresWhere),
 	}
 }
+
+// Statements, without the names of the store.
+var (
+	fresh  = claims.Postgres(claims.PostgresFresh(claims.LockAlone))
+	decide = claims.Postgres(claims.PostgresBegin(claims.LockAlone))
+	peek   = claims.Postgres(claims.Peek)
+	settle = claims.Postgres(claims.PostgresSettle)
+	keep   = claims.Postgres(claims.PostgresKeep())
+	held   = claims.Postgres(claims.Held)
+)

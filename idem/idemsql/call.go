@@ -30,6 +30,9 @@ func (s *Store) calm(ctx context.Context) context.Context {
 // onPool lets do use the pool. The wait for a connection ends with ctx.
 func (s *Store) onPool(ctx context.Context, do func(ctx context.Context, q querier) error) error {
 	if !s.oneWriter {
+		if err := s.locate(ctx, s.db); err != nil {
+			return err
+		}
 		return do(ctx, s.db)
 	}
 	conn, err := s.db.Conn(ctx)
@@ -38,6 +41,13 @@ func (s *Store) onPool(ctx context.Context, do func(ctx context.Context, q queri
 	}
 	defer conn.Close()
 	return do(s.calm(ctx), conn)
+}
+
+// locate finds the schema of the table when the store is first used.
+func (s *Store) locate(ctx context.Context, q querier) error {
+	return s.names.Locate(ctx, func(ctx context.Context, statement string, dest ...any) error {
+		return s.one(ctx, q, statement, dest)
+	})
 }
 
 // one runs a statement to its end and scans its only row. A write that returns

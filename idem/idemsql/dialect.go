@@ -41,6 +41,7 @@ type dialect struct {
 	oneWriter   bool
 	sweepLooks  bool             // sweep returns how many rows it has removed, and looked at
 	mysql       *mysqlStatements // nil in Postgres and SQLite
+	home, where string           // see claims.NewNames
 
 	sql sqlschema.Form
 
@@ -60,6 +61,7 @@ var postgres = func() dialect {
 	d.begin, d.join = with(claims.LockShared), with(claims.LockAlone)
 	d.keep = expand(claims.PostgresKeep())
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
+	d.home, d.where = claims.PostgresHome, claims.PostgresWhere
 	d.columns += ", sweep_at"
 	d.steps, d.engine = steps("postgres.sql", "postgres2.sql", "postgres3.sql"), sqlschema.Postgres()
 	return d

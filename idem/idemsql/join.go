@@ -118,6 +118,9 @@ func (s *Store) waitedFor() func() bool {
 
 // claimIn begins the transaction.
 func (s *Store) claimIn(ctx context.Context, j *joined, c idem.Claim) (record idem.Record, err error) {
+	if err := s.locate(ctx, j.conn); err != nil {
+		return idem.Record{}, err
+	}
 	retention := c.Retention
 	c.Retention = max(retention, claims.LongestHandler)
 	if s.mysql != nil {

@@ -25,7 +25,12 @@ import (
 // The lock does nothing between the nodes of a Galera cluster: two of them may
 // then run a handler at the same time, and one of the transactions fails.
 const (
-	mysqlLock = "CONCAT('sallyport ', LEFT(SHA2(CONCAT(DATABASE(), 'sallyport_idem', HEX($1)), 256), 48))"
+	mysqlLock = "CONCAT('sallyport ', LEFT(SHA2(CONCAT(" + mysqlHome + ", HEX($1)), 256), 48))"
+
+	// A handler may USE another database.
+	mysqlHome  = "DATABASE(), 'sallyport_idem'"
+	mysqlWhere = "SELECT CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`'), QUOTE(CONCAT(" + mysqlHome + ")) " +
+		"FROM DUAL WHERE DATABASE() IS NOT NULL"
 
 	// mysqlLook returns whether there is a row, whether the key is ours to
 	// claim, and the columns of peek. It asks for the lock only when nothing
@@ -91,6 +96,7 @@ var mysql = func() dialect {
 	d := common(columns)
 	d.sweep = strings.NewReplacer("{now}", now).Replace(mysqlSweep)
 	d.sql = literals
+	d.home, d.where = mysqlHome, mysqlWhere
 	d.mysql = &mysqlStatements{
 		look:        look("IS_FREE_LOCK(" + mysqlLock + ")"),
 		lookAndLock: look("GET_LOCK(" + mysqlLock + ", 0)"),

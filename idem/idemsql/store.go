@@ -51,6 +51,7 @@ type Store struct {
 	dialect
 	options Options
 	queue   *claims.Queue
+	names   *claims.Names
 	swept   atomic.Pointer[time.Time] // see Swept
 }
 
@@ -60,8 +61,8 @@ var (
 )
 
 // Postgres returns a Store in the Postgres database db, which it asks nothing
-// yet. The table is the one that the search_path of its connections finds. It
-// panics when db is nil or the prefix is not valid.
+// yet. The table is the one that the search_path of its connections finds at the
+// first use. It panics when db is nil or the prefix is not valid.
 func Postgres(db *sql.DB, o Options) *Store { return newStore(db, postgres, o) }
 
 // SQLite returns a Store in the SQLite database db, which it asks nothing yet.
@@ -80,8 +81,10 @@ func newStore(db *sql.DB, d dialect, o Options) *Store {
 	o.Prefix = cmp.Or(o.Prefix, sqlschema.DefaultPrefix)
 	sqlschema.CheckPrefix("idemsql", o.Prefix)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	d.sql, d.steps = sqlschema.WithPrefix(o.Prefix, d.sql, d.steps)
-	s := &Store{db: db, dialect: d, options: o}
+	form, names := d.sql, claims.NewNames(o.Prefix, d.home, d.where)
+	_, d.steps = sqlschema.WithPrefix(o.Prefix, form, d.steps)
+	d.sql = func(query string, args []any) (string, []any) { return form(names.Text(query), args) }
+	s := &Store{db: db, dialect: d, options: o, names: names}
 	s.queue = claims.NewQueue(s.size)
 	return s
 }

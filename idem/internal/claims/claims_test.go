@@ -3,6 +3,7 @@ package claims_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -145,6 +146,38 @@ func TestAgain(t *testing.T) {
 		if got := claims.Again(row.err); got != row.want {
 			t.Errorf("Again(%v): got %t", row.err, got)
 		}
+	}
+}
+
+// The names have the schema from when it is known on: a table that is not there
+// yet is asked for again, and a failure is the caller's.
+func TestNames(t *testing.T) {
+	n := claims.NewNames("x_", claims.PostgresHome, claims.PostgresWhere)
+	const statement = "UPDATE sallyport_idem SET n = 'sallyport_idem'::regclass"
+	failed := errors.New("failed")
+	for i, answer := range []error{sql.ErrNoRows, failed, nil, failed} {
+		err := n.Locate(t.Context(), func(_ context.Context, s string, dest ...any) error {
+			if s != claims.PostgresWhere {
+				t.Errorf("asked by %s", s)
+			}
+			*dest[0].(*string), *dest[1].(*string) = `"s"`, `'"s".x_idem'`
+			return answer
+		})
+		if (err == failed) != (i == 1) || err != nil && err != failed {
+			t.Errorf("after %v: got %v", answer, err)
+		}
+		want := "UPDATE x_idem SET n = 'x_idem'::regclass"
+		if i >= 2 {
+			want = `UPDATE "s".x_idem SET n = '"s".x_idem'::regclass`
+		}
+		if got := n.Text(statement); got != want || n.Text(statement) != want {
+			t.Errorf("after %v: got %s, want %s", answer, got, want)
+		}
+	}
+	none := claims.NewNames("x_", "", "")
+	err := none.Locate(t.Context(), func(context.Context, string, ...any) error { return failed })
+	if got := none.Text(statement); err != nil || got != "UPDATE x_idem SET n = 'x_idem'::regclass" {
+		t.Errorf("without a schema: got %s, %v", got, err)
 	}
 }
 
