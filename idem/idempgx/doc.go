@@ -51,6 +51,9 @@
 // the default of pgx is the number of processors and at least four, which lets
 // two joined requests run at once on a small machine.
 //
+// To learn of roles, the first hundred take one trip more, and all of them where
+// handlers change the role.
+//
 // COMMIT travels with the UPDATE. When the connection breaks between the two, or
 // when the server has ended the session while the handler ran, it is not known
 // whether the request was committed ([idem.ErrCommitUnknown]); idemsql would

@@ -114,6 +114,9 @@ func (j *joined) begin(ctx context.Context) (idem.Record, error) {
 	b := &pgx.Batch{}
 	b.BeginTx(s.options)
 	b.Queue(s.names.Text(fresh), args...)
+	if j.watched = s.roles.Watched(); j.watched {
+		b.Queue(claims.NoteRole)
+	}
 	results := j.conn.SendBatch(ctx, b)
 	results.Exec()
 	claimed, err := results.Exec()

@@ -24,6 +24,8 @@ type joined struct {
 	over  atomic.Bool // the transaction has ended
 	claim idem.Claim
 	timer *time.Timer
+
+	watched bool // its role is noted
 }
 
 // Context implements [idem.Transaction]; see [Tx].
@@ -56,6 +58,13 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 // skips what is left of the batch.
 func (j *joined) commit(ctx context.Context, t idem.Settlement) error {
 	s, b := j.store, &pgx.Batch{}
+	if j.watched { // by itself: pgx may prepare what is in a batch before it
+		var changed bool
+		if err := j.conn.QueryRow(ctx, claims.RestoreRole).Scan(&changed, new(string)); err != nil {
+			return j.notSaved(ctx, err)
+		}
+		s.roles.Found(changed)
+	}
 	b.Queue(s.names.Text(settle), claims.SettleArgs(j.claim.Key, j.claim.Token, t)...)
 	b.Queue("commit")
 	results := j.conn.SendBatch(ctx, b)
@@ -85,7 +94,7 @@ func (j *joined) notSaved(ctx context.Context, err error) error {
 	if claims.SQLState(err) == divisionByZero || j.committed(ctx) { // the claim was there before the handler began
 		return j.ended(ctx)
 	}
-	return claims.Fault(ctx, "idempgx: settle", claims.AtSettlement, err)
+	return claims.Fault(ctx, "idempgx: settle", j.store.roles.Moment(j.watched, err), err)
 }
 
 const divisionByZero = "22012"

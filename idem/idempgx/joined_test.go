@@ -99,6 +99,11 @@ func TestTrips(t *testing.T) {
 	var wire *relay
 	pool := newPool(t, 1, func(c *pgx.ConnConfig) { wire = newRelay(t, c) })
 	store := newStore(pool)
+	for i := range 100 { // until it looks at no role any more
+		if _, j := join(t, store, "warm "+strconv.Itoa(i)); j.Settle(t.Context(), finished) != nil {
+			t.Fatal("Settle failed")
+		}
+	}
 	refusal := finished
 	refusal.RollBack = true
 	for _, row := range []struct {

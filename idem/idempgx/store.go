@@ -34,6 +34,7 @@ type Store struct {
 	logger  *slog.Logger
 	queue   *claims.Queue
 	names   *claims.Names
+	roles   claims.Roles
 }
 
 var (

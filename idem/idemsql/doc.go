@@ -40,6 +40,14 @@
 // handler is never run again within one request. What the handler does outside
 // the transaction, such as sending a message, is not covered.
 //
+// A handler may set search_path, role and time limits, or USE another database:
+// the reply is saved in the table of the claim, in Postgres by the role that the
+// connection had at the claim, under which deferred triggers run too. A
+// transaction that cannot be committed, as after a failed statement that was
+// overlooked, is an [idem.ErrBroken]: the client gets 500. A constraint that
+// fails at COMMIT is an [idem.ErrConstraint], and 409. A handler that is to answer
+// that itself runs SET CONSTRAINTS ALL IMMEDIATE first.
+//
 // A response that streams (text/event-stream and the like, from its first flush
 // on) is committed before its first byte leaves. After that flush the
 // transaction has ended: its statements return sql.ErrTxDone, a handler that
@@ -58,8 +66,12 @@
 //	COMMIT
 //
 // After a 4xx the last two are ROLLBACK and an INSERT of the reply, after a 5xx
-// ROLLBACK and a SELECT that finds what the handler has committed itself. A claim with a lease and its settlement take one trip
-// each, a repeat two.
+// ROLLBACK and a SELECT that finds what the handler has committed itself. A claim
+// with a lease and its settlement take one trip each, a repeat two.
+//
+// The first hundred joined requests of a process take two trips more, to learn
+// whether handlers change the role, and all of them once one does. If it is a
+// later one, that one is rolled back, its client gets 503, and its retry stands.
 //
 // Joined requests take at most half of the pool, or 32 connections if it has no
 // limit; the others wait in the order in which they came, for as long as

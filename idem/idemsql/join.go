@@ -131,8 +131,13 @@ func (s *Store) claimIn(ctx context.Context, j *joined, c idem.Claim) (record id
 	}
 	ctx = s.calm(ctx)
 	record, err = s.decide(ctx, j.tx, s.dialect.join, c, retention)
-	if err == nil && record.State == idem.Claimed && s.oneWriter {
+	if err != nil || record.State != idem.Claimed {
+		return record, err
+	}
+	if s.oneWriter {
 		_, err = j.tx.ExecContext(ctx, "SAVEPOINT "+savepoint)
+	} else if j.watched = s.roles.Watched(); j.watched {
+		err = s.one(ctx, j.tx, claims.NoteRole, []any{new(string)})
 	}
 	return record, err
 }

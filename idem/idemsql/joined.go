@@ -18,7 +18,9 @@ import (
 const savepoint = "sallyport_handler"
 
 // Tx returns the transaction of a joined request, and whether there is one: a
-// request without an idempotency key has none. The ctx is the handler's: that of
+// request without an idempotency key, or of a route that is not joined, has none,
+// and a nil transaction panics when it is used. Look at the second result, or set
+// IdempotencyOptions.Required. The ctx is the handler's: that of
 // the request behind package middleware, else that of Execution.Context.
 //
 // What is written in the transaction takes effect together with the reply. The
@@ -50,6 +52,8 @@ type joined struct {
 	token  idem.ClaimToken
 	timer  *time.Timer
 	claim  idem.Claim
+
+	watched bool // in Postgres: its role is noted
 
 	// In MySQL: whether the name of the key is locked, and whether the key had
 	// a row before the claim.
@@ -92,7 +96,7 @@ func (j *joined) notSaved(ctx context.Context, err error) error {
 	if ctx.Err() == nil && errors.Is(err, sql.ErrTxDone) {
 		return fmt.Errorf("idemsql: %w", claims.Ended(ctx, j.store.options.Logger, j.key))
 	}
-	err = claims.Fault(ctx, "idemsql: settle", claims.AtSettlement, err)
+	err = claims.Fault(ctx, "idemsql: settle", j.store.roles.Moment(j.watched, err), err)
 	if j.store.keep == "" && errors.Is(err, idem.ErrBroken) {
 		j.discard() // a setting of the session may outlast the transaction
 	}
@@ -130,6 +134,13 @@ func (j *joined) record(ctx context.Context, t idem.Settlement) error {
 		if err != nil {
 			return err
 		}
+	}
+	if j.watched {
+		var changed bool
+		if err := j.store.one(ctx, j.tx, claims.RestoreRole, []any{&changed, new(string)}); err != nil {
+			return err
+		}
+		j.store.roles.Found(changed)
 	}
 	err := j.store.end(ctx, j.tx, j.key, j.token, t)
 	if err == idem.ErrLost || err == idem.ErrSettled {

@@ -52,6 +52,7 @@ type Store struct {
 	options Options
 	queue   *claims.Queue
 	names   *claims.Names
+	roles   claims.Roles
 	swept   atomic.Pointer[time.Time] // see Swept
 }
 

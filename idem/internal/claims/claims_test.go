@@ -181,6 +181,38 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// Roles are looked at until a hundred transactions kept theirs, and for ever once
+// one did not, or its settlement was refused for it.
+func TestRoles(t *testing.T) {
+	keep := func(r *claims.Roles, n int) {
+		for range n {
+			r.Found(false)
+		}
+	}
+	denied := sqlState("42501")
+	var r claims.Roles
+	if keep(&r, 99); !r.Watched() {
+		t.Error("after 99: not watched")
+	}
+	if keep(&r, 1); r.Watched() {
+		t.Error("after 100: watched")
+	}
+	if got := r.Moment(false, sqlState("25006")); got != claims.AtSettlement || r.Watched() {
+		t.Errorf("another error: got %d, watched %t", got, r.Watched())
+	}
+	if got := r.Moment(false, denied); got != claims.AtClaim || !r.Watched() {
+		t.Errorf("refused: got %d, watched %t", got, r.Watched())
+	}
+	if got := r.Moment(true, denied); got != claims.AtSettlement {
+		t.Errorf("refused, with the role of the claim: got %d", got)
+	}
+	var changed claims.Roles
+	changed.Found(true)
+	if keep(&changed, 1000); !changed.Watched() {
+		t.Error("after a role that changed: not watched")
+	}
+}
+
 // The error of a call says what was done, and that the context has ended, also
 // where a driver has other words for it. Refusals stay as they are.
 func TestCallError(t *testing.T) {
