@@ -18,9 +18,9 @@ import (
 const savepoint = "sallyport_handler"
 
 // Tx returns the transaction of a joined request, and whether there is one: a
-// request without an idempotency key, or of a route that is not joined, has none,
-// and a nil transaction panics when it is used. Look at the second result, or set
-// IdempotencyOptions.Required. The ctx is the handler's: that of
+// request without an idempotency key has none, nor has one of a route that is not
+// joined. The transaction is then nil, and its use panics: look at the second
+// result, or set IdempotencyOptions.Required. The ctx is the handler's: that of
 // the request behind package middleware, else that of Execution.Context.
 //
 // What is written in the transaction takes effect together with the reply. The
