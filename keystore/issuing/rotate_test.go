@@ -309,15 +309,16 @@ func TestRotateHalfDone(t *testing.T) {
 // An Edit between reading the old key and revoking it holds for the new key:
 // its secret comes after that, or not at all. An expiry that is given stays.
 func TestRotateBesideAnEdit(t *testing.T) {
-	renewed := []time.Time{time.Now().Add(48 * time.Hour).Round(time.Second)}
+	soon := time.Now().Add(time.Hour).Round(time.Second) // once: the clock may go on to another second
+	renewed := []time.Time{soon.Add(47 * time.Hour)}
 	for name, change := range map[string]func(k *keystore.Key){
 		"name":       func(k *keystore.Key) { k.Name = "Hourly" },
 		"scopes":     func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead} },
 		"attributes": func(k *keystore.Key) { k.Attributes = map[string]string{"plan": "free"} },
 		"networks":   func(k *keystore.Key) { k.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")} },
-		"expires_at": func(k *keystore.Key) { k.ExpiresAt = time.Now().Add(time.Hour).Round(time.Second) },
+		"expires_at": func(k *keystore.Key) { k.ExpiresAt = soon },
 		"suspended":  suspended,
-		"renewed":    func(k *keystore.Key) { k.Name, k.ExpiresAt = "Hourly", time.Now().Add(time.Hour).Round(time.Second) },
+		"renewed":    func(k *keystore.Key) { k.Name, k.ExpiresAt = "Hourly", soon },
 	} {
 		var expires []time.Time
 		if name == "renewed" {
