@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"os/user"
 	"regexp"
 	"slices"
@@ -41,9 +42,7 @@ type call struct {
 func newCall(ctx context.Context, config Config, cmd command) *call {
 	c := &call{Config: config, command: cmd, ctx: ctx, in: bufio.NewReader(config.Stdin),
 		children: make(map[string]int)}
-	if u, err := user.Current(); err == nil {
-		c.actor = u.Username
-	}
+	c.actor = operator(user.Current())
 	c.flags = flag.NewFlagSet(cmd.name, flag.ContinueOnError)
 	c.flags.SetOutput(io.Discard) // Parse would tell a mistake that is returned anyway
 	c.flags.StringVar(&c.organization, "org", "", "`organization` that the key belongs to")
@@ -53,6 +52,15 @@ func newCall(ctx context.Context, config Config, cmd command) *call {
 	c.flags.BoolVar(&c.json, "json", false, "print JSON, an object a line")
 	c.flags.BoolVar(&c.yes, "yes", false, "do not ask before what cannot be undone")
 	return c
+}
+
+// operator returns the name of the user of the process, or the number where the
+// machine has no name for it, as in many containers.
+func operator(u *user.User, err error) string {
+	if err != nil || u.Username == "" {
+		return fmt.Sprint("uid ", os.Getuid())
+	}
+	return u.Username
 }
 
 // parse reads the flags, which may stand before and after the other arguments.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/keystore/keycli"
 )
 
 // The secret stands alone on standard output, in any form.
@@ -46,15 +47,29 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-// Whoever is logged in has done it, unless -as says who.
+// Whoever is logged in has done it, unless -as says who. A number stands for a
+// user without a name.
 func TestActorIsTheUser(t *testing.T) {
-	s := newShell(t)
-	me, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
+	number := fmt.Sprint("uid ", os.Getuid())
+	for _, row := range []struct {
+		user *user.User
+		err  error
+		want string
+	}{
+		{&user.User{Username: "ada"}, nil, "ada"}, {new(user.User), nil, number},
+		{nil, user.UnknownUserIdError(os.Getuid()), number},
+		{&user.User{Username: "ada"}, errors.New("no $HOME"), number},
+	} {
+		if got := keycli.Operator(row.user, row.err); got != row.want {
+			t.Errorf("of %v, %v: got %q, want %q", row.user, row.err, got, row.want)
+		}
 	}
-	if _, k := s.issue(nightly); k.CreatedBy != me.Username {
-		t.Errorf("got %q, want %q", k.CreatedBy, me.Username)
+	s := newShell(t)
+	_, k := s.issue(nightly)
+	history, err := s.issuer().Audit(t.Context(), "acme", k.ID, "")
+	want := keycli.Operator(user.Current())
+	if err != nil || k.CreatedBy != want || history[0].Actor != want {
+		t.Errorf("got a key by %q and the history %+v, %v, want both by %q", k.CreatedBy, history, err, want)
 	}
 }
 

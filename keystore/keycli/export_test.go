@@ -1,0 +1,3 @@
+package keycli
+
+var Operator = operator // whom a change is by without -as
