@@ -240,22 +240,24 @@ func TestServeErrors(t *testing.T) {
 	middleware.New(issuing.NewMemory(), middleware.Options{}).Serve(t.Context(), new(http.Server), pipes{})
 }
 
+// What the host has set stays, be it a time or none.
 func TestServeSetsTimeouts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := serveInBubble(t)
-		s.stop()
-		<-s.ended
-		got := [...]time.Duration{s.srv.ReadHeaderTimeout, s.srv.ReadTimeout, s.srv.WriteTimeout, s.srv.IdleTimeout}
-		want := [...]time.Duration{5 * time.Second, -1, time.Minute, time.Hour}
-		if got != want {
-			t.Errorf("got timeouts %v, want %v", got, want)
-		}
-	})
+	type timeouts [4]time.Duration // for the header, the request, the response, an idle connection
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	api, srv := middleware.NewAPI(issuing.NewMemory(), middleware.Options{}), new(http.Server)
-	err := api.Serve(ctx, srv, pipes{make(chan net.Conn), make(chan struct{})})
-	if err != nil || srv.Handler != http.Handler(api) {
-		t.Errorf("an API without a Handler: got %v, handler %v", err, srv.Handler)
+	for _, row := range []struct{ set, want timeouts }{
+		{timeouts{}, timeouts{5 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute}},
+		{timeouts{1, 2, 3, 4}, timeouts{1, 2, 3, 4}},
+		{timeouts{-1, -1, -1, -1}, timeouts{-1, -1, -1, -1}},
+	} {
+		api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{})
+		srv := &http.Server{ReadHeaderTimeout: row.set[0], ReadTimeout: row.set[1], WriteTimeout: row.set[2],
+			IdleTimeout: row.set[3]}
+		err := api.Serve(ctx, srv, pipes{make(chan net.Conn), make(chan struct{})})
+		got := timeouts{srv.ReadHeaderTimeout, srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout}
+		if err != nil || got != row.want || srv.Handler != http.Handler(api) {
+			t.Errorf("of %v: got %v, the timeouts %v and the handler %v, want %v and the API", row.set, err, got,
+				srv.Handler, row.want)
+		}
 	}
 }

@@ -80,10 +80,14 @@ func TestConfirm(t *testing.T) {
 			t.Errorf("got %d %q, want that nobody can be asked", r.code, r.stderror)
 		}
 	}
-	for _, c := range []struct{ line, answer string }{
-		{"revoke ID -org acme", "yes"}, {"rotate ID -org acme -overlap 0", "yes"},
-		{"edit ID -org acme -without tasks:write", "yes"},
-		{"revoke -org acme -made-before 0d", "yes"}, {"erase acme", "acme"},
+	for _, c := range []struct{ line, asks, answer string }{
+		{"revoke ID -org acme", " of acme for good?", "yes"},
+		{"rotate ID -org acme", " of acme, whose secret works for 24h0m0s more?", "yes"},
+		{"rotate ID -org acme -overlap 0", " of acme, whose secret works for 0s more?", "yes"},
+		{"edit ID -org acme -without tasks:write -expires 2099-12-31",
+			" of acme the scopes [tasks:read], the networks [] and the expiry 2099-12-31 00:00?", "yes"},
+		{"revoke -org acme -made-before 0d", "these 1 keys of acme for good?", "yes"},
+		{"erase acme", "all keys of acme, their history and its replies?", "acme"},
 	} {
 		s := newShell(t)
 		token, k := s.issue(nightly)
@@ -91,8 +95,8 @@ func TestConfirm(t *testing.T) {
 		for _, answer := range []string{"", "\n", "no\n", "y\n", "ACME\n"} {
 			r := s.run(tty{strings.NewReader(answer)}, line)
 			if r.code != 4 || !strings.Contains(r.stderror, "nothing was changed; -yes does it") ||
-				!strings.Contains(r.stderror, "acme") {
-				t.Errorf("%s, %q: got %d %q, want 4", line, answer, r.code, r.stderror)
+				!strings.Contains(r.stderror, c.asks) {
+				t.Errorf("%s, %q: got %d %q, want 4 and %q", line, answer, r.code, r.stderror, c.asks)
 			}
 		}
 		if got := s.keyOf(token); got.Version != k.Version {

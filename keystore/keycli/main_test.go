@@ -156,6 +156,7 @@ func TestFailures(t *testing.T) {
 		{"", "rename " + k.ID + " 'the key " + secret + "' -org acme", 2, "give it on standard input"},
 		{"", "issue x -org acme -env sandbox", 2, "there are: tasks:read tasks:write tasks:admin"},
 		{"", "issue x -org acme -env moon -scopes tasks:read", 2, `-env: The environment must be "production" or "sandbox".`},
+		{"", "issue x -org acme -scopes tasks:read", 2, `-env: The environment must be "production" or "sandbox".`},
 		{"", "issue x -env sandbox -scopes tasks:read", 2, "-org: The organization is missing."},
 		{"", "issue x -org acme -env sandbox -scopes task:read", 2, `-scopes: There is no scope "task:read"`},
 		{"", "issue x -org acme -env sandbox -scopes tasks:read -expires 2020-01-01", 2, "-expires: The expiry"},
