@@ -3,8 +3,10 @@ package middlewareotel_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -16,12 +18,17 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/middlewareotel"
 )
 
-// A meter notes the attributes with which its counters are added to, and
-// refuses to make an instrument.
+// A meter notes what its counters and histograms are told, and refuses to make
+// an instrument.
 type meter struct {
 	noop.Meter
 	refuses string
-	adds    []string
+	told    []string
+}
+
+func (m *meter) note(n any, name string, attributes attribute.Set) {
+	m.told = append(m.told, strings.TrimSpace(
+		fmt.Sprint(n, " ", name, " ", attributes.Encoded(attribute.DefaultEncoder()))))
 }
 
 func (m *meter) check(name string) error {
@@ -36,7 +43,7 @@ func (m *meter) Int64Counter(name string, _ ...metric.Int64CounterOption) (metri
 }
 
 func (m *meter) Float64Histogram(name string, _ ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
-	return noop.Float64Histogram{}, m.check(name)
+	return histogram{name: name, meter: m}, m.check(name)
 }
 
 func (m *meter) Float64ObservableCounter(
@@ -59,15 +66,26 @@ type counter struct {
 
 func (c counter) Add(_ context.Context, n int64, options ...metric.AddOption) {
 	if n > 0 {
-		attributes := metric.NewAddConfig(options).Attributes()
-		c.meter.adds = append(c.meter.adds, c.name+" "+attributes.Encoded(attribute.DefaultEncoder()))
+		c.meter.note(n, c.name, metric.NewAddConfig(options).Attributes())
+	}
+}
+
+type histogram struct {
+	noop.Float64Histogram
+	name  string
+	meter *meter
+}
+
+func (h histogram) Record(_ context.Context, v float64, options ...metric.RecordOption) {
+	if v > 0 {
+		h.meter.note(v, h.name, metric.NewRecordConfig(options).Attributes())
 	}
 }
 
 // The real SDK is behind the tests of the side module.
 func TestObserve(t *testing.T) {
 	m := &meter{}
-	metrics, err := middlewareotel.New(m, middlewareotel.Options{})
+	metrics, err := middlewareotel.New(m, middlewareotel.Options{RequestDuration: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,39 +95,42 @@ func TestObserve(t *testing.T) {
 	}{
 		{
 			middleware.Event{Method: "GET", Pattern: "GET /tasks/{id}", Status: 200, Outcome: "handled", Policy: "gold"},
-			"sallyport.requests http.request.method=GET,http.response.status_code=200," +
+			"1 sallyport.requests http.request.method=GET,http.response.status_code=200," +
 				"http.route=/tasks/{id},sallyport.outcome=handled; " +
-				"sallyport.rate_limit.requests sallyport.policy=gold,sallyport.result=admitted",
+				"1 sallyport.rate_limit.requests sallyport.policy=gold,sallyport.result=admitted",
 		},
 		{
 			middleware.Event{Method: "HACK", Status: 499, Outcome: "handled"},
-			"sallyport.requests http.request.method=_OTHER,http.response.status_code=499,sallyport.outcome=handled",
+			"1 sallyport.requests http.request.method=_OTHER,http.response.status_code=499,sallyport.outcome=handled",
 		},
 		{
 			middleware.Event{Method: "GET", Status: 500, Outcome: "internal"},
-			"sallyport.requests error.type=internal,http.request.method=GET," +
+			"1 sallyport.requests error.type=internal,http.request.method=GET," +
 				"http.response.status_code=500,sallyport.outcome=internal; " +
-				"sallyport.failures sallyport.kind=error,sallyport.outcome=internal",
+				"1 sallyport.failures sallyport.kind=error,sallyport.outcome=internal",
 		},
 		{
 			middleware.Event{Method: "GET", Status: 502, Outcome: "handled"},
-			"sallyport.requests error.type=502,http.request.method=GET,http.response.status_code=502," +
-				"sallyport.outcome=handled; sallyport.failures sallyport.kind=upstream,sallyport.outcome=handled",
+			"1 sallyport.requests error.type=502,http.request.method=GET,http.response.status_code=502," +
+				"sallyport.outcome=handled; 1 sallyport.failures sallyport.kind=upstream,sallyport.outcome=handled",
 		},
 		{
-			middleware.Event{Method: "POST", Pattern: "/tasks", Status: 201, Outcome: "replayed", Waited: 1},
-			"sallyport.requests http.request.method=POST,http.response.status_code=201," +
+			middleware.Event{Method: "POST", Pattern: "/tasks", Status: 201, Outcome: "replayed", Waited: time.Second,
+				Duration: 2 * time.Second, Caller: (&keystore.Key{Environment: keystore.Sandbox}).Bind(nil)},
+			"1 sallyport.requests http.request.method=POST,http.response.status_code=201," +
+				"http.route=/tasks,sallyport.environment=sandbox,sallyport.outcome=replayed; " +
+				"2 http.server.request.duration http.request.method=POST,http.response.status_code=201," +
 				"http.route=/tasks,sallyport.outcome=replayed; " +
-				"sallyport.idempotency.requests sallyport.outcome=waited",
+				"1 sallyport.idempotency.requests sallyport.outcome=waited; 1 sallyport.idempotency.wait.duration",
 		},
 		{
 			middleware.Event{Method: "GET", Pattern: "/tasks", Status: 200, Outcome: "handled", Policy: "gold", Nested: true},
-			"sallyport.rate_limit.requests sallyport.policy=gold,sallyport.result=admitted",
+			"1 sallyport.rate_limit.requests sallyport.policy=gold,sallyport.result=admitted",
 		},
 	} {
-		m.adds = nil
+		m.told = nil
 		metrics.Observe(t.Context(), tt.event)
-		if got := strings.Join(m.adds, "; "); got != tt.want {
+		if got := strings.Join(m.told, "; "); got != tt.want {
 			t.Errorf("%+v:\ngot  %s\nwant %s", tt.event, got, tt.want)
 		}
 	}

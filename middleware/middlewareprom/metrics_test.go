@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -112,15 +113,11 @@ func (s *server) send(method, path, idempotencyKey, body string) {
 	s.api.ServeHTTP(httptest.NewRecorder(), r)
 }
 
-func TestMetrics(t *testing.T) {
-	s := newServer(t)
-	s.send("GET", "/api/v1/account", "", "")
-	s.send("POST", "/api/v1/tasks", "k", "a")
-	s.send("POST", "/api/v1/tasks", "k", "a")
-	s.send("POST", "/api/v1/tasks", "k", "another")
-	s.send("GET", "/api/v1/account", "", "") // over the limit
-	got := make(map[string]float64)
-	families, err := s.registry.Gather()
+// counted returns the counters and gauges that are not 0.
+func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	all := make(map[string]float64)
+	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,10 +128,21 @@ func TestMetrics(t *testing.T) {
 				name += " " + l.GetValue()
 			}
 			if v := m.Counter.GetValue() + m.Gauge.GetValue(); v != 0 {
-				got[name] = v
+				all[name] = v
 			}
 		}
 	}
+	return all
+}
+
+func TestMetrics(t *testing.T) {
+	s := newServer(t)
+	s.send("GET", "/api/v1/account", "", "")
+	s.send("POST", "/api/v1/tasks", "k", "a")
+	s.send("POST", "/api/v1/tasks", "k", "a")
+	s.send("POST", "/api/v1/tasks", "k", "another")
+	s.send("GET", "/api/v1/account", "", "") // over the limit
+	got := counted(t, s.registry)
 	delete(got, "sallyport_idempotency_memory_bytes")
 	want := map[string]float64{
 		// environment, method, outcome, route, status
@@ -182,16 +190,30 @@ func TestAddAPI(t *testing.T) {
 	}
 }
 
-func TestNested(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	metrics, err := middlewareprom.New(registry, middlewareprom.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	metrics.Observe(t.Context(), middleware.Event{Executed: true, Policy: "organization", Nested: true})
-	for name, want := range map[string]int{"sallyport_requests_total": 0, "sallyport_rate_limit_requests_total": 1} {
-		if n, err := testutil.GatherAndCount(registry, name); n != want || err != nil {
-			t.Errorf("a response within another one: %d series of %s, %v, want %d", n, name, err, want)
+// A response counts once, and one within another for its limits and its key
+// alone.
+func TestObserve(t *testing.T) {
+	for _, tt := range []struct {
+		event middleware.Event
+		want  []string
+	}{
+		{middleware.Event{Executed: true, Policy: "organization", Status: 500, Nested: true}, []string{
+			"sallyport_idempotency_requests_total executed", "sallyport_rate_limit_requests_total organization admitted"}},
+		{middleware.Event{Method: "GET", Pattern: "/report", Status: 502, Outcome: "handled"}, []string{
+			"sallyport_failures_total upstream handled", "sallyport_requests_total  GET handled /report 502"}},
+		{middleware.Event{Method: "GET", Status: 503, Outcome: "key_store_unavailable"}, []string{
+			"sallyport_failures_total error key_store_unavailable",
+			"sallyport_requests_total  GET key_store_unavailable  503"}},
+	} {
+		registry := prometheus.NewRegistry()
+		metrics, err := middlewareprom.New(registry, middlewareprom.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		metrics.Observe(t.Context(), tt.event)
+		got := counted(t, registry)
+		if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, tt.want) || got[names[0]]+got[names[1]] != 2 {
+			t.Errorf("%+v: got %v, want each of %q once", tt.event, got, tt.want)
 		}
 	}
 }
@@ -287,35 +309,43 @@ func TestDurations(t *testing.T) {
 
 // An id that Prometheus takes for no example costs the request nothing.
 func TestTraceIDs(t *testing.T) {
+	type trace struct{}
 	for id, examples := range map[string]int{
 		strings.Repeat("a", 120): 1, strings.Repeat("a", 121): 0, strings.Repeat("é", 60): 1, "\xff": 0, "": 0,
 	} {
 		registry := prometheus.NewRegistry()
+		keys := keystore.NewCached(shared{issuing.NewMemory()}, keystore.CacheOptions{})
 		metrics, err := middlewareprom.New(registry, middlewareprom.Options{
-			RequestDuration: true, TraceID: func(context.Context) string { return id },
+			RequestDuration: true, StoreDuration: true, Keys: keys,
+			TraceID: func(ctx context.Context) string { id, _ := ctx.Value(trace{}).(string); return id },
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		metrics.Observe(t.Context(), middleware.Event{Method: "GET", Status: 200, Outcome: "handled", Duration: time.Second})
+		ctx := context.WithValue(t.Context(), trace{}, id)
+		metrics.Observe(ctx, middleware.Event{Method: "GET", Status: 200, Outcome: "handled", Duration: time.Second})
+		_, _ = keys.Lookup(ctx, keystore.DigestOf("none"))
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
-		measured, got := uint64(0), 0
+		got := make(map[string][2]int) // measurements and examples
 		for _, f := range families {
-			if f.GetName() != "sallyport_request_duration_seconds" {
-				continue
-			}
-			measured = f.Metric[0].Histogram.GetSampleCount()
-			for _, b := range f.Metric[0].Histogram.Bucket {
-				if b.Exemplar != nil {
-					got++
+			for _, m := range f.Metric {
+				n := got[f.GetName()]
+				n[0] += int(m.Histogram.GetSampleCount())
+				for _, b := range m.Histogram.GetBucket() {
+					if b.Exemplar != nil {
+						n[1]++
+					}
 				}
+				got[f.GetName()] = n
 			}
 		}
-		if measured != 1 || got != examples {
-			t.Errorf("%q: got %d measurements and %d examples, want 1 and %d", id, measured, got, examples)
+		for _, name := range []string{"sallyport_request_duration_seconds", "sallyport_store_duration_seconds"} {
+			if want := [2]int{1, examples}; got[name] != want {
+				t.Errorf("%q: %s has %v measurements and examples, want %v", id, name, got[name], want)
+			}
 		}
 	}
 }
