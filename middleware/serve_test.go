@@ -28,13 +28,15 @@ type served struct {
 	log   *logged
 }
 
+type hostsOwn struct{} // the key of a value in the context of Serve
+
 func serveInBubble(t *testing.T, upkeep ...func(context.Context) error) served {
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithCancel(context.WithValue(t.Context(), hostsOwn{}, "of the host"))
 	s := served{
 		pipes{make(chan net.Conn), make(chan struct{})}, stop,
 		&http.Server{IdleTimeout: time.Hour, ReadTimeout: -1}, make(chan error, 1), newLogged(),
 	}
-	guard := middleware.New(issuing.NewMemory(), middleware.Options{Hooks: s.log.hooks()})
+	guard := middleware.New(issuing.NewMemory(), middleware.Options{Hooks: s.log.hooks(), RequestIDHeader: "Acme-Id"})
 	s.srv.Handler = guard.RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, _ := time.ParseDuration(r.URL.RawQuery)
 		time.Sleep(d)
@@ -57,7 +59,7 @@ func (s served) get(path string) <-chan string {
 		}
 		body, _ := io.ReadAll(res.Body)
 		_ = res.Body.Close()
-		got <- res.Status + " " + res.Header.Get("Svc-Request-Id") + " " + string(body)
+		got <- res.Status + " " + res.Header.Get("Acme-Id") + " " + string(body)
 	}()
 	synctest.Wait()
 	return got
@@ -69,7 +71,9 @@ func TestServeEndsAfterTheLastRequest(t *testing.T) {
 		var tended time.Duration
 		s := serveInBubble(t, func(ctx context.Context) error {
 			<-ctx.Done()
-			tended = time.Since(began)
+			if tended = time.Since(began); ctx.Value(hostsOwn{}) == nil {
+				t.Error("upkeep has not the values of the context of Serve")
+			}
 			return fmt.Errorf("it ended: %w", ctx.Err())
 		})
 		answer := s.get("/?20s")
@@ -207,7 +211,7 @@ func TestServeErrors(t *testing.T) {
 		if got := <-s.get("/"); !strings.HasPrefix(got, "200") {
 			t.Errorf("after an upkeep that failed got %q", got)
 		}
-		if got := s.log.String(); strings.Count(got, "upkeep") != 2 || !strings.Contains(got, early.Error()) {
+		if got := s.log.String(); strings.Count(got, "level=ERROR") != 2 || !strings.Contains(got, early.Error()) {
 			t.Errorf("got the log %s, want both errors, before the end", got)
 		}
 		malformed, err := s.dial(t.Context(), "", "")
@@ -215,7 +219,7 @@ func TestServeErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		go io.WriteString(malformed, "GET\r\n\r\n")
-		if got, _ := io.ReadAll(malformed); !strings.Contains(string(got), "Svc-Request-Id: ") {
+		if got, _ := io.ReadAll(malformed); !strings.Contains(string(got), "Acme-Id: ") {
 			t.Errorf("net/http's own answer: got %q, want a request id", got)
 		}
 		s.stop()
@@ -245,19 +249,23 @@ func TestServeSetsTimeouts(t *testing.T) {
 	type timeouts [4]time.Duration // for the header, the request, the response, an idle connection
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	for _, row := range []struct{ set, want timeouts }{
-		{timeouts{}, timeouts{5 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute}},
-		{timeouts{1, 2, 3, 4}, timeouts{1, 2, 3, 4}},
-		{timeouts{-1, -1, -1, -1}, timeouts{-1, -1, -1, -1}},
+	own := http.NotFoundHandler()
+	for _, row := range []struct {
+		handler   http.Handler
+		set, want timeouts
+	}{
+		{nil, timeouts{}, timeouts{5 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute}},
+		{own, timeouts{1, 2, 3, 4}, timeouts{1, 2, 3, 4}},
+		{own, timeouts{-1, -1, -1, -1}, timeouts{-1, -1, -1, -1}},
 	} {
 		api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{})
-		srv := &http.Server{ReadHeaderTimeout: row.set[0], ReadTimeout: row.set[1], WriteTimeout: row.set[2],
-			IdleTimeout: row.set[3]}
+		srv := &http.Server{Handler: row.handler, ReadHeaderTimeout: row.set[0], ReadTimeout: row.set[1],
+			WriteTimeout: row.set[2], IdleTimeout: row.set[3]}
 		err := api.Serve(ctx, srv, pipes{make(chan net.Conn), make(chan struct{})})
 		got := timeouts{srv.ReadHeaderTimeout, srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout}
-		if err != nil || got != row.want || srv.Handler != http.Handler(api) {
-			t.Errorf("of %v: got %v, the timeouts %v and the handler %v, want %v and the API", row.set, err, got,
-				srv.Handler, row.want)
+		if err != nil || got != row.want || (srv.Handler == http.Handler(api)) != (row.handler == nil) {
+			t.Errorf("of %v: got %v, the timeouts %v and the handler %T, want %v and the API's for none", row.set, err,
+				got, srv.Handler, row.want)
 		}
 	}
 }
