@@ -1,12 +1,17 @@
 package figures_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
@@ -181,6 +186,66 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%s of new parts is %v, want %v", f.Name, got, want)
 		}
 	}
+}
+
+// torn is a store of keys that has lost a page.
+type torn struct{ issuing.Manager }
+
+func (s torn) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+	if d == keystore.DigestOf("torn") {
+		return nil, errors.New("a page is torn")
+	}
+	return s.Manager.Lookup(ctx, d)
+}
+
+// What the parts count is shown as it is, and nothing of it is 0 here.
+func TestFiguresOfStats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := keystore.NewCached(torn{issuing.NewMemory()}, keystore.CacheOptions{})
+		secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), keystore.Key{Organization: "acme",
+			Environment: keystore.Sandbox, ExpiresAt: time.Now().Add(13 * 24 * time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, token := range []string{secret.Reveal(), secret.Reveal(), secret.Reveal(), "torn"} {
+			_, _ = keys.Lookup(t.Context(), keystore.DigestOf(token))
+		}
+
+		faulty := idemtest.NewFaulty(&idem.Memory{})
+		replies := idem.NewRunner(faulty, idem.Options{Lease: 30 * time.Second})
+		begin := func(key string) *idem.Execution {
+			_, e, _ := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey(key), Tenant: "acme"}, nil)
+			return e
+		}
+		settle := func(e *idem.Execution) { _ = e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree}) }
+		faulty.Next(idemtest.Settle, idemtest.Lose)
+		settle(begin("lost"))
+		runs, unsaved := []*idem.Execution{begin("1"), begin("2"), begin("3")}, begin("unsaved")
+		faulty.Always(idemtest.Settle, idemtest.Fail)
+		go settle(unsaved)
+		faulty.Next(idemtest.Extend, idemtest.Fail)
+		time.Sleep(14 * time.Second)
+		go begin("1")
+		go begin("1")
+		time.Sleep(time.Second)
+
+		saveErrors := float64(replies.Stats().SaveErrors)
+		want := map[string]float64{
+			"key_cache.hits": 2, "key_cache.misses": 2, "key_cache.failures": 1, "key_cache.keys": 1,
+			"key_cache.expiring": 1, "idempotency.executions": 4, "idempotency.waiters": 2, "idempotency.unsaved": 1,
+			"idempotency.renewal_errors": 1, "idempotency.save_errors": saveErrors, "idempotency.lost": 1,
+		}
+		for _, f := range (figures.Parts{Keys: keys, Replies: replies}).Figures() {
+			if got, is := f.Read(), want[strings.TrimPrefix(f.Name, "sallyport.")]; got != is || saveErrors == 0 {
+				t.Errorf("%s is %v, want %v", f.Name, got, is)
+			}
+		}
+		faulty.Always(idemtest.Settle, idemtest.None)
+		for _, e := range runs {
+			settle(e)
+		}
+		time.Sleep(time.Minute)
+	})
 }
 
 // broken is a counter store that is down.
