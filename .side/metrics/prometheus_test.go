@@ -63,7 +63,12 @@ func TestPrometheus(t *testing.T) {
 	names := series.FindAllString(string(middlewareprom.Alerts)+string(middlewareprom.Dashboard), -1)
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		eventually(t, "there is a series "+name, func() bool { return prometheus.found(t, name) })
+		if name != "sallyport_environment" { // a label
+			eventually(t, "there is a series "+name, func() bool { return prometheus.found(t, name) })
+		}
+	}
+	if prometheus.found(t, `{__name__=~"sallyport_.+",exported_environment=~".+"}`) {
+		t.Error("Prometheus renames the label of the environment, since the targets have one")
 	}
 	if active := prometheus.active(t); len(active) > 0 {
 		t.Errorf("before there is any trouble, %v are true", active)
@@ -132,6 +137,11 @@ func TestPrometheus(t *testing.T) {
 		"SallyportFailing", "SallyportLimitsDown", "SallyportReplyStoreFails", "SallyportRepliesUnsaved",
 	} {
 		prometheus.becomesActive(t, alert)
+		staging := fmt.Sprintf(`ALERTS{alertname="%s",environment="staging"}`, alert)
+		eventually(t, staging, func() bool { return prometheus.found(t, staging) })
+		if prometheus.found(t, fmt.Sprintf(`ALERTS{alertname="%s",environment!="staging"}`, alert)) {
+			t.Errorf("%s is true of production too", alert)
+		}
 	}
 	for title, all := range board.queries {
 		for _, q := range all {
@@ -226,6 +236,8 @@ func (e *example) send(t *testing.T, key, method, path, idempotencyKey string) {
 // A server is a Prometheus.
 type server string
 
+// startPrometheus reads the first target as one of staging, and the others as of
+// production.
 func startPrometheus(t *testing.T, dir string, targets ...string) server {
 	t.Helper()
 	rules, err := filepath.Abs("../../middleware/middlewareprom/alerts.yaml")
@@ -233,9 +245,11 @@ func startPrometheus(t *testing.T, dir string, targets ...string) server {
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "prometheus.yml")
+	const labels = `labels: {environment: %s, region: eu, namespace: shop, pod: api-0, version: "2"}`
 	text := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%s]\n"+
-		"scrape_configs: [{job_name: example, static_configs: [{targets: ['%s']}]}]\n",
-		rules, strings.Join(targets, "', '"))
+		"scrape_configs: [{job_name: example, static_configs: [{targets: ['%s'], "+labels+"}, "+
+		"{targets: ['%s'], "+labels+"}]}]\n",
+		rules, targets[0], "staging", strings.Join(targets[1:], "', '"), "production")
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

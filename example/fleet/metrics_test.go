@@ -40,7 +40,8 @@ func TestAccessLog(t *testing.T) {
 		}
 		text, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		counted := `sallyport_requests_total{environment="",method="GET",outcome="api_key_missing",route="",status="401"} 1`
+		counted := `sallyport_requests_total{method="GET",outcome="api_key_missing",route="",` +
+			`sallyport_environment="",status="401"} 1`
 		if !strings.Contains(string(text), counted) {
 			t.Errorf("%q: the metrics do not have %s", flags, counted)
 		}

@@ -8,7 +8,7 @@
 //
 // The metrics are
 //
-//	sallyport_requests_total{method,route,status,outcome,environment}
+//	sallyport_requests_total{method,route,status,outcome,sallyport_environment}
 //	sallyport_failures_total{kind,outcome}               responses that failed on our side: error, upstream (502 and
 //	                                                     504 of a handler), aborted
 //	sallyport_request_duration_seconds{method,route,outcome}   if [Options] ask for it
@@ -25,6 +25,9 @@
 // within another one is not counted again; its rate limits and its idempotency
 // key are. So a request has the outcome "handled" where an http.TimeoutHandler
 // stands between RequestID and what decided on it.
+//
+// The environment of a key is not "environment", which many targets have:
+// Prometheus would rename it, and the alerts would find nothing.
 //
 // No label names a key, an organization or a request: these are without number,
 // and a series stays in memory for good, here and in Prometheus. The log has
@@ -105,7 +108,7 @@ func New(r prometheus.Registerer, o Options) (*Metrics, error) {
 	with := promauto.With(own)
 	m := &Metrics{
 		requests: counters(with, "sallyport_requests_total", "Responses.",
-			"method", "route", "status", "outcome", "environment"),
+			"method", "route", "status", "outcome", "sallyport_environment"),
 		failures: counters(with, "sallyport_failures_total", "Responses that failed on our side.", "kind", "outcome"),
 		limits: counters(with, "sallyport_rate_limit_requests_total", "Requests that a rate limit decided on.",
 			"policy", "result"),

@@ -55,10 +55,10 @@ func ExampleNew() {
 	fmt.Println(err)
 	// Output:
 	// sallyport_requests_total
-	// 	environment=""
 	// 	method="GET"
 	// 	outcome="api_key_missing"
 	// 	route=""
+	// 	sallyport_environment=""
 	// 	status="401"
 	// <nil>
 }
@@ -145,12 +145,12 @@ func TestMetrics(t *testing.T) {
 	got := counted(t, s.registry)
 	delete(got, "sallyport_idempotency_memory_bytes")
 	want := map[string]float64{
-		// environment, method, outcome, route, status
-		"sallyport_requests_total sandbox GET handled /api/v1/account 200":               1,
-		"sallyport_requests_total sandbox GET rate_limited /api/v1/account 429":          1,
-		"sallyport_requests_total sandbox POST executed /api/v1/tasks 201":               1,
-		"sallyport_requests_total sandbox POST replayed /api/v1/tasks 201":               1,
-		"sallyport_requests_total sandbox POST idempotency_key_reused /api/v1/tasks 422": 1,
+		// method, outcome, route, sallyport_environment, status
+		"sallyport_requests_total GET handled /api/v1/account sandbox 200":               1,
+		"sallyport_requests_total GET rate_limited /api/v1/account sandbox 429":          1,
+		"sallyport_requests_total POST executed /api/v1/tasks sandbox 201":               1,
+		"sallyport_requests_total POST replayed /api/v1/tasks sandbox 201":               1,
+		"sallyport_requests_total POST idempotency_key_reused /api/v1/tasks sandbox 422": 1,
 		"sallyport_rate_limit_requests_total organization admitted":                      4,
 		"sallyport_rate_limit_requests_total organization refused":                       1,
 		"sallyport_idempotency_requests_total executed":                                  1,
@@ -200,10 +200,10 @@ func TestObserve(t *testing.T) {
 		{middleware.Event{Executed: true, Policy: "organization", Status: 500, Nested: true}, []string{
 			"sallyport_idempotency_requests_total executed", "sallyport_rate_limit_requests_total organization admitted"}},
 		{middleware.Event{Method: "GET", Pattern: "/report", Status: 502, Outcome: "handled"}, []string{
-			"sallyport_failures_total upstream handled", "sallyport_requests_total  GET handled /report 502"}},
+			"sallyport_failures_total upstream handled", "sallyport_requests_total GET handled /report  502"}},
 		{middleware.Event{Method: "GET", Status: 503, Outcome: "key_store_unavailable"}, []string{
 			"sallyport_failures_total error key_store_unavailable",
-			"sallyport_requests_total  GET key_store_unavailable  503"}},
+			"sallyport_requests_total GET key_store_unavailable   503"}},
 	} {
 		registry := prometheus.NewRegistry()
 		metrics, err := middlewareprom.New(registry, middlewareprom.Options{})
