@@ -256,12 +256,13 @@ func shortLine(line string) string {
 	m := logLine.FindStringSubmatch(line)
 	text := m[2]
 	for long, short := range map[string]string{
-		"the handler of a keyed request wrote nothing":    "empty 200",
-		"the context of a keyed handler ended":            "interrupted",
-		"the response to a keyed request is not retained": "not retained",
-		"panic while serving a request":                   "panic",
-		"the response to a keyed request was sent past":   "sent past",
-		"a keyed request lost its claim and was cancel":   "claim lost",
+		"the handler of a keyed request wrote nothing":     "empty 200",
+		"the context of a keyed handler ended":             "interrupted",
+		"the response to a keyed request is not retained":  "not retained",
+		"a handler answered a keyed request with a status": "asks for a retry",
+		"panic while serving a request":                    "panic",
+		"the response to a keyed request was sent past":    "sent past",
+		"a keyed request lost its claim and was cancel":    "claim lost",
 	} {
 		if strings.HasPrefix(text, long) {
 			text = short

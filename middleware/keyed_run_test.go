@@ -515,7 +515,7 @@ func TestOutcomes(t *testing.T) {
 				r *http.Request) {
 				<-r.Context().Done()
 			}), time.Millisecond, "late").ServeHTTP,
-			outcome{503, "", "late"}, outcome{503, "", "late"}, ""},
+			outcome{503, "", "late"}, outcome{503, "", "late"}, "IdempotencyOptions.Timeout in its place"},
 		{"500", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "broken", 500) },
 			outcome{500, "", "broken\n"}, outcome{500, "", "broken\n"}, ""},
 		{"a problem of its own", func(w http.ResponseWriter, r *http.Request) {

@@ -217,7 +217,8 @@ func (x *Run) settle() error {
 	}
 	if s.Outcome == idem.OutcomeDone {
 		x.Silent = x.writer.store()
-		x.Stage.Warnings.stored(x.log, x.R, x.writer.status, x.Silent)
+		_, kept := x.writer.kept()
+		x.Stage.Warnings.stored(x.log, x.R, x.writer.status, kept, x.Silent)
 	}
 	if streamed {
 		x.writer.moveDeadline(time.Now().Add(x.Stage.Timeout))
@@ -246,7 +247,7 @@ func (x *Run) commit() error {
 	case err == nil:
 		if w.ended == silent { // not where a stream begins: w.mu is held there
 			x.Silent = w.store()
-			x.Stage.Warnings.stored(x.log, x.R, w.status, x.Silent)
+			x.Stage.Warnings.stored(x.log, x.R, w.status, false, x.Silent) // no status that asks for a retry
 		}
 		w.final = true
 		w.send()

@@ -3,6 +3,8 @@ package keyed
 import (
 	"log/slog"
 	"net/http"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -22,14 +24,22 @@ type Warnings struct {
 	falses *simplelru.LRU[idem.Key, time.Time]
 }
 
-// stored warns, once a route, of a stored response that cannot be meant: one
-// that tells the client to retry, or one that the handler did not write.
-func (t *Warnings) stored(log func() *slog.Logger, r *http.Request, status int, empty bool) {
+// retried are statuses with which a handler tells the client to retry.
+var retried = []int{
+	http.StatusTooEarly, http.StatusTooManyRequests,
+	http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+}
+
+// stored warns of a stored response that cannot be meant: once a route and
+// status of one that tells the client to retry, and once a route of one that the
+// handler did not write.
+func (t *Warnings) stored(log func() *slog.Logger, r *http.Request, status int, kept, empty bool) {
 	switch {
-	case (status == http.StatusTooEarly || status == http.StatusTooManyRequests) && t.first("retry", r):
+	case kept && slices.Contains(retried, status) && t.first(strconv.Itoa(status), r):
 		log().Warn("a handler answered a keyed request with a status that asks for a retry, and the response was "+
 			"stored: a retry with the same Idempotency-Key gets it again. If nothing happened before it, call "+
-			"middleware.Execution.Free, or name the status in IdempotencyOptions.FreeOn",
+			"middleware.Execution.Free, or name the status in IdempotencyOptions.FreeOn. What runs in an "+
+			"http.TimeoutHandler may have happened: take IdempotencyOptions.Timeout in its place",
 			"status", status, "pattern", r.Pattern)
 	case empty && t.first("empty", r):
 		log().Warn("the handler of a keyed request wrote nothing, and an empty 200 was stored. If it wrote its "+
