@@ -69,7 +69,8 @@ type Event struct {
 	Burst, Remaining int64
 
 	// Reported is the code of the refusal that the request would have got, had
-	// authentication, the limit or the requirement not been report-only; "" for
+	// authentication, the limit or the requirement not been report-only, or
+	// "no_requirement" for a success on a route without [Guard.Enforce]; "" for
 	// none.
 	Reported string
 
@@ -150,6 +151,8 @@ const (
 	executed   = "executed"
 	replayed   = "replayed"
 	redirected = "redirected"
+
+	noRequirement = "no_requirement" // is reported
 )
 
 // record is what the stages find out for the Event of a response. A nil record

@@ -304,7 +304,7 @@ func ExampleGuard_adopt() {
 	// GET /tasks 200 api_key_missing
 	// DELETE /tasks 200 api_key_missing
 	// POST /tasks 401 api_key_missing
-	// GET /tasks 200 internal
+	// GET /tasks 200 no_requirement
 	// DELETE /tasks 200 insufficient_scope
 	// POST /tasks 403 -
 }

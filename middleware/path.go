@@ -95,7 +95,7 @@ func (x *exchange) Refuse() bool {
 	case c.decided.Load() || c.facts.reported:
 		return false
 	case c.gate.guard.options.ReportOnly:
-		x.observed().noteReported(codes.Internal, "")
+		x.observed().noteReported(noRequirement, "")
 		return false
 	}
 	h := x.Header()

@@ -334,7 +334,7 @@ func TestUndecidedReportOnly(t *testing.T) {
 			t.Errorf("with %q: got %d %s, want 200", token, a.StatusCode, a.body)
 		}
 	}
-	if got := strings.Join(reported, " "); got != "api_key_missing internal" {
+	if got := strings.Join(reported, " "); got != "api_key_missing no_requirement" {
 		t.Errorf("got the reports %q", got)
 	}
 }
