@@ -104,7 +104,7 @@ func NewCached(s Store, o CacheOptions) *Cached {
 		known:   make(chan struct{}, maxLoads),
 		parents: parents{known: make(map[Digest]weak.Pointer[parent])},
 	}
-	c.outage.probe = c.probeLater
+	c.outage.now, c.outage.probe = c.now, c.probeLater
 	// One lock is enough for a small cache, and keeps its order exact.
 	shards := 16
 	if o.Size < 1<<10 {
@@ -207,7 +207,7 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 		}
 		s.mu.Unlock()
 		close(l.done)
-		c.outage.told(l.err, c.now(), c.options.Logger)
+		c.outage.told(l.err, began, c.options.Logger)
 	}()
 	c.noticeNoRun(began)
 	asked := time.Now()

@@ -1,6 +1,10 @@
 package keystore
 
-import "context"
+import (
+	"context"
+	"log/slog"
+	"time"
+)
 
 // WithDefaults returns the options as NewCached uses them.
 func WithDefaults(o CacheOptions) CacheOptions { return o.withDefaults() }
@@ -10,6 +14,24 @@ func NewSecret(text string) Secret { return newSecret(text) }
 
 // Word returns the part of a token that stands for e.
 func (e Environment) Word() string { return e.word() }
+
+// An Outage reads its clock under its lock.
+type Outage struct{ outage }
+
+// Told records a result at a time that now returns.
+func (o *Outage) Told(err error, began time.Duration, now func() time.Duration, l *slog.Logger) {
+	o.now, o.probe = now, func() {}
+	o.told(err, began, l)
+}
+
+// Locked reports whether somebody holds the lock.
+func (o *Outage) Locked() bool {
+	free := o.mu.TryLock()
+	if free {
+		o.mu.Unlock()
+	}
+	return !free
+}
 
 // Flush writes what has been recorded.
 func (l *LastUsed) Flush(ctx context.Context) error { return l.flush(ctx) }

@@ -20,8 +20,10 @@ type outage struct {
 	mu       sync.Mutex
 	failures int
 	since    time.Duration // when the first of them failed
-	probing  bool          // somebody asks without requests
-	probe    func()        // begins that
+	answered time.Duration // when the store last did
+	now      func() time.Duration
+	probing  bool   // somebody asks without requests
+	probe    func() // begins that
 }
 
 func (o *outage) lasts() bool {
@@ -38,14 +40,20 @@ func (o *outage) probesOn() bool {
 	return o.probing
 }
 
-// told records the result of a lookup, and logs the end of an outage.
-func (o *outage) told(err error, now time.Duration, l *slog.Logger) {
+// told records the result of a lookup, and logs the end of an outage. One that
+// began before the store's last answer says nothing new if it fails, and one
+// that began before an outage says nothing of its end.
+func (o *outage) told(err error, began time.Duration, l *slog.Logger) {
 	if errors.Is(err, ErrOverloaded) || errors.Is(err, ErrCorrupt) {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	now, lasts := o.now(), o.failures >= outageFailures // under the lock: who is next reads no earlier time
 	if err != nil && !errors.Is(err, ErrNotFound) {
+		if began < o.answered {
+			return
+		}
 		if o.failures++; o.failures == 1 {
 			o.since = now
 		}
@@ -55,10 +63,13 @@ func (o *outage) told(err error, now time.Duration, l *slog.Logger) {
 		}
 		return
 	}
-	if o.failures >= outageFailures {
+	if lasts && began < o.since {
+		return
+	}
+	if lasts {
 		l.Info("keystore: the store answers again", "after", now-o.since)
 	}
-	o.failures = 0
+	o.failures, o.answered = 0, now
 }
 
 // probeLater asks a store that fails for a digest that no token has, and again

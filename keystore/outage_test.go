@@ -58,6 +58,59 @@ func TestStoreAnswersAgain(t *testing.T) {
 	})
 }
 
+// A lookup that began before the store's last answer and fails after it begins
+// no outage, and one that began before an outage does not end it.
+func TestLateResults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, log := newFake(), new(bytes.Buffer)
+		c := keystore.NewCached(f, keystore.CacheOptions{Timeout: time.Hour,
+			Logger: slog.New(slog.NewTextHandler(log, nil))})
+		results := make(chan error)
+		for n := range 11 {
+			f.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, <-results })
+			go c.Lookup(t.Context(), unknown(n))
+		}
+		synctest.Wait()
+		look := func(at time.Duration, lookup func(context.Context, keystore.Digest) (*keystore.Key, error), n int) {
+			time.Sleep(at)
+			f.lookup.set(lookup)
+			c.Lookup(t.Context(), unknown(n))
+		}
+		late := func(err error, n int) {
+			for range n {
+				results <- err
+			}
+			synctest.Wait()
+		}
+		look(time.Second, f.Store.Lookup, 20)
+		if late(errors.New("connection reset"), 10); c.Stats().Down {
+			t.Error("ten lookups that began before an answer are an outage")
+		}
+		for n := range 5 {
+			look(time.Second, refuseLookup, 30+n)
+		}
+		if late(keystore.ErrNotFound, 1); !c.Stats().Down {
+			t.Error("a lookup that began before an outage ends it")
+		}
+		mustHaveLine(t, "during the outage", log, 0, "")
+		look(time.Second/2, f.Store.Lookup, 40)
+		mustHaveLine(t, "after it", log, 1, "after=4.5s")
+	})
+}
+
+// Two results at one moment are told in the order of their times.
+func TestOutageReadsTheClockUnderItsLock(t *testing.T) {
+	var o keystore.Outage
+	for at := range 7 {
+		o.Told(errors.New("connection refused"), 0, func() time.Duration {
+			if !o.Locked() {
+				t.Errorf("result %d: the clock is read before the lock is held", at)
+			}
+			return time.Duration(at)
+		}, slog.New(slog.DiscardHandler))
+	}
+}
+
 // Lookups that find no place, and records that do not fit, say nothing of
 // whether the store answers. The former are no questions to it.
 func TestNoSignOfAnOutage(t *testing.T) {
