@@ -91,7 +91,7 @@ func NewRunner(s Store, o Options) *Runner {
 		executions: make(map[Key]*Execution),
 		loads:      loads{tenants: make(map[string]load)},
 	}
-	r.backend.now, r.backend.background = r.now, r.background
+	r.backend.outage.now, r.backend.background = r.now, r.background
 	r.lease, r.retention = o.Lease, o.Retention
 	if r.backend.local != nil {
 		r.lease, r.retention = forever, forever

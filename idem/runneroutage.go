@@ -34,7 +34,9 @@ type outage struct {
 	failures int
 	last     error         // the store's last error
 	since    time.Duration // when the first of the failures was told
+	answered time.Duration // when the store last did
 	next     time.Duration // when the store may be asked again
+	now      func() time.Duration
 
 	probing bool   // somebody asks without requests
 	probe   func() // begins that
@@ -60,18 +62,20 @@ func (o *outage) untilOpen() context.Context {
 	return o.calls
 }
 
-// asks returns nil if the store is to be asked now, else why it is not.
-func (o *outage) asks(now time.Duration) error {
+// asks returns the time and nil if the store is to be asked now, else why it is
+// not.
+func (o *outage) asks() (now time.Duration, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	now = o.now()
 	if o.failures < outageFailures {
-		return nil
+		return now, nil
 	}
 	if now < o.next {
-		return fmt.Errorf("%w; the last time: %v", errOutage, o.last)
+		return now, fmt.Errorf("%w; the last time: %v", errOutage, o.last)
 	}
 	o.next = now + outageProbe
-	return nil
+	return now, nil
 }
 
 // probesOn reports whether the outage is to be probed again.
@@ -83,16 +87,25 @@ func (o *outage) probesOn() bool {
 }
 
 // told records whether the store answered. It returns how long it did not, if
-// this is the end of an outage, else 0.
-func (o *outage) told(err error, now time.Duration) (over time.Duration) {
+// this is the end of an outage, else 0. A call that began before the last answer
+// says nothing new if it fails, and one that began before an outage says nothing
+// of its end.
+func (o *outage) told(err error, began time.Duration) (over time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	now, lasts := o.now(), o.failures >= outageFailures // under the lock: who is next reads no earlier time
 	if err == nil || errors.Is(err, ErrFull) {
-		if o.failures >= outageFailures {
+		switch {
+		case lasts && began < o.since:
+			return 0
+		case lasts:
 			over = max(now-o.since, 1)
 		}
-		o.failures = 0
+		o.failures, o.answered = 0, now
 		return over
+	}
+	if began < o.answered {
+		return 0
 	}
 	if o.failures++; o.failures == 1 {
 		o.since = now
@@ -113,8 +126,8 @@ func (o *outage) told(err error, now time.Duration) (over time.Duration) {
 }
 
 // told is that of the outage, and logs its end.
-func (b *backend) told(ctx context.Context, err error) {
-	if over := b.outage.told(err, b.now()); over > 0 {
+func (b *backend) told(ctx context.Context, err error, began time.Duration) {
+	if over := b.outage.told(err, began); over > 0 {
 		b.logger.InfoContext(ctx, "the reply store answers again", "after", over)
 	}
 }
@@ -134,11 +147,8 @@ func (b *backend) probeLater(draining <-chan struct{}) {
 		if b == nil {
 			return
 		}
-		if b.outage.asks(b.now()) == nil {
-			// One that hung while a request was answered is no new failure.
-			if err := b.probe(); err == nil || b.outage.lasts() {
-				b.told(context.Background(), err)
-			}
+		if began, err := b.outage.asks(); err == nil {
+			b.told(context.Background(), b.probe(), began)
 		}
 		if b.outage.probesOn() {
 			b.probeLater(draining)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +79,62 @@ func TestOutage(t *testing.T) {
 			}
 		}
 		store.Release()
+	})
+}
+
+// held is a store whose claims wait, while they are to, until a test says what
+// becomes of them.
+type held struct {
+	idem.Store
+	waits   atomic.Bool
+	results chan error
+}
+
+func (s *held) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	if s.waits.Load() {
+		if err := <-s.results; err != nil {
+			return idem.Record{}, err
+		}
+	}
+	return s.Store.Begin(ctx, c)
+}
+
+// A claim that began before the store's last answer and fails after it begins no
+// outage, and one that began before an outage does not end it.
+func TestOutageOfLateResults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		faulty := idemtest.NewFaulty(newMemory())
+		store := &held{Store: faulty, results: make(chan error)}
+		r := idem.NewRunner(store, idem.Options{Timeout: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		store.waits.Store(true)
+		for n := range 11 {
+			go r.Begin(t.Context(), numberedRequest(n), nil)
+		}
+		synctest.Wait()
+		store.waits.Store(false)
+		late := func(err error, n int) {
+			for range n {
+				store.results <- err
+			}
+			synctest.Wait()
+		}
+		time.Sleep(time.Second)
+		r.Begin(t.Context(), numberedRequest(20), nil)
+		if late(idemtest.ErrInjected, 10); r.Stats().Down {
+			t.Error("ten claims that began before an answer are an outage")
+		}
+		faulty.Always(idemtest.Begin, idemtest.Fail)
+		time.Sleep(time.Second)
+		for n := range 5 {
+			r.Begin(t.Context(), numberedRequest(30+n), nil)
+		}
+		if late(idem.ErrFull, 1); !r.Stats().Down {
+			t.Error("a claim that began before an outage ends it")
+		}
+		faulty.Always(idemtest.Begin, idemtest.None)
+		if time.Sleep(1500 * time.Millisecond); r.Stats().Down {
+			t.Error("the store answers and is down")
+		}
 	})
 }
 

@@ -24,7 +24,6 @@ type backend struct {
 	timeout time.Duration
 	wait    time.Duration // of a Join for its turn
 	logger  *slog.Logger
-	now     func() time.Duration
 	// background counts one task more, or one less, that goes on in the
 	// background.
 	background func(n int)
@@ -155,11 +154,11 @@ func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, err
 		record, err := b.local.Begin(context.Background(), *c)
 		return record, nil, err
 	}
-	if err := b.outage.asks(b.now()); err != nil {
+	began, err := b.outage.asks()
+	if err != nil {
 		return Record{}, nil, err
 	}
 	var a reply
-	var err error
 	asked := time.Now()
 	if b.joiner != nil {
 		a, err = b.join(ctx, c)
@@ -170,7 +169,7 @@ func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, err
 	// A Join also ends when its caller leaves, or others have failed.
 	left := b.joiner != nil && ctx.Err() != nil
 	if !left && !errors.Is(err, ErrNoTurn) && !errors.Is(err, errOutage) {
-		b.told(ctx, err)
+		b.told(ctx, err, began)
 	}
 	if (a.record.State == Unknown || a.record.State == InProgress) && b.isUndone(c.Key) {
 		// The record is probably a claim of this process that never ran. It is
