@@ -41,6 +41,7 @@ type breaker struct {
 	failures int       // in a row
 	cause    error     // the last of these that was not a timeout
 	open     bool
+	closed   int       // times, after it was open
 	since    time.Time // open since
 	next     time.Time // when the next probe may start
 	probing  bool      // a caller waits for a probe
@@ -51,11 +52,12 @@ type breaker struct {
 // call is one that begin let through. The breaker's lock guards it.
 type call struct {
 	probe    bool
+	closed   int // of the breaker, when it began
 	returned bool
 	hung     bool
 }
 
-// begin returns nil and the reason if the store is not to be called.
+// begin returns the reason if the store is not to be called.
 func (b *breaker) begin() (*call, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,13 +68,13 @@ func (b *breaker) begin() (*call, error) {
 	case b.open:
 		b.probing = true
 	case b.running >= maxCalls:
-		return nil, errCrowded
+		return &call{closed: b.closed}, errCrowded
 	}
 	if b.first.IsZero() {
 		b.first = now
 	}
 	b.running++
-	return &call{probe: b.open}, nil
+	return &call{probe: b.open, closed: b.closed}, nil
 }
 
 // returned records that the store returned from c, however late.
@@ -92,6 +94,7 @@ func (b *breaker) answered(c *call) {
 	closes, since := c.probe, b.since
 	if closes {
 		b.open, b.probing = false, false
+		b.closed++
 	}
 	b.warm, b.failures, b.cause = true, 0, nil
 	b.mu.Unlock()
@@ -116,7 +119,7 @@ func (b *breaker) failed(c *call, err error) error {
 		err = fmt.Errorf("%w; the store's last error: %w", err, b.cause)
 	}
 	connecting := late && !b.warm && now.Sub(b.first) < cooldown
-	if !connecting {
+	if !connecting && c.closed == b.closed { // a call from before the last outage says nothing new
 		b.failures++
 	}
 	opens := !b.open && b.failures >= maxFailures

@@ -89,6 +89,33 @@ func TestFailoverBreaker(t *testing.T) {
 	})
 }
 
+// Calls from before an outage that fail after it begin no other one.
+func TestFailoverLateFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, gate := newFaulty(), make(chan struct{})
+		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Timeout: time.Hour, Logger: discard})
+		p := mode("open", ratelimit.Open)
+		store.fail(func(ctx context.Context) error { <-gate; return refuse(ctx) })
+		for range 10 {
+			go takeOne(t, f, p, "org")
+		}
+		synctest.Wait()
+		store.fail(refuse)
+		for range 5 {
+			takeOne(t, f, p, "org")
+		}
+		store.mend()
+		time.Sleep(2 * time.Second)
+		if takeOne(t, f, p, "org"); isDown(f) {
+			t.Fatal("open after a probe that succeeded")
+		}
+		close(gate)
+		if synctest.Wait(); isDown(f) {
+			t.Error("ten calls from before the outage are another one")
+		}
+	})
+}
+
 // Calls that have returned do not count against the most that may run.
 func TestFailoverKeepsCalling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

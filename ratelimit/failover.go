@@ -146,7 +146,7 @@ func (f *Failover) Take(ctx context.Context, charges []Charge) (Decision, error)
 func (f *Failover) call(ctx context.Context, charges []Charge) (Decision, error) {
 	c, err := f.breaker.begin()
 	if errors.Is(err, errCrowded) {
-		f.breaker.failed(&call{}, err)
+		f.breaker.failed(c, err)
 	}
 	if err != nil {
 		return Decision{}, err
