@@ -138,6 +138,19 @@ func TestOutageOfLateResults(t *testing.T) {
 	})
 }
 
+// Two results at one moment are told in the order of their times.
+func TestOutageReadsTheClockUnderItsLock(t *testing.T) {
+	var o idem.Outage
+	for at := range 7 {
+		o.Told(idemtest.ErrInjected, func() time.Duration {
+			if !o.Locked() {
+				t.Errorf("result %d: the clock is read before the lock is held", at)
+			}
+			return time.Duration(at)
+		})
+	}
+}
+
 // faultyJoiner has no transaction for anybody.
 type faultyJoiner struct{ *idemtest.Faulty }
 
