@@ -516,14 +516,21 @@ func TestAccessLogOfNobody(t *testing.T) {
 
 // TestEventOfGoexit: a handler that ends its goroutine has aborted.
 func TestEventOfGoexit(t *testing.T) {
+	type trace struct{}
 	ended := make(chan middleware.Event, 1)
 	hooks := quiet()
-	hooks.Observe = func(_ context.Context, e middleware.Event) { ended <- e }
+	hooks.Observe = func(ctx context.Context, e middleware.Event) {
+		if ctx.Value(trace{}) == nil {
+			t.Error("Observe has not the context of the request")
+		}
+		ended <- e
+	}
 	api, token := oneRoute(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half")
 		runtime.Goexit()
 	}, middleware.Options{Hooks: hooks})
-	go serve(api, request("GET", "/api/v1/x", token, ""))
+	r := request("GET", "/api/v1/x", token, "")
+	go serve(api, r.WithContext(context.WithValue(r.Context(), trace{}, "4bf92f35")))
 	if e := <-ended; !e.Aborted {
 		t.Errorf("got %+v, want it aborted", e)
 	}
