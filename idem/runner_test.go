@@ -93,6 +93,11 @@ func mustRefuse(t *testing.T, r *idem.Runner, req idem.Claim, want error) {
 	if !errors.Is(err, want) || e != nil {
 		t.Fatalf("Begin: got %v, an execution %t, error %v, want error %v", record.State, e != nil, err, want)
 	}
+	first := record.Fingerprint
+	if known := first == request.Fingerprint || first == other.Fingerprint; want == idem.ErrMismatch && !known ||
+		first == req.Fingerprint {
+		t.Errorf("Begin: got fingerprint %x with %v, want that of the first request", first, err)
+	}
 }
 
 func mustSettle(t *testing.T, e *idem.Execution, s idem.Settlement) {

@@ -17,11 +17,12 @@ import "context"
 // waiters. Record.RetryAfter is then a hint for when to come back, 0 where
 // there is none.
 //
-// The errors are [ErrMismatch], also while the first request is in progress;
-// [ErrTooMany], before the store was asked; [ErrFull]; [ErrNoTurn], in joined
-// mode; ctx.Err() when ctx is done before the store is asked or while waiting;
-// and anything else when the store could not answer. After such an error the
-// claim that may have been made is undone in the background.
+// The errors are [ErrMismatch], also while the first request is in progress,
+// with the Record.Fingerprint of that one; [ErrTooMany], before the store was
+// asked; [ErrFull]; [ErrNoTurn], in joined mode; ctx.Err() when ctx is done
+// before the store is asked or while waiting; and anything else when the store
+// could not answer. After such an error the claim that may have been made is
+// undone in the background.
 //
 // The end of ctx does not cut a call of the store short, because its answer
 // would be lost. An Execution may therefore be returned to a caller whose ctx
@@ -115,7 +116,7 @@ func (w *waiter) askOnce(e *Execution) (Record, error) {
 		e.start(transaction, asked)
 	case record.Fingerprint != e.claim.Fingerprint && !unread(&record):
 		// The record is no answer to this request or to its waiters.
-		return Record{}, ErrMismatch
+		return Record{Fingerprint: record.Fingerprint}, ErrMismatch
 	case record.State == Done:
 		e.unseal(&record)
 	}

@@ -84,7 +84,7 @@ func (w *waiter) look(e *Execution) (record Record, decided bool, changed <-chan
 	case e.phase == endedEmpty:
 		return Record{}, false, nil, nil
 	case confirmed && e.claim.Fingerprint != w.claim.Fingerprint:
-		return Record{}, true, nil, ErrMismatch
+		return Record{Fingerprint: e.claim.Fingerprint}, true, nil, ErrMismatch
 	case e.phase == answered || e.phase == ended:
 		return e.reply, true, nil, nil
 	case w.mayWait(confirmed):
