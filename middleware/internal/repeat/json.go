@@ -21,102 +21,125 @@ const maxDepth = 100
 // readers may take for different values: one that is not JSON, that has a
 // member twice, in whatever letter case, or an escape that is not Unicode, or
 // that is too deep.
-func (c Content) ByValue() ([32]byte, bool) {
+func (c Content) ByValue() (f [32]byte, ok bool) {
+	var compact bytes.Buffer
 	mediaType, _, _ := strings.Cut(strings.ToLower(c.ContentType), ";")
 	c.ContentType = strings.TrimSpace(mediaType)
 	if c.ContentType != "application/json" && !strings.HasSuffix(c.ContentType, "+json") ||
-		!utf8.Valid(c.Body) || !json.Valid(c.Body) {
-		return [32]byte{}, false
+		!utf8.Valid(c.Body) || json.Compact(&compact, c.Body) != nil {
+		return f, false
 	}
-	value, _, ok := appendValue(nil, c.Body, maxDepth)
-	if !ok {
-		return [32]byte{}, false
+	s := compact.String()
+	most := min(strings.Count(s, ":"), len(s)/len(`"":1,`))
+	v := value{form: make([]byte, 0, 2*len(s)), members: make([]member, 0, most)}
+	if _, ok = v.append(s, maxDepth); !ok {
+		return f, false
 	}
-	sum := sha256.Sum256(value)
+	sum := sha256.Sum256(v.form)
 	return sha256.Sum256(append(c.appendHead(nil, bodyByValue), sum[:]...)), true
 }
 
-// appendValue appends the value that the valid JSON s begins with, in a form
-// that belongs to it alone, and returns what follows it.
-func appendValue(b, s []byte, depth int) (_, rest []byte, ok bool) {
-	s = space(s)
+// A value is a JSON value in a form that belongs to it alone.
+type value struct {
+	form    []byte
+	members []member // of the objects that have not ended
+	object  []byte   // one that has ended, before its members are sorted
+}
+
+// A member of an object is where it stands there.
+type member struct {
+	folded     string // its name, of which encoding/json takes all for one, the last
+	begin, end int32
+}
+
+// append appends the value that the compact JSON s begins with, and returns
+// what follows it.
+func (v *value) append(s string, depth int) (rest string, ok bool) {
 	switch s[0] {
 	case '[':
-		b, s = append(b, '['), space(s[1:])
-		for ok = depth > 0; ok && s[0] != ']'; s = separator(s) {
-			if b, s, ok = appendValue(b, s, depth-1); !ok {
-				return b, nil, false
+		v.form, s = append(v.form, '['), s[1:]
+		for ok = depth > 0; ok && s[0] != ']'; s = strings.TrimPrefix(s, ",") {
+			if s, ok = v.append(s, depth-1); !ok {
+				return "", false
 			}
 		}
-		return append(b, ']'), s[1:], ok
+		v.form = append(v.form, ']')
+		return s[1:], ok
 	case '{':
-		return appendObject(b, space(s[1:]), depth)
+		return v.appendObject(s[1:], depth)
 	case '"':
-		text, s, ok := text(s)
-		return appendPart(append(b, '"'), text), s, ok
+		_, s, ok = v.appendText(s)
+		return s, ok
 	}
-	n := bytes.IndexAny(s, " \t\r\n,]}")
+	n := strings.IndexAny(s, ",]}")
 	if n < 0 {
 		n = len(s)
 	}
 	if s[0] >= 'a' { // true, false or null
-		return append(b, s[0]), s[n:], true
+		v.form = append(v.form, s[0])
+		return s[n:], true
 	}
-	b, ok = appendNumber(b, string(s[:n]))
-	return b, s[n:], ok
+	v.form, ok = appendNumber(v.form, s[:n])
+	return s[n:], ok
 }
 
 // appendObject appends the object whose first member s begins with.
-func appendObject(b, s []byte, depth int) (_, rest []byte, ok bool) {
-	type member struct {
-		name     string
-		folded   string // of which encoding/json takes all for one, the last
-		from, to int    // its value, in b
-	}
-	var members []member
-	begin := len(b)
-	for ok = depth > 0; ok && s[0] != '}'; s = separator(s) {
-		m := member{from: len(b)}
-		if m.name, s, ok = text(s); !ok {
-			break
+func (v *value) appendObject(s string, depth int) (rest string, ok bool) {
+	begin, outside := len(v.form), len(v.members)
+	for ok = depth > 0; ok && s[0] != '}'; s = strings.TrimPrefix(s, ",") {
+		m := member{begin: int32(len(v.form) - begin)}
+		if m.folded, s, ok = v.appendText(s); !ok {
+			return "", false
 		}
-		if b, s, ok = appendValue(b, space(s)[1:], depth-1); !ok {
-			break
+		if s, ok = v.append(s[1:], depth-1); !ok {
+			return "", false
 		}
-		m.folded, m.to = strings.Map(fold, m.name), len(b)
-		members = append(members, m)
+		m.folded, m.end = strings.Map(fold, m.folded), int32(len(v.form)-begin)
+		v.members = append(v.members, m)
 	}
+	members := v.members[outside:]
 	slices.SortFunc(members, func(x, y member) int { return strings.Compare(x.folded, y.folded) })
-	values := bytes.Clone(b[begin:]) // no more: there may be many objects
-	b = append(b[:begin], '{')
+	v.object = append(v.object[:0], v.form[begin:]...)
+	v.form = append(v.form[:begin], '{')
 	for i, m := range members {
 		ok = ok && (i == 0 || m.folded != members[i-1].folded)
-		b = append(appendPart(append(b, '"'), m.name), values[m.from-begin:m.to-begin]...)
+		v.form = append(v.form, v.object[m.begin:m.end]...)
 	}
 	if !ok {
-		return b, nil, false
+		return "", false
 	}
-	if len(b)-begin > 2*sha256.Size { // so that no object outside copies it again
-		sum := sha256.Sum256(b[begin:])
-		b = append(append(b[:begin], '#'), sum[:]...)
+	v.members = v.members[:outside]
+	if len(v.form)-begin > 2*sha256.Size { // so that no object outside copies it again
+		sum := sha256.Sum256(v.form[begin:])
+		v.form = append(append(v.form[:begin], '#'), sum[:]...)
 	}
-	return append(b, '}'), s[1:], true
+	v.form = append(v.form, '}')
+	return s[1:], true
 }
 
-// fold returns the first of the runes that differ from r in letter case alone.
+// fold returns the same rune for all that differ in letter case alone. Names in
+// lower case are mostly themselves.
 func fold(r rune) rune {
-	for {
-		next := unicode.SimpleFold(r)
-		if next <= r {
-			return next
-		}
-		r = next
+	if r < 'A' || 'a' <= r && r <= 'z' {
+		return r
 	}
+	first := r
+	for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
+		first = min(first, next)
+	}
+	if first < utf8.RuneSelf {
+		first = unicode.ToLower(first)
+	}
+	return first
 }
 
-// text returns the string that s begins with. An escape of half a surrogate
-// pair stands for no text: encoding/json reads U+FFFD in its place.
-func text(s []byte) (_ string, rest []byte, ok bool) {
+// slashes takes away the one escape that Go does not know.
+var slashes = strings.NewReplacer(`\\`, `\\`, `\/`, `/`)
+
+// appendText appends the string that s begins with, and returns it. An escape
+// of half a surrogate pair stands for no text: encoding/json reads U+FFFD in
+// its place.
+func (v *value) appendText(s string) (text, rest string, ok bool) {
 	end := 1
 	for ; s[end] != '"'; end++ {
 		if s[end] == '\\' {
@@ -124,12 +147,17 @@ func text(s []byte) (_ string, rest []byte, ok bool) {
 		}
 	}
 	quoted, rest := s[:end+1], s[end+1:]
-	if bytes.IndexByte(quoted, '\\') < 0 {
-		return string(quoted[1:end]), rest, true
+	text, err := strconv.Unquote(quoted)
+	if err != nil {
+		text, err = strconv.Unquote(slashes.Replace(quoted))
 	}
-	var unescaped string
-	err := json.Unmarshal(quoted, &unescaped)
-	return unescaped, rest, err == nil && !strings.ContainsRune(unescaped, utf8.RuneError)
+	if err != nil { // a surrogate
+		var unquoted string
+		err = json.Unmarshal([]byte(quoted), &unquoted)
+		text = unquoted
+	}
+	v.form = appendPart(append(v.form, '"'), text)
+	return text, rest, err == nil && (text == quoted[1:end] || !strings.ContainsRune(text, utf8.RuneError))
 }
 
 // appendNumber appends a number as its digits without zeros at either end and
@@ -157,8 +185,3 @@ func appendNumber(b []byte, number string) (_ []byte, ok bool) {
 	b = append(append(b, significant...), 'e')
 	return append(strconv.AppendInt(b, int64(exponent), 10), ';'), true
 }
-
-// separator returns s without the comma that it may begin with.
-func separator(s []byte) []byte { return space(bytes.TrimPrefix(space(s), []byte(","))) }
-
-func space(s []byte) []byte { return bytes.TrimLeft(s, " \t\r\n") }

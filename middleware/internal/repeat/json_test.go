@@ -115,20 +115,43 @@ func TestByValueOfTheRest(t *testing.T) {
 	}
 }
 
-// However a body is made, what its value takes is in proportion.
-func TestByValueIsLinear(t *testing.T) {
+// However a body is made, its value takes no more than 20 times its memory.
+func TestValueRoom(t *testing.T) {
+	const size = 64 << 10
+	fill := func(begin, end string, item func(n int) string) string {
+		b := []byte(begin)
+		for n := 0; ; n++ {
+			next := item(n)
+			if len(b)+len(next)+len(end) > size {
+				return string(b) + strings.Repeat(" ", size-len(b)-len(end)) + end
+			}
+			b = append(b, next...)
+		}
+	}
+	same := func(item string) func(int) string { return func(int) string { return item } }
 	for name, body := range map[string]string{
-		"objects": "[" + strings.Repeat(`{"a":1},`, 1<<17) + "1]",
-		"members": "{" + strings.Repeat(`"a":1,`, 1<<17) + `"a":1}`,
-		"deep":    strings.Repeat(`{"b":`, 99) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat(`,"a":1}`, 99),
-		"escapes": `"` + strings.Repeat(`\n`, 1<<19) + `"`,
+		"objects": fill("[", "1]", same(`{"a":1},`)),
+		"empty":   fill("[", "1]", same(`{"":{}},`)),
+		"numbers": fill("[", "1]", same("1,")),
+		"members": fill("{", `"":1}`, func(n int) string { return fmt.Sprintf(`"%x":1,`, n*7919%65521) }),
+		"escaped": fill("{", `"":1}`, func(n int) string { return fmt.Sprintf(`"\\u%04x":1,`, 0x3000+n) }),
+		"escapes": fill("[", "1]", same(`"\/",`)),
+		"string":  fill(`"`, `"`, same(`\n`)),
+		"deep":    fill(strings.Repeat(`{"b":`, 99)+`"`, `"`+strings.Repeat(`,"a":1}`, 99), same("x")),
+		"growing": fill(`{"a":1`, `}`, func(n int) string {
+			return fmt.Sprintf(`,"%d":{"a":[%s1]}`, n, strings.Repeat("1,", 100*n))
+		}),
 	} {
+		c := repeat.Content{ContentType: "application/json", Body: []byte(body)}
+		if _, ok := c.ByValue(); !ok || len(body) != size {
+			t.Fatalf("%s: %d bytes have the value %t: %.50s", name, len(body), ok, body)
+		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		byValue(body)
+		c.ByValue()
 		runtime.ReadMemStats(&after)
-		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 64 {
-			t.Errorf("%s: %d MiB for a body of %d", name, took, len(body)>>20)
+		if took := after.TotalAlloc - before.TotalAlloc; took > 20*size {
+			t.Errorf("%s: %d bytes for a body of %d", name, took, len(body))
 		}
 	}
 }
