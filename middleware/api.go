@@ -243,7 +243,7 @@ func (a *API) routeIdempotency(method string, own IdempotencyOptions) (*idempote
 	}
 	bodies := g.bodies
 	if own.MaxBodies != 0 {
-		bodies = &keyed.Bodies{Max: merged.MaxBodies}
+		bodies = keyed.NewBodies(merged.MaxBodies)
 	}
 	return g.newIdempotency(merged, bodies), nil
 }

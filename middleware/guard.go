@@ -86,7 +86,7 @@ func New(keys keystore.Store, o Options) *Guard {
 		options: o, report: report,
 		ids:      &requestIDs{o.RequestIDHeader, o.TrustRequestID, report},
 		limits:   newLimiter(o.RateLimit, report.proxies, report),
-		bodies:   &keyed.Bodies{Max: cmp.Or(o.Idempotency.MaxBodies, defaultMaxBodies)},
+		bodies:   keyed.NewBodies(cmp.Or(o.Idempotency.MaxBodies, defaultMaxBodies)),
 		warnings: make(map[*idem.Runner]*keyed.Warnings),
 	}
 	if keys != nil || o.Authenticate != nil {

@@ -50,11 +50,15 @@ type IdempotencyOptions struct {
 	// JSONByValue compares bodies of the types application/json and +json by
 	// their value: members in another order, other spaces and escapes, and 1.0
 	// for 1, are the same request, and so are other parameters of the type. A
-	// body with a member twice, in whatever letter case, or more than 100 levels
-	// is compared by its bytes, as is any other. By value a client that uses an
-	// Idempotency-Key for a second create which differs in its bytes alone gets
-	// the response of the first in place of a 422: leave it off unless a protocol
-	// asks for it.
+	// body with a member twice, in whatever letter case, with more than 100 levels
+	// or more than 64 KiB is compared by its bytes, as is any other. By value a
+	// client that uses an Idempotency-Key for a second create which differs in its
+	// bytes alone gets the response of the first in place of a 422: leave it off
+	// unless a protocol asks for it.
+	//
+	// To find a value takes 20 times the bytes of the body for a moment. They
+	// count in MaxBodies, for four bodies at a time: the next waits up to a
+	// second, and then gets 503.
 	//
 	// It can be switched on and off while a fleet serves: a repeat is compared as
 	// the first request was. A version of this package without the option gives

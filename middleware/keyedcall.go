@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -62,16 +63,22 @@ func (s *idempotentStage) answer(f *facts, q *keyed.Request, values []string) de
 	}
 	s.extendDeadline(q.W, q.R)
 	claim := s.claim(f, q, key)
+	if claim.Fingerprint, err = q.Fingerprint(); err != nil {
+		return s.beginDenial(q, err)
+	}
 	if s.stage.Warnings.IsFalse(claim.Key) {
 		return denied(codes.NotRetained)
 	}
 	ctx := q.R.Context()
 	record, execution, err := s.begin(q, claim)
-	if errors.Is(err, idem.ErrMismatch) {
-		var other bool
-		if claim.Fingerprint, other = q.Other(); other {
-			record, execution, err = s.begin(q, claim)
+	for errors.Is(err, idem.ErrMismatch) {
+		same, failed := q.Repeats(record.Fingerprint)
+		if !same {
+			err = cmp.Or(failed, err)
+			break
 		}
+		claim.Fingerprint = record.Fingerprint
+		record, execution, err = s.begin(q, claim)
 	}
 	if !q.Waiting.IsZero() {
 		recordOf(q.W).note(func(e *Event) { e.Waited = time.Since(q.Waiting) })
@@ -105,7 +112,7 @@ func (s *idempotentStage) begin(q *keyed.Request, claim idem.Claim) (idem.Record
 	return record, execution, err
 }
 
-// claim describes the request to the runner.
+// claim describes the request to the runner, but for its fingerprint.
 func (s *idempotentStage) claim(f *facts, q *keyed.Request, key string) idem.Claim {
 	r, caller, extra := q.R, f.caller, ""
 	if s.Partition != nil {
@@ -131,7 +138,6 @@ func (s *idempotentStage) claim(f *facts, q *keyed.Request, key string) idem.Cla
 	return idem.Claim{
 		Key:    idem.NewKey(caller.Organization(), string(caller.Environment()), caller.Subject(), extra, key),
 		Tenant: caller.Tenant(), Organization: caller.Organization(),
-		Fingerprint: q.Fingerprint(),
 	}
 }
 
@@ -247,6 +253,8 @@ func (s *idempotentStage) beginDenial(q *keyed.Request, err error) denial {
 			p.Detail += " The boundary of a multipart body is part of the comparison: repeat the same bytes."
 		}
 		return denial{problem: p}
+	case errors.Is(err, keyed.ErrBodies):
+		return bodyDenial(err)
 	case errors.Is(err, idem.ErrTooMany):
 		return denied(codes.TooManyInFlight)
 	case errors.Is(err, idem.ErrNoTurn):

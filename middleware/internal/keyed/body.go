@@ -2,16 +2,18 @@ package keyed
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
-// ErrBodies means that the bodies in memory take all the room that there is for
-// them.
+// ErrBodies means that the bodies in memory, and what is made of them, take all
+// the room that there is for them.
 var ErrBodies = errors.New("middleware: no room for another request body")
 
 // Bodies counts the bytes of bodies that are in memory. A tenant may have as
@@ -24,6 +26,13 @@ type Bodies struct {
 	mu      sync.Mutex
 	used    int64
 	tenants map[string]int64 // what each has; none has 0
+
+	computing chan struct{} // has what runs in Compute
+}
+
+// NewBodies returns a count of at most so many bytes.
+func NewBodies(most int64) *Bodies {
+	return &Bodies{Max: most, computing: make(chan struct{}, 4)}
 }
 
 // reserve counts n more bytes of a tenant, up to one part in so many of what is
@@ -73,6 +82,36 @@ func (b *Body) Hold(n int) bool {
 		b.more = int64(n)
 	}
 	return ok
+}
+
+// Compute calls f, which takes n bytes beside the body. It waits for up to a
+// second while four others are called. The error is that of ctx, or ErrBodies;
+// a call alone needs no room. For a body that does not count f is called at
+// once.
+func (b *Body) Compute(ctx context.Context, n int, f func()) error {
+	if b.held == 0 {
+		f()
+		return nil
+	}
+	computing := b.from.computing
+	select {
+	case computing <- struct{}{}:
+	default:
+		select {
+		case computing <- struct{}{}:
+		case <-time.After(time.Second):
+			return ErrBodies
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer func() { <-computing }()
+	if alone := len(computing) == 1; !b.Hold(n) && !alone {
+		return ErrBodies
+	}
+	f()
+	b.Hold(0)
+	return nil
 }
 
 // Read reads the whole body of r into body, on the account of a tenant. The

@@ -1,10 +1,13 @@
 package keyed
 
 import (
+	"context"
 	"io"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestBodies(t *testing.T) {
@@ -42,6 +45,45 @@ func TestBodies(t *testing.T) {
 			t.Errorf("%d bytes of %v are in use after the release", b.used, b.tenants)
 		}
 	}
+}
+
+// TestCompute: four compute at a time, others wait for a second or until they
+// leave. What they take counts, unless one computes alone or its body does not
+// count.
+func TestCompute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, none := NewBodies(100<<10), func() {}
+		body := func() *Body { return &Body{from: b, tenant: "a", held: 1} }
+		end := make(chan struct{})
+		for range 4 {
+			go body().Compute(t.Context(), 1, func() { <-end })
+		}
+		synctest.Wait()
+		if err := (&Body{from: b, tenant: "a"}).Compute(t.Context(), 1<<30, none); err != nil {
+			t.Errorf("a small body: %v", err)
+		}
+		began := time.Now()
+		if err := body().Compute(t.Context(), 1, none); err != ErrBodies || time.Since(began) != time.Second {
+			t.Errorf("got %v after %v, want %v after a second", err, time.Since(began), ErrBodies)
+		}
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		if err := body().Compute(left, 1, none); err != context.Canceled {
+			t.Errorf("whose client has left: %v", err)
+		}
+		time.AfterFunc(time.Millisecond, func() { end <- struct{}{} })
+		if err := body().Compute(t.Context(), 1, none); err != nil || time.Since(began) >= 2*time.Second {
+			t.Errorf("when one has ended: %v", err)
+		}
+		if err := body().Compute(t.Context(), 100<<10, none); err != ErrBodies {
+			t.Errorf("without room: %v", err)
+		}
+		close(end)
+		synctest.Wait()
+		if err := body().Compute(t.Context(), 100<<10, none); err != nil || b.used != 0 {
+			t.Errorf("alone: %v, with %d bytes in use", err, b.used)
+		}
+	})
 }
 
 // announced is a body of which nothing arrives.

@@ -25,7 +25,7 @@ type Stage struct {
 	Streaming   []string      // media types whose responses are sent as they are flushed, beside the usual ones
 	Warnings    *Warnings
 	Advises     bool // by ShouldRetry
-	JSONByValue bool // a first request with a body of JSON is known by its value
+	JSONByValue bool // a first request whose body has a value is known by it
 
 	// The functions get the writer and the request that the stage was given.
 
@@ -68,8 +68,8 @@ type Request struct {
 	Waiting time.Time // when it began to wait for the first one with its key; zero if it did not
 	Dropped bool      // its body was released meanwhile
 
-	byBytes, byValue [32]byte // byValue is zero until it is needed, and where there is none
-	compared         bool     // both are known
+	byBytes, byValue [32]byte // byValue is zero where there is none
+	valued           bool     // byValue is known
 }
 
 // ReadBody reads the whole body, on the account of a tenant; see [Bodies.Read].
@@ -78,37 +78,38 @@ func (q *Request) ReadBody(tenant string) error {
 }
 
 // Fingerprint returns what the request is known by where it is the first with
-// its key.
-func (q *Request) Fingerprint() [32]byte {
+// its key. The error is that of [Body.Compute].
+func (q *Request) Fingerprint() (f [32]byte, err error) {
 	q.Content.Body = q.Body.Bytes
 	q.byBytes = q.Content.Fingerprint()
-	if q.Stage.JSONByValue && q.compare() {
-		return q.byValue
+	if q.Stage.JSONByValue {
+		if err = q.findValue(); q.byValue != [32]byte{} {
+			return q.byValue, nil
+		}
 	}
-	return q.byBytes
+	return q.byBytes, err
 }
 
-// Other returns the fingerprint that the request would have at a stage with
-// another JSONByValue, if there is one. No bytes have a fingerprint by value, so
-// a record needs no mark of its form: it has the one or the other.
-func (q *Request) Other() (f [32]byte, ok bool) {
-	if ok = q.compare(); ok && !q.Stage.JSONByValue {
-		return q.byValue, true
+// Repeats reports whether the request is the same as the first with its key,
+// which has a fingerprint of the one or the other kind, whatever JSONByValue is
+// here. The error is that of [Body.Compute].
+func (q *Request) Repeats(first [32]byte) (same bool, err error) {
+	if repeat.IsByValue(first) {
+		err = q.findValue()
 	}
-	return q.byBytes, ok
+	return first == q.byBytes || first == q.byValue, err
 }
 
-// compare reports whether there is a fingerprint by value.
-func (q *Request) compare() bool {
-	if !q.compared {
-		q.compared = true
-		q.byValue, _ = q.Content.ByValue()
+func (q *Request) findValue() (err error) {
+	if room := q.Content.ValueRoom(); room > 0 && !q.valued {
+		err = q.Body.Compute(q.R.Context(), room, func() { q.byValue, _ = q.Content.ByValue() })
+		q.valued = err == nil
 	}
-	return q.byValue != [32]byte{}
+	return err
 }
 
 // waitingBody is the largest body that a request keeps while it waits for the
-// first one with its key.
+// first one with its key, unless it has a value, which may be asked for then.
 const waitingBody = 16 << 10
 
 // Wait is called when the request is about to wait. It releases a large body:
@@ -118,8 +119,7 @@ func (q *Request) Wait() {
 	if q.Waiting.IsZero() {
 		q.Waiting = time.Now()
 	}
-	if len(q.Body.Bytes) > waitingBody {
-		q.compare() // now, while the body is there
+	if len(q.Body.Bytes) > waitingBody && q.Content.ValueRoom() == 0 {
 		q.Content.Body = nil
 		q.Body.Release()
 		q.Dropped = true

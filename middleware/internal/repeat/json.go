@@ -14,19 +14,40 @@ import (
 // maxDepth is how deep arrays and objects may stand in each other.
 const maxDepth = 100
 
+// maxValue is the largest body that has a value, in bytes.
+const maxValue = 64 << 10
+
+// valueMark begins each fingerprint by value, and one in 2³² others.
+var valueMark = [4]byte{'J', 'S', 'O', 'N'}
+
+// IsByValue reports whether a fingerprint may be one of [Content.ByValue].
+func IsByValue(f [32]byte) bool { return [4]byte(f[:4]) == valueMark }
+
+// ValueRoom returns how many bytes of memory [Content.ByValue] takes at most,
+// or 0 where the size or the type of the body says that it has no value.
+func (c *Content) ValueRoom() int {
+	mediaType := c.mediaType()
+	if mediaType != "application/json" && !strings.HasSuffix(mediaType, "+json") || len(c.Body) > maxValue {
+		return 0
+	}
+	return 20 * len(c.Body)
+}
+
+func (c *Content) mediaType() string {
+	mediaType, _, _ := strings.Cut(strings.ToLower(c.ContentType), ";")
+	return strings.TrimSpace(mediaType)
+}
+
 // ByValue returns the fingerprint of a content whose body is JSON. All bytes of
 // the same value have it, whatever the parameters of the Content-Type, and no
 // other content: numbers are the same if they are so mathematically, of
-// whatever size, and members in any order. It returns false for a body that
-// readers may take for different values: one that is not JSON, that has a
-// member twice, in whatever letter case, or an escape that is not Unicode, or
-// that is too deep.
+// whatever size, and members in any order. It returns false for a body of more
+// than maxValue bytes, and for one that readers may take for different values:
+// one that is not JSON, that has a member twice, in whatever letter case, or an
+// escape that is not Unicode, or that is too deep.
 func (c Content) ByValue() (f [32]byte, ok bool) {
 	var compact bytes.Buffer
-	mediaType, _, _ := strings.Cut(strings.ToLower(c.ContentType), ";")
-	c.ContentType = strings.TrimSpace(mediaType)
-	if c.ContentType != "application/json" && !strings.HasSuffix(c.ContentType, "+json") ||
-		!utf8.Valid(c.Body) || json.Compact(&compact, c.Body) != nil {
+	if c.ValueRoom() == 0 || !utf8.Valid(c.Body) || json.Compact(&compact, c.Body) != nil {
 		return f, false
 	}
 	s := compact.String()
@@ -35,8 +56,11 @@ func (c Content) ByValue() (f [32]byte, ok bool) {
 	if _, ok = v.append(s, maxDepth); !ok {
 		return f, false
 	}
+	c.ContentType = c.mediaType()
 	sum := sha256.Sum256(v.form)
-	return sha256.Sum256(append(c.appendHead(nil, bodyByValue), sum[:]...)), true
+	f = sha256.Sum256(append(c.appendHead(nil, bodyByValue), sum[:]...))
+	copy(f[:], valueMark[:])
+	return f, true
 }
 
 // A value is a JSON value in a form that belongs to it alone.
