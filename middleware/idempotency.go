@@ -82,8 +82,9 @@ type IdempotencyOptions struct {
 	// recorded while they stream, may take in this process; at least twice
 	// MaxBody; 0 means 256 MiB. A tenant may take as much as it leaves free:
 	// half, if it is the only one. Beyond that its requests get 503, and its
-	// streams are not recorded any more. A body of less than 4 KiB does not count.
-	// A route without MaxBodies of its own shares the API's.
+	// streams are not recorded any more. A body of less than 4 KiB does not count,
+	// and one whose Content-Length is over 256 KiB does before it is read. A route
+	// without MaxBodies of its own shares the API's.
 	MaxBodies int64
 
 	// MaxResponse is the largest response body that is retained, in bytes; 0

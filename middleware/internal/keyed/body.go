@@ -40,6 +40,11 @@ func NewBodies(most int64) *Bodies {
 func (b *Bodies) reserve(tenant string, n, parts int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.count(tenant, n, parts)
+}
+
+// count is reserve where b.mu is held.
+func (b *Bodies) count(tenant string, n, parts int64) bool {
 	has := b.tenants[tenant] + n
 	if n > 0 && has > (b.Max-b.used)/parts {
 		return false
@@ -63,6 +68,8 @@ type Body struct {
 	held   int64
 	more   int64 // that Hold has taken
 	reader reader
+
+	promised int64 // counted for what has not come yet; Bodies.mu guards it
 }
 
 // Release gives back the room that the body takes.
@@ -114,6 +121,14 @@ func (b *Body) Compute(ctx context.Context, n int, f func()) error {
 	return nil
 }
 
+// A body with a Content-Length over early has all its room before it is read,
+// so that it is refused then or not at all. If less than a mebibyte comes in
+// the time of patience, the room for what has not come is given back.
+const (
+	early    = 256 << 10 // of a shorter one net/http reads the rest when it is refused
+	patience = 10 * time.Second
+)
+
 // Read reads the whole body of r into body, on the account of a tenant. The
 // caller calls Release. The error is an *http.MaxBytesError for a body over
 // limit, ErrBodies when there is no room, and else that of reading.
@@ -126,18 +141,32 @@ func (b *Bodies) Read(body *Body, tenant string, w http.ResponseWriter, r *http.
 		return &http.MaxBytesError{Limit: limit}
 	}
 	src := http.MaxBytesReader(response.Innermost(w), r.Body, limit)
-	// Do not trust Content-Length: the room grows as data arrives.
+	// Do not trust Content-Length: memory grows as data arrives.
 	room, whole := int64(512), r.ContentLength+1 // one more, to read the end into
 	if whole > 0 {
 		room = min(whole, 16<<10+1)
+	}
+	var lapse *time.Timer
+	if r.ContentLength > early {
+		if !b.reserve(tenant, min(whole, limit), 1) {
+			return ErrBodies
+		}
+		body.promised = min(whole, limit)
+		defer body.lapse()
+		lapse = time.AfterFunc(patience, body.lapse)
+		defer lapse.Stop()
 	}
 	for {
 		if err := body.grow(room, limit); err != nil {
 			return err
 		}
 		for len(body.Bytes) < cap(body.Bytes) {
-			n, err := src.Read(body.Bytes[len(body.Bytes):cap(body.Bytes)])
-			body.Bytes = body.Bytes[:len(body.Bytes)+n]
+			had := len(body.Bytes)
+			n, err := src.Read(body.Bytes[had:cap(body.Bytes)])
+			body.Bytes = body.Bytes[:had+n]
+			if lapse != nil && had>>20 != (had+n)>>20 {
+				lapse.Reset(patience)
+			}
 			if err == io.EOF {
 				return nil
 			}
@@ -161,12 +190,29 @@ func (b *Body) grow(room, limit int64) error {
 	counted := min(room, limit)
 	if room <= uncounted {
 		counted = 0
-	} else if !b.from.reserve(b.tenant, counted-b.held, 1) {
+	} else if !b.take(counted - b.held) {
 		return ErrBodies
 	}
 	b.held = counted
 	b.Bytes = append(make([]byte, 0, room), b.Bytes...)
 	return nil
+}
+
+// take counts n bytes more, unless they were promised and so are counted.
+func (b *Body) take(n int64) bool {
+	b.from.mu.Lock()
+	defer b.from.mu.Unlock()
+	promised := min(n, b.promised)
+	b.promised -= promised
+	return b.from.count(b.tenant, n-promised, 1)
+}
+
+// lapse gives back what was promised and has not come.
+func (b *Body) lapse() {
+	b.from.mu.Lock()
+	defer b.from.mu.Unlock()
+	b.from.count(b.tenant, -b.promised, 1)
+	b.promised = 0
 }
 
 // reader is a body that a handler reads.
