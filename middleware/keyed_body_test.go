@@ -23,6 +23,7 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // TestBodiesAreReleased: however a request ends, it gives back the room of its
@@ -490,6 +491,102 @@ func TestBodiesOfOneOwner(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRefusedUploads: a client that sends all of a large body before it reads
+// gets the refusal too, whichever stage it is of, and one that reads first gets
+// it at once.
+func TestRefusedUploads(t *testing.T) {
+	const size = 24 << 20 // more than a connection buffers
+	ring := newKeyring()
+	token, reader := ring.issue(t, scope.TasksWrite), ring.issue(t, scope.TasksRead)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(),
+		Idempotency: keyedOptions{Runner: replies(), MaxBody: size, MaxBodies: 2*size + 1}})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)
+	small := middleware.RouteOptions{Idempotency: keyedOptions{MaxBody: size - 1}}
+	api.HandleFunc("POST /api/v1/chat", middleware.Require(scope.TasksWrite), sayOK, small)
+	srv, srv2 := start(t, api), startTLS(t, api)
+	piece := make([]byte, 64<<10)
+
+	open := func(path, token, key, more string) *wire {
+		c := dial(t, srv)
+		c.send("POST /api/v1/" + path + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token +
+			"\r\nIdempotency-Key: " + key + "\r\n" + more + "\r\n\r\n")
+		return c
+	}
+	sendAll := func(c *wire) {
+		for range size / len(piece) {
+			if _, err := c.Write(piece); err != nil {
+				t.Errorf("sending: %v", err)
+				return
+			}
+		}
+	}
+	length := fmt.Sprint("Content-Length: ", size)
+	first := open("tasks", token, "first", length)
+	for range size/len(piece) - 1 {
+		first.send(string(piece))
+	}
+	first.send(string(piece[1:])) // all but a byte: it takes the room of the others
+
+	clients := map[string]func(path, token string) answer{
+		"reads first": func(path, token string) answer {
+			return open(path, token, "b", length).next("POST")
+		},
+		"sends first": func(path, token string) answer {
+			c := open(path, token, "b", length)
+			sendAll(c)
+			return c.next("POST")
+		},
+		"expects and sends first": func(path, token string) answer {
+			c := open(path, token, "b", "Expect: 100-continue\r\n"+length)
+			sendAll(c)
+			return c.next("POST")
+		},
+	}
+	for name, srv := range map[string]*httptest.Server{"net/http": srv, "HTTP/2": srv2} {
+		clients[name] = func(path, token string) answer {
+			r := newRequest(t, "POST", srv.URL+"/api/v1/"+path, token, &letters{size})
+			r.ContentLength = size
+			r.Header.Set("Idempotency-Key", "b")
+			return do(t, srv.Client(), r)
+		}
+	}
+	for name, send := range clients {
+		for _, row := range []struct {
+			path, token string
+			status      int
+			code        string
+		}{
+			{"tasks", "", 401, "api_key_missing"}, {"tasks", reader, 403, "insufficient_scope"},
+			{"none", token, 404, "not_found"}, {"chat", token, 413, "body_too_large"},
+			{"tasks", token, 503, "too_many_in_flight"},
+		} {
+			for range 3 {
+				a := send(row.path, row.token)
+				if p := a.problem(t); a.StatusCode != row.status || p.Code != row.code || a.Close != (name != "HTTP/2") ||
+					(a.Header.Get("Retry-After") == "1") != (row.status == 503) || a.ContentLength != int64(len(a.body)) {
+					t.Errorf("%s: got %d %v %s, want %d %s", name, a.StatusCode, a.Header, a.body, row.status, row.code)
+				}
+			}
+		}
+	}
+	first.send("x")
+	if a := first.next("POST"); a.StatusCode != 200 {
+		t.Errorf("the first upload: %d %s", a.StatusCode, a.body)
+	}
+	// A body that was read whole does not cost the connection, unless the client
+	// expects what it may not get.
+	for _, more := range []string{"", "Expect: 100-continue\r\n"} {
+		c := open("tasks", token, "first", more+fmt.Sprint("Content-Length: ", 512<<10))
+		if more != "" {
+			c.head("POST")
+		}
+		c.send(strings.Repeat("x", 512<<10))
+		if a := c.next("POST"); a.StatusCode != 422 || a.Close != (more != "") {
+			t.Errorf("%q: got %d, close %t", more, a.StatusCode, a.Close)
+		}
+	}
 }
 
 // TestWaitersLetGoOfTheirBodies: what waits keeps the hash of a large body

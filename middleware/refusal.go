@@ -101,7 +101,7 @@ func (p *reporter) write(w http.ResponseWriter, r *http.Request, full *Problem) 
 	}
 	x, h := exchangeOf(w), w.Header()
 	// Fresh slices: outer middleware may modify header values in place.
-	values := &[...]string{problemType, "no-store", full.Challenge, "", string(full.again)}
+	values := &[...]string{"", "no-store", full.Challenge, "", string(full.again)}
 	h["Cache-Control"] = values[1:2:2]
 	if full.Challenge != "" {
 		h["Www-Authenticate"] = values[2:3:3]
@@ -115,22 +115,24 @@ func (p *reporter) write(w http.ResponseWriter, r *http.Request, full *Problem) 
 	}
 	delete(h, "Content-Length") // of a response that the handler had in mind before
 	full.requestID = x.idOf(r)
+	var body []byte
 	if hooks := p.hooks(x, r); hooks != nil && hooks.ProblemBody != nil {
-		if contentType, body := p.ask(hooks, x, r, *full); body != nil {
-			h["Content-Type"] = []string{contentType}
-			w.WriteHeader(full.Status)
-			_, _ = w.Write(body) // the client has left: nobody to tell
-			return
+		values[0], body = p.ask(hooks, x, r, *full)
+	}
+	if body == nil {
+		own := bodies.Get().(*[]byte)
+		body = full.append((*own)[:0])
+		if *own = body; cap(body) <= 4<<10 {
+			defer bodies.Put(own)
 		}
+		values[0] = problemType
 	}
 	h["Content-Type"] = values[:1:1]
-	body := bodies.Get().(*[]byte)
-	*body = full.append((*body)[:0])
-	w.WriteHeader(full.Status)
-	_, _ = w.Write(*body)
-	if cap(*body) <= 4<<10 {
-		bodies.Put(body)
+	if x != nil && !keyed.Answers(w) {
+		x.PrepareLinger(h, len(body))
 	}
+	w.WriteHeader(full.Status)
+	_, _ = w.Write(body) // the client has left: nobody to tell
 }
 
 var bodies = sync.Pool{New: func() any {

@@ -58,6 +58,9 @@ func (s *requestIDs) close(x *exchange, r *http.Request, aborted bool) {
 	if x.record != nil {
 		s.report.ended(x, r, aborted)
 	}
+	if !aborted {
+		x.Linger()
+	}
 }
 
 func (s *requestIDs) assign(x *exchange, r *http.Request) {

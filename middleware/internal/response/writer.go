@@ -48,6 +48,7 @@ type Writer struct {
 	trailers        bool        // may be sent, also after a short body that is not flushed
 	Checked         bool        // Owner, a Refuser, is asked before a success
 	dropped         bool        // it has refused what the handler writes
+	lingers         bool        // see Linger
 	fields          int32       // of the header, when it was committed
 	headerAskedLate atomic.Bool // Header was called since then
 }
