@@ -589,6 +589,43 @@ func TestRefusedUploads(t *testing.T) {
 	}
 }
 
+// TestEatenBody: where something outside has read the body, no two creates are
+// taken for one.
+func TestEatenBody(t *testing.T) {
+	for name, eat := range map[string]func(*http.Request){
+		"read":     func(r *http.Request) { io.Copy(io.Discard, r.Body) },
+		"replaced": func(r *http.Request) { r.Body = http.NoBody },
+		"parsed":   func(r *http.Request) { r.ParseForm() },
+		"put back": func(r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		},
+	} {
+		s := newSite(t, keyedOptions{}, func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			eat(r)
+			s.ServeHTTP(w, r)
+		})
+		for _, body := range []string{"one", "two"} {
+			a := serve(h, request("POST", "/", s.token, body, "Idempotency-Key: "+body,
+				"Content-Type: application/x-www-form-urlencoded"))
+			if name == "put back" {
+				if a.StatusCode != 200 || a.body != body {
+					t.Errorf("%s: got %d %s", name, a.StatusCode, a.body)
+				}
+				continue
+			}
+			wantRefusal(t, name, a, 500, "internal", "")
+			if !strings.Contains(s.log.String(), "has read the body of the request") {
+				t.Errorf("%s: the log has %s", name, s.log)
+			}
+		}
+		if a := serve(h, request("POST", "/", s.token, "", "Idempotency-Key: none")); a.StatusCode != 200 {
+			t.Errorf("%s, without a body: %d %s", name, a.StatusCode, a.body)
+		}
+	}
+}
+
 // TestWaitersLetGoOfTheirBodies: what waits keeps the hash of a large body
 // alone.
 func TestWaitersLetGoOfTheirBodies(t *testing.T) {

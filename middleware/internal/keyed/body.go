@@ -129,15 +129,23 @@ const (
 	patience = 10 * time.Second
 )
 
+// ErrConsumed means that a body is empty in spite of its Content-Length:
+// somebody else has read it. For a client that sends less net/http has another
+// error.
+var ErrConsumed = errors.New("middleware: the body of a request has been read")
+
 // Read reads the whole body of r into body, on the account of a tenant. The
 // caller calls Release. The error is an *http.MaxBytesError for a body over
-// limit, ErrBodies when there is no room, and else that of reading.
+// limit, ErrBodies when there is no room, ErrConsumed, and else that of
+// reading.
 func (b *Bodies) Read(body *Body, tenant string, w http.ResponseWriter, r *http.Request, limit int64) error {
 	body.from, body.tenant, body.reader.of = b, tenant, r
-	if r.Body == nil || r.Body == http.NoBody {
+	switch {
+	case r.ContentLength > 0 && (r.Body == nil || r.Body == http.NoBody):
+		return ErrConsumed
+	case r.Body == nil || r.Body == http.NoBody:
 		return nil
-	}
-	if r.ContentLength > limit {
+	case r.ContentLength > limit:
 		return &http.MaxBytesError{Limit: limit}
 	}
 	src := http.MaxBytesReader(response.Innermost(w), r.Body, limit)
@@ -166,6 +174,9 @@ func (b *Bodies) Read(body *Body, tenant string, w http.ResponseWriter, r *http.
 			body.Bytes = body.Bytes[:had+n]
 			if lapse != nil && had>>20 != (had+n)>>20 {
 				lapse.Reset(patience)
+			}
+			if err == io.EOF && had+n == 0 && r.ContentLength > 0 {
+				return ErrConsumed
 			}
 			if err == io.EOF {
 				return nil
