@@ -174,6 +174,11 @@ func TestNames(t *testing.T) {
 			t.Errorf("after %v: got %s, want %s", answer, got, want)
 		}
 	}
+	// A call that asks while another one is answered gets the same answer.
+	if asked := n.Text(claims.PostgresWhere); strings.Count(asked, "idem") != 1 ||
+		!strings.Contains(asked, `to_regclass('"s".x_idem')`) {
+		t.Errorf("asked again by %s", asked)
+	}
 	none := claims.NewNames("x_", "", "")
 	err := none.Locate(t.Context(), func(context.Context, string, ...any) error { return failed })
 	if got := none.Text(statement); err != nil || got != "UPDATE x_idem SET n = 'x_idem'::regclass" {

@@ -13,10 +13,11 @@ import (
 const table = "sallyport_idem"
 
 // How Postgres says where the table is, and what PostgresHome stands for there.
+// The answer is the same where the names in the question have their schema.
 const (
 	PostgresHome  = "'sallyport_idem'"
 	PostgresWhere = `
-		SELECT quote_ident(n.nspname), quote_literal(quote_ident(n.nspname) || '.sallyport_idem')
+		SELECT quote_ident(n.nspname), quote_literal(quote_ident(n.nspname) || '.' || quote_ident(c.relname))
 		FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = to_regclass('sallyport_idem')`
 )
 
