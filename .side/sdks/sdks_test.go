@@ -108,6 +108,10 @@ func scenes() []scene {
 				middleware.ExecutionFrom(r.Context()).DropResponse()
 			}
 		}},
+		{code: "constraint_violated", serve: func(s *stage) {
+			s.runner.Join = true
+			s.store.settle = idem.ErrConstraint
+		}},
 		{code: "idempotency_key_reused", before: func(s *stage) { s.post("a", "other") }},
 
 		{code: "idempotency_in_progress", helps: true, serve: busy, before: meanwhile("a")},
@@ -121,7 +125,10 @@ func scenes() []scene {
 		{code: "key_store_unavailable", helps: true},
 		{code: "idempotency_store_unavailable", helps: true, serve: func(s *stage) { s.store.begin = errDown }},
 		{code: "idempotency_store_full", helps: true, serve: func(s *stage) { s.store.begin = idem.ErrFull }},
-		{code: "idempotency_commit_unknown", helps: true, serve: func(s *stage) { s.runner.Join = true }},
+		{code: "idempotency_commit_unknown", helps: true, serve: func(s *stage) {
+			s.runner.Join = true
+			s.store.settle = idem.ErrCommitUnknown
+		}},
 	}
 }
 
@@ -190,8 +197,8 @@ func (s *stage) post(key, body string) {
 // flaky is a store with transactions that is in trouble.
 type flaky struct {
 	*idem.Memory
-	stage *stage
-	begin error
+	stage         *stage
+	begin, settle error // settle, of a transaction
 }
 
 func (f *flaky) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
@@ -217,9 +224,13 @@ type transaction struct {
 func (t transaction) Context(parent context.Context) context.Context { return parent }
 
 func (t transaction) Settle(ctx context.Context, s idem.Settlement) error {
+	failing := t.stage.trouble.Load()
+	if failing && t.settle == idem.ErrConstraint { // it is rolled back
+		s = idem.Settlement{Outcome: idem.OutcomeFree}
+	}
 	err := t.Memory.Settle(ctx, t.claim.Key, t.claim.Token, s)
-	if err == nil && t.stage.trouble.Load() {
-		return idem.ErrCommitUnknown
+	if err == nil && failing {
+		err = t.settle
 	}
 	return err
 }
