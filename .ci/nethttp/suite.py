@@ -1,100 +1,106 @@
 #!/usr/bin/env python3
-"""Run the test suites of net/http and net/http/httputil with every server handler wrapped by the project's own stages.
+"""Runs the tests of net/http and net/http/httputil with every server handler behind the project's stages.
 
-usage: suite.py PROJECT WRAP.go.txt [--recover] [--mux] [--dump FILE] [go test flags...]
+usage: suite.py WRAP… [-- flags of go test]
 
---recover: the wrapper has Recover. The tests that wait for net/http's own log line about a panic are skipped.
---mux: the wrapper routes by method through a ServeMux. The tests that hang behind any such mux (CONNECT has no path, OPTIONS *) are skipped,
-       and those that fail behind a bare one are expected differences.
---dump FILE: the output of go test -json goes there too.
+WRAP is one of wrap.go.txt: recover (RequestID and Recover), auth (... Authenticate with Failures, RateLimit, AnyCaller),
+chain (... Idempotent) and api (the same as an API with its own routing). Their answers have a pinned request id, for many
+tests compare an answer over HTTP/1 with that over HTTP/2.
 
-WRAP.go.txt is a Go file body that assigns http.TestWrap in an init of package http_test; in it the import path of the project's packages is
-MODULE/... as in the project (rewritten here). Here are four (.txt, so that no go command takes them for a package):
-    wrap_recover.go.txt   RequestID and Recover                                   --recover
-    wrap_auth.go.txt      ... and Authenticate with Failures, RateLimit, AnyCaller          --recover
-    wrap_chain.go.txt     ... and Idempotency: the whole chain                    --recover
-    wrap_api.go.txt       the same as an API with its own routing                 --recover --mux
-Each pins the request id by Trust, for many tests (TestH12_*, TestH2_*) compare an answer over HTTP/1 with that over HTTP/2.
-
-GOROOT is not touched: go's -overlay lays a server.go with a hook over the real one, and maps every non-standard package that the project's middleware needs below net/http/internal/zzlib (import paths rewritten).
-Exit status 0 when no test fails but the expected differences; the last line is the count of top-level tests. -vet=off -count=1 -short.
+GOROOT is not touched: go's -overlay lays a server.go with a hook over the real one, and maps every package that the
+stages need, and that is not of Go, below net/http/internal/zzlib.
+The status is 0 if no test fails but the expected differences; each wrap ends with the count of its top-level tests.
 """
-import argparse, atexit, json, os, re, shutil, subprocess, sys, tempfile
-ap = argparse.ArgumentParser(usage=__doc__.split("\n")[2][7:], allow_abbrev=False)
-ap.add_argument("project"); ap.add_argument("wrap")
-ap.add_argument("--recover", action="store_true"); ap.add_argument("--mux", action="store_true"); ap.add_argument("--dump")
-opt, flags = ap.parse_known_args()
-proj, wrap = os.path.abspath(opt.project), opt.wrap
-# these wait for net/http's own panic log line, which does not come when the panic is recovered before
+import atexit, json, os, re, shutil, subprocess, sys, tempfile
+wraps, flags = sys.argv[1:], []
+if "--" in wraps:
+    i = wraps.index("--")
+    wraps, flags = wraps[:i], wraps[i + 1:]
+here = os.path.dirname(os.path.abspath(__file__))
+# These wait for net/http's own line about a panic, and the panic is recovered before.
 PANIC = ["TestInterruptWithPanic", "TestHandlerPanic", "TestHandlerPanicWithHijack", "TestTimeoutHandlerPanicRecovery"]
-# these hang behind any ServeMux with method patterns
-MUX_HANGS = ["TestTransportProxy", "TestTransportProxyGetConnectHeader", "TestTransportProxyConnectHeader", "TestTransportCONNECTBidi", "TestConnectRequest", "TestOptionsHandler"]
-# these fail behind a bare ServeMux with method patterns
-MUX_FAILS = ["TestOptions", "TestServerHandlersCanHandleH2PRI", "TestServerValidatesHostHeader", "TestStarRequestMethod"]
-skip = (PANIC if opt.recover else []) + (MUX_HANGS if opt.mux else [])
-if skip:
-    flags = ["-skip", "^(%s)$" % "|".join(skip), *flags]
+# These hang behind any ServeMux with patterns of a method: CONNECT has no path, OPTIONS has *.
+MUX_HANGS = ["TestTransportProxy", "TestTransportProxyGetConnectHeader", "TestTransportProxyConnectHeader",
+             "TestTransportCONNECTBidi", "TestConnectRequest", "TestOptionsHandler"]
+# These fail behind a bare ServeMux with patterns of a method.
+MUX_FAILS = {"TestOptions", "TestServerHandlersCanHandleH2PRI", "TestServerValidatesHostHeader", "TestStarRequestMethod"}
+# These compare all header fields.
+HEADER = {"TestTrailersServerToClient", "TestTrailersServerToClientFlush", "TestServerUndeclaredTrailers", "TestEarlyHints",
+          "TestProcessing", "ExampleDumpResponse"}
 goroot = subprocess.check_output(["go", "env", "GOROOT"], text=True).strip()
 src = goroot + "/src/"
 tmp = tempfile.mkdtemp()
+# A Go that came as a module must not be overlaid, as nothing below the cache of modules.
+env = dict(os.environ, GOFLAGS="", GOTOOLCHAIN="local", GOMODCACHE=tmp + "/modules")
 atexit.register(shutil.rmtree, tmp, ignore_errors=True)
 overlay = {}
 
+
 def put(virtual, text):
     real = os.path.join(tmp, re.sub(r"[^A-Za-z0-9_.]", "_", virtual))
-    open(real, "w").write(text)
+    with open(real, "w") as f:
+        f.write(text)
     overlay[src + virtual] = real
 
-s = open(src + "net/http/server.go").read()
-anchor = "func (sh serverHandler) ServeHTTP(rw ResponseWriter, req *Request) {"
-i = s.index(anchor)
-j = s.index("\thandler.ServeHTTP(rw, req)", i)
-s = s[:j] + "\tif TestWrap != nil {\n\t\thandler = TestWrap(handler)\n\t}\n" + s[j:] + "\n// TestWrap wraps every server handler (overlay only).\nvar TestWrap func(Handler) Handler\n"
-put("net/http/server.go", s)
 
-out = subprocess.check_output(["go", "list", "-deps", "-json=ImportPath,Standard,Dir,GoFiles,EmbedFiles", "./middleware"], cwd=proj, text=True)
-dec, pkgs = json.JSONDecoder(), []
-while out.strip():
-    p, n = dec.raw_decode(out.lstrip()); out = out.lstrip()[n:]
-    if not p.get("Standard"):
-        pkgs.append(p)
-paths = sorted((p["ImportPath"] for p in pkgs), key=len, reverse=True)
+server = open(src + "net/http/server.go").read()
+i = server.index("func (sh serverHandler) ServeHTTP(rw ResponseWriter, req *Request) {")
+i = server.index("\thandler.ServeHTTP(rw, req)", i)
+put("net/http/server.go", server[:i] + "\tif TestWrap != nil {\n\t\thandler = TestWrap(handler)\n\t}\n" + server[i:] +
+    "\n// TestWrap wraps every server handler.\nvar TestWrap func(Handler) Handler\n")
 
-def rewrite(text):
-    def f(m):
-        return '"net/http/internal/zzlib/%s"' % m.group(1) if m.group(1) in paths else m.group(0)
-    return re.sub(r'"([A-Za-z0-9_.\-/]+)"', f, text)
+wrap = open(here + "/wrap.go.txt").read()
+imports = re.findall(r'^\t"([^"]+)"$', wrap, re.M)
+out = subprocess.check_output(["go", "list", "-deps", "-json=ImportPath,Standard,Dir,GoFiles,EmbedFiles", *imports],
+                              cwd=here + "/../..", text=True)
+packages, decoder = [], json.JSONDecoder()
+while out := out.lstrip():
+    package, n = decoder.raw_decode(out)
+    out = out[n:]
+    if not package.get("Standard"):
+        packages.append(package)
+paths = {p["ImportPath"] for p in packages}
 
-for p in pkgs:
-    for g in p.get("GoFiles", []):
-        put("net/http/internal/zzlib/%s/%s" % (p["ImportPath"], g), rewrite(open(os.path.join(p["Dir"], g)).read()))
-    for g in p.get("EmbedFiles") or []:
-        put("net/http/internal/zzlib/%s/%s" % (p["ImportPath"], g), open(os.path.join(p["Dir"], g)).read())
-w = rewrite(open(wrap).read())
-put("net/http/zz_wrap_test.go", w)
-put("net/http/httputil/zz_wrap_test.go", w.replace("package http_test", "package httputil_test"))
-oj = os.path.join(tmp, "overlay.json")
-json.dump({"Replace": overlay}, open(oj, "w"))
-r = subprocess.run(["go", "test", "-vet=off", "-count=1", "-short", "-timeout", "280s", "-json", "-overlay", oj, *flags, "net/http", "net/http/httputil"], cwd=tmp, text=True, capture_output=True, env=dict(os.environ, GOFLAGS=""))
-if opt.dump:
-    open(opt.dump, "w").write(r.stdout)
-failed, passed, errs = [], 0, []
-for l in r.stdout.splitlines():
-    try: e = json.loads(l)
-    except ValueError: errs.append(l); continue
-    if e.get("Action") == "build-output": errs.append(e["Output"].rstrip())
-    if e.get("Test") and "/" not in e["Test"]:
-        if e["Action"] == "fail": failed.append(e["Test"])
-        if e["Action"] == "pass": passed += 1
-print(*errs[:40], sep="\n"); print(r.stderr[:3000])
-# exact-header comparisons that an extra header must change
-header = {"TestTrailersServerToClient", "TestTrailersServerToClientFlush", "TestServerUndeclaredTrailers", "TestEarlyHints", "TestProcessing", "ExampleDumpResponse"}
-bad = sorted(f for f in failed if f not in header | set(MUX_FAILS if opt.mux else []))
-if "panic: test timed out" in r.stdout or "fatal error: " in r.stdout:
-    bad.append("(the test binary ended early)")
-elif r.returncode and not failed:
-    bad.append("(go test failed without a failed test)")
-print("expected differences:", *sorted(set(failed) - set(bad)))
-print("failed:", *bad)
-print(f"nethttp-suite: {passed} passed, {len(bad)} failed, {len(set(failed) - set(bad))} expected differences")
-sys.exit(1 if bad or passed < 300 else 0)
+
+def moved(text):
+    return re.sub(r'"([A-Za-z0-9_.\-/]+)"',
+                  lambda m: '"net/http/internal/zzlib/%s"' % m[1] if m[1] in paths else m[0], text)
+
+
+for p in packages:
+    for name in p.get("GoFiles", []):
+        put("net/http/internal/zzlib/%s/%s" % (p["ImportPath"], name), moved(open(os.path.join(p["Dir"], name)).read()))
+    for name in p.get("EmbedFiles", []):
+        put("net/http/internal/zzlib/%s/%s" % (p["ImportPath"], name), open(os.path.join(p["Dir"], name)).read())
+put("net/http/zz_wrap_test.go", moved(wrap))
+put("net/http/httputil/zz_wrap_test.go", moved(wrap).replace("package http_test", "package httputil_test"))
+with open(tmp + "/overlay.json", "w") as f:
+    json.dump({"Replace": overlay}, f)
+
+status = 0
+for wrap in wraps:
+    mux = wrap == "api"
+    skip = "^(%s)$" % "|".join(PANIC + (MUX_HANGS if mux else []))
+    r = subprocess.run([goroot + "/bin/go", "test", "-vet=off", "-count=1", "-short", "-timeout", "15m", "-json", "-overlay",
+                        tmp + "/overlay.json", "-skip", skip, *flags, "net/http", "net/http/httputil"],
+                       cwd=tmp, text=True, capture_output=True, env=dict(env, WRAP=wrap))
+    failed, passed, said = set(), 0, {"go test": r.stderr}
+    for line in r.stdout.splitlines():
+        e = json.loads(line)
+        test = e.get("Test", "go test").split("/")[0]
+        said[test] = said.get(test, "") + e.get("Output", "")
+        if e.get("Test") and "/" not in e["Test"]:
+            if e["Action"] == "fail":
+                failed.add(e["Test"])
+            passed += e["Action"] == "pass"
+    expected = failed & (HEADER | MUX_FAILS if mux else HEADER)
+    bad = failed - expected
+    if r.returncode and not failed or re.search("panic: test timed out|fatal error: ", r.stdout):
+        bad.add("go test")
+    if bad:
+        print(*(said[test][-5000:] for test in bad), sep="\n")
+        print("failed:", *sorted(bad))
+    print("%s: %d passed, %d failed, %d expected differences" % (wrap, passed, len(bad), len(expected)))
+    if bad or passed < (1 if flags else 600):
+        status = 1
+sys.exit(status)
