@@ -166,6 +166,24 @@ none_left_out() { # lines
 		}' "$work/totals" .ci/floors
 }
 
+# floors_kept fails if .ci/floors asks for fewer tests than an earlier one did,
+# unless it has a line "# lowered WHAT FIGURE: why", with the figure of then.
+floors_kept() {
+	local commit
+	for commit in $(git rev-list -n 50 HEAD -- .ci/floors); do git show "$commit:.ci/floors"; done | awk '
+		FILENAME == "-" { if (!/^#/ && $3 > most[$1]) most[$1] = $3; next }
+		/^# lowered [^ ]+ [0-9]+: ./ { said[$3 " " $4 + 0]; next }
+		!/^#/ { now[$1] = $3 }
+		END {
+			for (what in most) if (now[what] < most[what] && !((what " " most[what]) in said)) {
+				printf "%s: .ci/floors asks for %d tests, and once for %d; say why: # lowered %s %d: ...\n",
+					what, now[what], most[what], what, most[what]
+				lowered = 1
+			}
+			exit lowered
+		}' - .ci/floors
+}
+
 # on_servers prints the packages of the module here that meet a server: those
 # whose tests import .ci/servers.
 on_servers() {
@@ -195,6 +213,7 @@ without_race() { # flags of go test
 	tested "$@" -run "^($tests)\$" $(dirname "${files[@]}" | sort -u)
 }
 
+newest_go=go1.27.4 # go.mod has the oldest
 staticcheck_version=v0.8.2
 govulncheck_version=v1.8.0
 gorelease_version=v0.0.0-20261113113407-e3970619a1a4

@@ -73,6 +73,29 @@ func TestNoneLeftOut(t *testing.T) {
 	}
 }
 
+// A floor that is lowered needs a line that says from which figure, and why.
+func TestFloorsKept(t *testing.T) {
+	const commit = "git add -A && git -c user.name=x -c user.email=x@x commit -qm x; "
+	for floors, want := range map[string]bool{
+		"all 2 9\nRedis 1 1":                        false,
+		"all 2 9\n# lowered all 10: x\nRedis 1 1":   true,
+		"all 2 9\n# lowered all 8: x\nRedis 1 1":    false,
+		"all 2 9\n# lowered all 10:\nRedis 1 1":     false,
+		"all 2 9\n# lowered Redis 10: x\nRedis 1 1": false,
+		"all 2 10":                          false,
+		"# A comment.\nall 2 11\nRedis 1 1": true,
+	} {
+		for _, then := range []string{"", commit} {
+			out, err := bash(t, t.TempDir(), `git init -q; mkdir .ci; set -euo pipefail
+				printf 'all 2 10\nRedis 1 1\n' >.ci/floors; `+commit+
+				"printf '"+floors+"\n' >.ci/floors; "+then+"floors_kept")
+			if (err == nil) != want {
+				t.Errorf("%q: got %v, want success %t\n%s", floors, err, want, out)
+			}
+		}
+	}
+}
+
 func TestNoLog(t *testing.T) {
 	if out, err := bash(t, t.TempDir(), "set -uo pipefail; none_left_out"); err == nil {
 		t.Errorf("it passed where no test has run:\n%s", out)
