@@ -11,6 +11,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
+	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
 // facts are what the stages have found out about a request, as one context
@@ -94,20 +95,8 @@ func (f *facts) copy(ctx context.Context, outer *facts) {
 // serve calls next with a copy of r whose context is f.
 func (f *facts) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	inner := r.WithContext(f)
-	defer copyBack(r, inner)
+	defer response.Leave(r, inner, r.MultipartForm)
 	next.ServeHTTP(w, inner)
-}
-
-// copyBack copies what outer code reads at the end: MultipartForm, whose files
-// the server removes, and the innermost Pattern, for access logs and traces. It
-// writes only what changes: a handler may send one request several times.
-func copyBack(outer, inner *http.Request) {
-	if inner.MultipartForm != nil && outer.MultipartForm == nil {
-		outer.MultipartForm = inner.MultipartForm
-	}
-	if inner.Pattern != "" && inner.Pattern != outer.Pattern {
-		outer.Pattern = inner.Pattern
-	}
 }
 
 // insideIdempotent reports whether w and r, in whose context f was found, belong

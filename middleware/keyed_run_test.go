@@ -19,12 +19,14 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// TestUploadsAreRemoved: the files that a parsed form leaves on the disk are
-// gone when the request is over, although the handler has a copy of the
-// request.
+// TestUploadsAreRemoved: the files of a form that is parsed inside a stage are
+// gone when the request is over, also where the stages or a router around them
+// hand on copies of the request, which no server sees. Those of a form that was
+// parsed outside stay for the code there.
 func TestUploadsAreRemoved(t *testing.T) {
 	var form bytes.Buffer
 	parts := multipart.NewWriter(&form)
@@ -33,42 +35,81 @@ func TestUploadsAreRemoved(t *testing.T) {
 	_ = parts.Close()
 	ring := newKeyring()
 	token := ring.issue(t)
-	for _, protocol := range protocols {
-		for _, key := range []string{"", "a", "panics"} {
-			t.Run(fmt.Sprintf("%s key %q", protocol, key), func(t *testing.T) {
-				dir := t.TempDir()
-				t.Setenv("TMPDIR", dir)
-				handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if err := r.ParseMultipartForm(1); err != nil {
-						t.Error(err)
+	parse := func(r *http.Request) {
+		if err := r.ParseMultipartForm(1); err != nil {
+			t.Error(err)
+		}
+	}
+	// copied is a router that hands on a copy of the request.
+	copied := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r.WithContext(r.Context())) })
+	}
+	o := middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
+		Runner: replies(), Partition: func(r *http.Request) string { parse(r); return "" },
+	}}
+	guard := middleware.New(ring.keys, o)
+	o.Authenticate = func(r *http.Request) (*keystore.Caller, error) { // which looks for a token in the form
+		parse(r)
+		return nil, middleware.ErrNoCredentials
+	}
+	early := middleware.New(ring.keys, o)
+	unkeyed := middleware.Chain(early.RequestID, early.Recover, early.Authenticate, early.Enforce(middleware.AnyCaller()))
+	o.Authenticate = nil
+	for name, around := range map[string]func(http.Handler) http.Handler{
+		"pieces": func(h http.Handler) http.Handler { return keyed(ring, o, h) },
+		"an API behind an outer mux": func(h http.Handler) http.Handler {
+			api, mux := middleware.NewAPI(ring.keys, o), http.NewServeMux()
+			api.Handle("POST /api/v1/{$}", middleware.AnyCaller(), h)
+			mux.Handle("/api/", api)
+			return mux
+		},
+		"copies": func(h http.Handler) http.Handler {
+			return middleware.Chain(copied, guard.RequestID, guard.Recover, copied, guard.Authenticate, copied,
+				guard.Enforce(middleware.AnyCaller()), copied, guard.Idempotent)(h)
+		},
+		"parsed by Authenticate": unkeyed,
+		"parsed outside": func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				parse(r)
+				unkeyed(h).ServeHTTP(w, r)
+				file, _, err := r.FormFile("file")
+				if err != nil {
+					t.Errorf("after the stages: %v", err)
+					return
+				}
+				_ = file.Close()
+				_ = r.MultipartForm.RemoveAll() // for HTTP/2
+			})
+		},
+	} {
+		for _, protocol := range protocols {
+			for _, key := range []string{"", "a", "panics"} {
+				t.Run(fmt.Sprintf("%s %s key %q", name, protocol, key), func(t *testing.T) {
+					dir := t.TempDir()
+					t.Setenv("TMPDIR", dir)
+					ran := false
+					srv, client := listen(t, protocol, around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						ran = true
+						parse(r)
+						if files, _ := os.ReadDir(dir); len(files) != 1 {
+							t.Errorf("%d files while the handler runs, want the upload", len(files))
+						}
+						if key == "panics" {
+							panic("boom")
+						}
+					})))
+					r := newRequest(t, "POST", srv.URL+"/api/v1/", token, bytes.NewReader(form.Bytes()))
+					r.Header.Set("Content-Type", parts.FormDataContentType())
+					if key != "" {
+						r.Header.Set("Idempotency-Key", name+protocol+key)
 					}
-					if files, _ := os.ReadDir(dir); len(files) != 1 {
-						t.Errorf("%d files while the handler runs, want the upload", len(files))
-					}
-					if key == "panics" {
-						panic("boom")
+					do(t, client, r)
+					srv.Close()
+					if files, _ := os.ReadDir(dir); len(files) != 0 || !ran {
+						t.Errorf("%d files are left, and the handler ran: %t", len(files), ran)
 					}
 				})
-				h := keyed(ring, middleware.Options{}, handler)
-				if protocol == "HTTP/2" { // an API behind an outer mux
-					o := middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
-					api, mux := middleware.NewAPI(ring.keys, o), http.NewServeMux()
-					api.Handle("POST /api/v1/{$}", middleware.AnyCaller(), handler)
-					mux.Handle("/api/", api)
-					h = mux
-				}
-				srv, client := listen(t, protocol, h)
-				r := newRequest(t, "POST", srv.URL+"/api/v1/", token, bytes.NewReader(form.Bytes()))
-				r.Header.Set("Content-Type", parts.FormDataContentType())
-				if key != "" {
-					r.Header.Set("Idempotency-Key", key)
-				}
-				do(t, client, r)
-				srv.Close()
-				if files, _ := os.ReadDir(dir); len(files) != 0 {
-					t.Errorf("%d files are left", len(files))
-				}
-			})
+			}
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/middleware/internal/repeat"
+	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
 // idempotentStage is the stage of one route or chain.
@@ -124,6 +125,7 @@ func (s *idempotentStage) claim(f *facts, q *keyed.Request, key string) idem.Cla
 		inner := r.WithContext(f)
 		inner.Body = q.Body.Reader()
 		extra = s.Partition(inner)
+		response.Leave(r, inner, r.MultipartForm)
 	}
 	host, target := r.Host, r.RequestURI
 	if s.Host != nil {

@@ -3,10 +3,12 @@ package middleware
 import (
 	"bytes"
 	"maps"
+	"mime/multipart"
 	"net/http"
 	"sync/atomic"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
+	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
 // A gate is the path of a request up to its router: RequestID, Recover and
@@ -39,7 +41,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := &call{gate: g}
 	c.begin(w, r) // the request id, on whatever is sent
-	defer c.end()
+	defer c.end(r.MultipartForm)
 	c.enter()
 	c.returned = true
 }
@@ -255,13 +257,12 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// end turns a panic into a 500 or an abort, and ends the response.
-func (c *call) end() {
+// end turns a panic into a 500 or an abort, and ends the response. The request
+// came with the given form.
+func (c *call) end(given *multipart.Form) {
 	aborted := !c.returned // a handler may leave by runtime.Goexit
 	r := c.r
-	if c.given != r {
-		copyBack(c.given, r)
-	}
+	response.Leave(c.given, r, given)
 	if c.gate.mux == nil {
 		r = c.given
 	}

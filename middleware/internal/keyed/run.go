@@ -45,10 +45,7 @@ func (x *Run) Serve(next http.Handler, ctx *Context, inner context.Context) (err
 	x.writer = &x.handler
 
 	defer func() {
-		x.R.MultipartForm = r.MultipartForm // the server removes its files
-		if r.Pattern != "" {
-			x.R.Pattern = r.Pattern // for access logs
-		}
+		response.Leave(x.R, r, x.R.MultipartForm)
 		// This changes nothing if the claim is settled. Otherwise a stream was
 		// interrupted, or a hook panicked, and the key must not stay held.
 		_ = x.save(idem.Settlement{Outcome: idem.OutcomeUnknown})
