@@ -123,14 +123,20 @@ func (v *value) appendObject(s string, depth int) (rest string, ok bool) {
 	}
 	members := v.members[outside:]
 	slices.SortFunc(members, func(x, y member) int { return strings.Compare(x.folded, y.folded) })
-	v.object = append(v.object[:0], v.form[begin:]...)
-	v.form = append(v.form[:begin], '{')
 	for i, m := range members {
 		ok = ok && (i == 0 || m.folded != members[i-1].folded)
-		v.form = append(v.form, v.object[m.begin:m.end]...)
 	}
 	if !ok {
 		return "", false
+	}
+	v.object = append(v.object[:0], v.form[begin:]...)
+	v.form = append(v.form[:begin], '{')
+	// Not by folded, which changes with the Unicode of a Go version: processes
+	// of two share the records.
+	bytesOf := func(m member) []byte { return v.object[m.begin:m.end] }
+	slices.SortFunc(members, func(x, y member) int { return bytes.Compare(bytesOf(x), bytesOf(y)) })
+	for _, m := range members {
+		v.form = append(v.form, bytesOf(m)...)
 	}
 	v.members = v.members[:outside]
 	if len(v.form)-begin > 2*sha256.Size { // so that no object outside copies it again

@@ -115,6 +115,21 @@ func TestByValueOfTheRest(t *testing.T) {
 	}
 }
 
+// A fingerprint by value is that of each version of Go, also where its Unicode
+// has other letters: 𐵰 (U+10D70) is one from Go 1.27 on, and its upper case
+// stands before U+10D60. Processes of two versions share the records.
+func TestByValueStays(t *testing.T) {
+	for body, want := range map[string]string{
+		"{\"\U00010d70\":1,\"\U00010d60\":2}": "4a534f4e689710e19d893972470e1ab83a215ca62ef1d3d1b3eae1e095e49321",
+		`{"b":[1.50,-2e3,"é\u0041",null],"Aa":{"x":true,"":{}},"ab":"` + strings.Repeat("y", 200) +
+			`"}`: "4a534f4e78fe686aab064c595673c6ea36ddad0f81207a8b8efa9b2dd8df5412",
+	} {
+		if f, ok := byValue(body); fmt.Sprintf("%x", f) != want || !ok {
+			t.Errorf("%.40s: got %x, want %s", body, f, want)
+		}
+	}
+}
+
 // However a body is made, its value takes no more memory than ValueRoom says,
 // and a body over 64 KiB has none.
 func TestValueRoom(t *testing.T) {
