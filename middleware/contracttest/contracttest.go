@@ -26,7 +26,9 @@
 // of four levels. A contract rule is the letter of the contract; breaking it
 // fails the test, and so does a contract rule that could not be checked
 // because the Target lacks what it needs: a Target says by name, in Without,
-// what it does not offer. A reading follows from a reasonable reading of the
+// what it does not offer. No rule depends on how fast the machine is: a rate
+// limit that the target answers too slowly to reach counts as not offered, and
+// the log says why. A reading follows from a reasonable reading of the
 // contract that is not the only one; breaking it is a warning in the log.
 // Advice is what RFCs and common practice recommend where the contract is
 // silent. Wire rules are about responses that an HTTP server writes without

@@ -64,7 +64,7 @@ func TestRequiresNothing(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	s := reference.New("free-hosts")
-	s.Limit, s.Window = 100, time.Second // a slow machine is to reach it
+	s.Limit, s.Window = 40, time.Second // on a machine that does not reach it, these rules are left out
 	contracttest.Run(t, contracttest.Target{Handler: s, Keys: keys(), Creates: creates, Advice: true, Timeout: patience})
 }
 
@@ -123,7 +123,6 @@ func TestRunFails(t *testing.T) {
 	for name, want := range map[string][]string{
 		"refuses everybody": {"refuses every key (401): are these keys of this server?"},
 		"says nothing": {
-			"--- FAIL: TestRunFails/ratelimit/status", "without rate-limit",
 			"--- FAIL: TestRunFails/scope/none ", "without none",
 			"--- FAIL: TestRunFails/idempotency/routes-apart", "without second-create",
 			"--- PASS: TestRunFails/idempotency/replay",

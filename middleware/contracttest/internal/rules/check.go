@@ -96,6 +96,10 @@ func (s *Session) check(ctx context.Context, r Rule) Result {
 		result.Status, result.Detail = LeftOut, "the target does not offer "+offerText(without)
 		return result
 	}
+	if s.limit.slow != "" && slices.Equal(missing, []string{"rate-limit"}) {
+		result.Status, result.Detail = LeftOut, s.limit.slow
+		return result
+	}
 	if len(missing) > 0 {
 		result.Status = Skipped
 		result.missing = missing

@@ -135,3 +135,70 @@ func TestCleanUnderLoad(t *testing.T) {
 		})
 	}
 }
+
+// A target that answers too slowly to reach its limit in half a minute is
+// accused of nothing, and the rules about limits say why they are left out. One
+// that needs longer than a fast target is given the time.
+func TestSlowToTheLimit(t *testing.T) {
+	for name, test := range map[string]struct {
+		limit  int
+		window time.Duration
+		want   rules.Status
+	}{
+		"too many a second": {100, time.Second, rules.LeftOut}, // of some 80 a second
+		"many a minute":     {1000, 15 * time.Second, rules.Held},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer()
+				s.Limit, s.Window, s.Delay = test.limit, test.window, 100*time.Millisecond
+				to := target()
+				to.Burst = 0
+				results, err := run(t, s.Configure, to, func(r rules.Rule) bool { return r.Group() == "ratelimit" })
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range results {
+					if r.Rule.Group() != "ratelimit" {
+						continue
+					}
+					said := r.Status != rules.LeftOut || strings.Contains(r.Detail, " reach no rate limit, and the target answers no more")
+					if r.Status != test.want || !said {
+						t.Errorf("%s is %s, want it %s", r.Rule.Name, r.Explain(), test.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A target that has become slower than when its limit was found is accused of
+// nothing either.
+func TestSlowerThanBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, to, slower := newServer(), target(), atomic.Bool{}
+		s.Window = time.Second
+		network, stop := reference.Serve(func(srv *http.Server) {
+			s.Configure(srv)
+			srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if slower.Load() {
+					time.Sleep(time.Second)
+				}
+				s.ServeHTTP(w, r)
+			})
+		})
+		defer stop()
+		to.Dial = network.Dial
+		session, err := rules.Open(t.Context(), to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+		slower.Store(true)
+		session.Run(t.Context(), func(r rules.Rule) bool { return r.Group() == "ratelimit" }, func(r rules.Result) {
+			if r.Failed(true, true) {
+				t.Errorf("%s: %s", r.Rule.Name, r.Explain())
+			}
+		})
+	})
+}

@@ -23,6 +23,9 @@ type limit struct {
 	odd      []fault       // responses in the burst that are neither a success nor a 429
 	waits    []observation
 	face     string // of the limiter's answers, when they are not 429
+
+	crowd time.Duration // how long requests are sent to reach it
+	slow  string        // why it cannot be reached: the target answers too slowly
 }
 
 // observation is a wait that a 429 asked for and what came of it.
@@ -40,6 +43,9 @@ const (
 	grace   = time.Second     // a server may round its wait down
 	maxOdd  = 6
 
+	fastSearch    = 5 * time.Second  // for the first 429; a target that takes longer is slow
+	longestSearch = 30 * time.Second // that it may take
+
 	minProbed = 3 * time.Second // a wait that is asked for before it ends
 )
 
@@ -53,13 +59,17 @@ func (l limit) longer() observation {
 	return observation{}
 }
 
-// findLimit reads until a 429 comes, does what it says, and again.
+// findLimit reads until a 429 comes, does what it says, and again. Later bursts
+// have as long as the first one took, and more.
 func (p *probe) findLimit() {
 	var denied time.Time
+	p.limit.crowd = longestSearch
 	for round := range 2 {
+		start := time.Now()
 		admitted, burst := p.burst()
+		took := time.Since(start)
 		if round == 0 {
-			p.limit.capacity = admitted
+			p.limit.capacity, p.limit.crowd = admitted, 3*took
 		}
 		if len(p.limit.odd) >= maxOdd {
 			if !p.recognise() {
@@ -69,6 +79,10 @@ func (p *probe) findLimit() {
 			burst = p.limit.odd[0].answer
 		}
 		if !p.denies(burst) {
+			if round == 0 && took > fastSearch {
+				p.limit.slow = fmt.Sprintf("%d GETs in %v reach no rate limit, and the target answers no more", admitted,
+					took.Round(time.Second/10))
+			}
 			return
 		}
 		p.limit.found = true
@@ -154,10 +168,10 @@ func (p *probe) burst() (admitted int, denied answer) {
 	return admitted, denied
 }
 
-// crowd calls send on several connections, again and again for some seconds,
-// until one call returns false.
+// crowd calls send on several connections, again and again for some seconds, or
+// for longer where the target is slow, until one call returns false.
 func (p *probe) crowd(send func(worker int) bool) {
-	workers, d := 8, 5*time.Second
+	workers, d := 8, max(fastSearch, p.limit.crowd)
 	if p.latency > 100*time.Millisecond {
 		workers, d = 16, max(d, 30*p.latency)
 	}

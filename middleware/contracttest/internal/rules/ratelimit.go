@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -83,8 +84,7 @@ var rateLimitChecks = checks{
 				p.do(get(c.List, p.key("other"))) // may fill a cache
 			}
 		}
-		p.pause()
-		_, denied := p.burst()
+		denied := p.overLimit()
 		kinds := []request{p.read(p.full()).by("HEAD"), p.read(p.full()).by("OPTIONS"), p.preflight(),
 			p.read(p.full()).guised("Accept: text/html\nSec-Fetch-Mode: navigate")}
 		for _, c := range made {
@@ -132,11 +132,7 @@ var rateLimitChecks = checks{
 	},
 	"ratelimit/organizations-apart": func(p *probe) {
 		p.wantFound()
-		p.pause()
-		_, denied := p.burst()
-		if denied.status != http.StatusTooManyRequests {
-			p.skipf("no 429 came")
-		}
+		denied := p.overLimit()
 		a := p.once(p.read(p.key("other")))
 		p.limited(denied)
 		p.wantOK("the other organization, while the first one is limited", a)
@@ -160,6 +156,8 @@ func (p *probe) reportLimit(seen *[]fault, what string) {
 		p.wantFound()
 	case slices.Contains(p.target.Without, "rate-limit"):
 		p.vacuousf("the target does not offer a rate limit, and no 429 broke the rule")
+	case p.limit.slow != "":
+		p.vacuousf("%s", p.limit.slow)
 	default:
 		p.skipf("it needs %s; or say that the target does not offer it: without rate-limit",
 			offerText([]string{"rate-limit"}))
@@ -178,6 +176,16 @@ func (p *probe) wantFound() {
 	if !p.limit.found || p.limit.face != "" {
 		p.skipf("no 429 came: requests over the limit are answered otherwise (ratelimit/status, ratelimit/overload)")
 	}
+}
+
+// overLimit reads until a 429 comes.
+func (p *probe) overLimit() answer {
+	p.pause()
+	admitted, denied := p.burst()
+	if !p.denies(denied) && len(p.limit.odd) < maxOdd {
+		p.vacuousf("this time %d GETs reached no 429: the target answers more slowly than before", admitted)
+	}
+	return denied
 }
 
 // wantWholeRequests wants the body of a create over the limit not to be taken
@@ -223,14 +231,18 @@ func (p *probe) deniedCreate() (creation, answer) {
 		c.body = "{"
 		return c.request
 	}
+	slow := false
 	for _, other := range []func() request{func() request { return p.read(p.full()) }, bad} {
 		p.pause()
 		var denied answer
 		var c creation
 		creates := 0
+		var others, refused atomic.Int64
 		p.crowd(func(i int) bool {
 			if i > 0 {
+				others.Add(1)
 				if p.denies(p.once(other())) {
+					refused.Add(1)
 					p.sleep(5 * time.Millisecond) // enough to take what comes free
 				}
 				return true
@@ -248,6 +260,10 @@ func (p *probe) deniedCreate() (creation, answer) {
 		if denied.status != 0 {
 			return c, denied
 		}
+		slow = slow || creates < 40 || refused.Load()*4 < others.Load()
+	}
+	if slow {
+		p.vacuousf("this time too few requests at one time reached the limit: the target answers more slowly than before")
 	}
 	p.skipf("no create was answered 429, while reads are")
 	panic("not reached")
