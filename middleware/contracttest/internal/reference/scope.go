@@ -16,7 +16,7 @@ func (s *Server) allow(x *exchange, scope string) bool {
 
 // granted are the defects that let a request pass without the scope.
 var granted = map[string]when{
-	"scope-second-open": func(x *exchange) bool { return x.r.URL.Path == Deliverables },
+	"scope-second-open": func(x *exchange) bool { return x.r.URL.Path == Deliverables && x.r.Method == "POST" },
 	"scope-override":    func(x *exchange) bool { return sent("X-Http-Method-Override")(x) && x.r.Method == "GET" },
 	"scope-method-case": func(x *exchange) bool { return x.r.Method != strings.ToUpper(x.r.Method) },
 }

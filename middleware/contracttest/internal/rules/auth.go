@@ -47,16 +47,22 @@ var authChecks = checks{
 	"auth/never-refused":    func(p *probe) { p.report(&p.seen.refused, "a live key was refused") },
 	"auth/missing-key-head": func(p *probe) { p.refusesHead(p.nobody()) },
 	"auth/missing-key-methods": func(p *probe) {
-		paths := []string{p.target.Read}
+		refused := func(r request) {
+			if a := p.do(r.anew()); p.done(a) {
+				p.fault(a, "%s without a key: got %d, want 401", r.method, a.status)
+			}
+		}
+		paths := p.readable()
 		for _, c := range p.target.Creates {
 			paths = append(paths, c.Path)
 		}
-		for _, path := range paths {
+		p.eachCreate("", func(c creation) { refused(c.guised(asPreflight)) })
+		slices.Sort(paths)
+		for _, path := range slices.Compact(paths) {
 			for _, method := range []string{"PUT", "PATCH", "DELETE"} {
-				if a := p.do(get(path, "").by(method).anew()); p.done(a) {
-					p.fault(a, "%s without a key: got %d, want 401", method, a.status)
-				}
+				refused(get(path, "").by(method))
 			}
+			refused(get(path, "").guised(asPreflight))
 		}
 		// A server may have no answer to a method that nobody knows.
 		if a, err := p.tryPatiently(p.read("").by("JEFF").anew()); err == nil && p.done(a) {
@@ -144,6 +150,8 @@ var authChecks = checks{
 				p.want("the key "+name+" with "+how, p.do(p.read(keys[how]).anew()), 401)
 			})
 		}
+		p.refusesLists(p.stranger())
+		p.refusesLists(caller{key: another(p.full()), who: "with a key made up", status: 401})
 	},
 	"auth/malformed-key": func(p *probe) {
 		prefix := strings.TrimSuffix(p.full(), secretPart(p.full()))
@@ -190,6 +198,7 @@ var authChecks = checks{
 	"auth/invalid-key-create": func(p *probe) { p.refusesCreates(p.stranger()) },
 	"auth/revoked-key": func(p *probe) {
 		p.refusesRead(p.revoked())
+		p.refusesLists(p.revoked())
 		p.refusesCreates(p.revoked())
 	},
 	"auth/replay": func(p *probe) {

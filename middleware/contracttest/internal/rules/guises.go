@@ -16,6 +16,7 @@ var guises = []string{
 	"Accept-Encoding: gzip",
 	"Accept-Encoding: br;q=1.0, *;q=0.1",
 	"Origin: https://app.example.com\nSec-Fetch-Site: same-site\nX-Requested-With: XMLHttpRequest\nSec-Purpose: prefetch",
+	asPreflight,
 	"Referer: {{url}}/dashboard\nCookie: session=contract; token=contract",
 	"X-Forwarded-For: 127.0.0.1\nX-Real-Ip: 127.0.0.1\nForwarded: for=127.0.0.1;proto=https\nX-Forwarded-Proto: https\n" +
 		"X-Forwarded-Host: localhost\nX-Forwarded-Prefix: /internal\nVia: 1.1 internal\nX-Client-Verify: SUCCESS",
@@ -49,6 +50,9 @@ const (
 	lowerNames     = "header names in small letters"
 	asChunks       = "chunks"
 	cutShort       = "a body that ends early"
+
+	asPreflight = "Origin: https://example.com\nAccess-Control-Request-Method: GET\n" +
+		"Access-Control-Request-Headers: authorization"
 
 	everyScope = "account:read workers:read workers:write tasks:read tasks:write tasks:cancel approvals:write " +
 		"deliverables:read deliverables:write chat:read chat:write knowledge:read knowledge:write " +

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -44,6 +45,18 @@ func (p *probe) refuses(by caller, what string, r request) {
 	}
 }
 
+// readable are the paths of GETs that a full key may call.
+func (p *probe) readable() []string {
+	paths := []string{p.target.Read}
+	for _, c := range p.target.Creates {
+		if c.List != "" {
+			paths = append(paths, c.List)
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
 func (p *probe) refusesRead(by caller) { p.refuses(by, "a GET", p.read(by.key)) }
 
 func (p *probe) refusesLists(by caller) {
@@ -62,6 +75,17 @@ func (p *probe) refusesCreates(by caller) {
 		bulk.body = "[" + c.body + "]"
 		p.refuses(by, "a create of a list, without an idempotency key and", bulk)
 		w.most(0, fmt.Sprintf("after a %d", by.status))
+		other := p.create(c.route, by.key)
+		w = p.watch(other)
+		at, one := c.path, c.path+"/contract-"+newUUID()
+		each(p, [][2]string{{"PUT", at}, {"PATCH", at}, {"PUT", one}, {"PATCH", one}}, func(to [2]string) {
+			r := other.at(to[1]).by(to[0])
+			r.http2 = by.http2
+			if a := p.do(r.anew()); a.status == 201 {
+				p.fault(a, "%s %s: got 201, want %d", to[0], by.who, by.status)
+			}
+		})
+		w.most(0, "after PUT and PATCH "+by.who)
 	})
 }
 
@@ -90,21 +114,26 @@ func (p *probe) refusesRepeats(callers ...caller) {
 }
 
 func (p *probe) refusesHead(by caller) {
-	if a := p.do(p.read(by.key).by("HEAD")); p.served(a) {
-		p.fault(a, "a HEAD %s: got %d, want %d", by.who, a.status, by.status)
+	for _, path := range p.readable() {
+		if a := p.do(get(path, by.key).by("HEAD")); a.ok() && p.shows(a, p.do(get(path, p.full()))) {
+			p.fault(a, "a HEAD %s: got %d, want %d", by.who, a.status, by.status)
+		}
 	}
 }
 
 // refusesSpellings wants no other spelling of a path to let the caller in.
 func (p *probe) refusesSpellings(by caller) {
-	if !strings.Contains(p.target.Read, "?") {
-		p.do(get(p.target.Read+asset, p.full())) // may fill a cache
+	for _, read := range p.readable() {
+		sample := p.do(get(read, p.full()))
+		each(p, spellings(p.target.Base, read), func(path string) {
+			if strings.HasSuffix(path, ".css") {
+				p.do(get(path, p.full())) // may fill a cache
+			}
+			if a := p.do(get(path, by.key)); p.shows(a, sample) {
+				p.fault(a, "a GET of %s %s is answered as to a caller who may", path, by.who)
+			}
+		})
 	}
-	each(p, spellings(p.target.Base, p.target.Read), func(path string) {
-		if a := p.do(get(path, by.key)); p.served(a) {
-			p.fault(a, "a GET of %s %s is answered as to a caller who may", path, by.who)
-		}
-	})
 	p.eachCreate(by.key, func(c creation) {
 		w := p.watch(c)
 		each(p, spellings(p.target.Base, c.path), func(path string) {

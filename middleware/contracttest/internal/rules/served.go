@@ -9,15 +9,18 @@ import (
 
 // served reports whether a response shows what the read shows: it has all that
 // the response to the read has, and an unknown path gets something else.
-func (p *probe) served(a answer) bool {
+func (p *probe) served(a answer) bool { return p.shows(a, p.sample) }
+
+// shows is served for the response to another GET.
+func (p *probe) shows(a, sample answer) bool {
 	if a.to.method == "HEAD" {
-		return (a.mediaType() == "" || a.mediaType() == p.sample.mediaType()) && p.done(a)
+		return (a.mediaType() == "" || a.mediaType() == sample.mediaType()) && p.done(a)
 	}
-	if a.body == "" || a.mediaType() != p.sample.mediaType() {
+	if a.body == "" || a.mediaType() != sample.mediaType() {
 		return false
 	}
 	got := members(a.body)
-	for name := range members(p.sample.body) {
+	for name := range members(sample.body) {
 		if !got[name] {
 			return false
 		}
@@ -79,8 +82,6 @@ func separator(path string) string {
 	return "?"
 }
 
-const asset = "/contract.css" // what caches take for a file
-
 // spellings returns other ways to write a path.
 func spellings(base, path string) []string {
 	path, query, _ := strings.Cut(path, "?")
@@ -89,7 +90,7 @@ func spellings(base, path string) []string {
 	}
 	rest := strings.TrimPrefix(path, base+"/")
 	all := []string{
-		path + ".json", path + asset, path + "%0A", path + "%ff",
+		path + ".json", path + "/contract.css", path + ".css", path + "%0A", path + "%ff",
 		base + "/%25" + fmt.Sprintf("%02X", rest[0]) + rest[1:], path + "/", "/" + path, path + "//", path + "%2F",
 		base + "/./" + rest, base + "/x/../" + rest, path + "/.", path + ";x", path + "%20",
 		strings.ToUpper(path), base + "/" + strings.ToUpper(rest[:1]) + rest[1:],

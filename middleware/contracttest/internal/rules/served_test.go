@@ -25,8 +25,8 @@ func TestSpellings(t *testing.T) {
 func TestSpellingsAre(t *testing.T) {
 	got := spellings("/api/v1", "/api/v1/tasks?a=b")
 	want := []string{
-		"/api/v1/tasks.json?a=b", "/api/v1/tasks/contract.css?a=b", "/api/v1/tasks%0A?a=b", "/api/v1/tasks%ff?a=b",
-		"/api/v1/%2574asks?a=b", "/api/v1/tasks/?a=b", "//api/v1/tasks?a=b", "/api/v1/tasks//?a=b",
+		"/api/v1/tasks.json?a=b", "/api/v1/tasks/contract.css?a=b", "/api/v1/tasks.css?a=b", "/api/v1/tasks%0A?a=b",
+		"/api/v1/tasks%ff?a=b", "/api/v1/%2574asks?a=b", "/api/v1/tasks/?a=b", "//api/v1/tasks?a=b", "/api/v1/tasks//?a=b",
 		"/api/v1/tasks%2F?a=b", "/api/v1/./tasks?a=b", "/api/v1/x/../tasks?a=b", "/api/v1/tasks/.?a=b",
 		"/api/v1/tasks;x?a=b", "/api/v1/tasks%20?a=b",
 		"/API/V1/TASKS?a=b", "/api/v1/Tasks?a=b", "/api/v1/%74asks?a=b", "/api/v2/tasks?a=b", "/api/v1//tasks?a=b",
