@@ -277,7 +277,7 @@ func TestReports(t *testing.T) {
 		`request  curl -i -H "Authorization: Bearer $FULL" "http://127.0.0.1:`,
 		"response 200, body ",
 		"rule     A create that is repeated with the same key gets the original response and makes no second resource, " +
-			"on each route. (contract, section 4)",
+			"on each route. One that was refused stays refused, and makes none. (contract, section 4)",
 		"hint     store status, headers and body with the key before the response is sent",
 		"::error title=idempotency/replay broken::broken: after 3 repeats: GET /api/v1/tasks shows 4 resources, want " +
 			"1%0A  request  curl",

@@ -206,6 +206,9 @@ func (s *Server) differs(x *exchange, path string) bool {
 	if s.has("idem-forgets-refused") {
 		s.forget(x, path)
 	}
+	if s.has("idem-422-creates") {
+		s.insert(x, path, s.title(x))
+	}
 	x.refuse(s.status("idem-other-body", http.StatusUnprocessableEntity), "idempotency_key_reused")
 	return true
 }
@@ -227,6 +230,9 @@ func (s *Server) claim(x *exchange, key, path string) (*reply, bool) {
 	}
 	partition := key[:strings.LastIndexByte(key, 0)+1]
 	for other, running := range s.replies {
+		if s.has("idem-path-equal") && pathless(other) == pathless(key) && running.body == string(x.body) {
+			return running, true
+		}
 		if s.has("idem-coalesced") && running.running() && strings.HasPrefix(other, partition) {
 			x.joined = true
 			return running, true
@@ -261,6 +267,9 @@ func (s *Server) run(x *exchange, path, key string, claim *reply) {
 	switch {
 	case s.has("idem-400-stuck") && response.Code == http.StatusBadRequest:
 		claim.stuck = true
+	case s.has("idem-400-201") && response.Code == http.StatusBadRequest:
+		claim.response = httptest.NewRecorder()
+		claim.response.Code = http.StatusCreated
 	case response.Code >= 400 && !s.has("free-stores-refusals"):
 		claim.response = nil
 		delete(s.replies, key)

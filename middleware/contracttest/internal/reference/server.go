@@ -222,6 +222,8 @@ func (s *Server) route(x *exchange) {
 	case s.has("scope-patch-open") && method == "PATCH" && s.title(x) != "":
 		s.insert(x, collection, s.title(x))
 		x.WriteHeader(http.StatusNoContent)
+	case s.has("idem-slash") && path == Tasks+"/" && method == "POST":
+		s.create(x, x, Tasks)
 	case strings.HasSuffix(path, "/") && len(path) > 1:
 		to := "/" + strings.Trim(path, "/")
 		if s.has("secret-in-redirect") {

@@ -125,6 +125,9 @@ func (c creation) blank(text string) string {
 	return text
 }
 
+// list returns the body as the only one of a list.
+func (c creation) list() string { return "[" + c.body + "]" }
+
 // half returns the body up to the middle of a JSON string, behind enough of
 // the marker to find it again. Without a marker it is half of the body.
 func (c creation) half() string {

@@ -57,6 +57,7 @@ func says(detail, begins string) bool {
 var accusers = map[string]int{
 	"fault": 1, "report": 1, "want": 0, "wantOK": 0, "wantSame": 0, "wantID": 0, "wantOther": 0, "wantOwn": 0, "most": 1,
 	"exactly": 1, "made": 0, "refuses": 1, "wantHeeded": 0, "wantApart": 0, "refusesAtOnce": 0,
+	"wantOne": 0,
 }
 
 // elsewhere are sentences about servers whose responses say nothing, which

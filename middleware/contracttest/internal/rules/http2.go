@@ -22,11 +22,12 @@ var http2Checks = checks{
 	"http2/replay": func(p *probe) {
 		p.wantHTTP2()
 		c := p.create(0, p.full())
-		w := p.watch(c)
-		first := p.wantOK("the create", p.do(c.over2()))
-		p.wantSame("the repeat", p.do(c.over2()), first)
-		p.wantSame("the repeat over HTTP/1.1", p.do(c.request), first)
-		w.exactly(1, "after repeats over HTTP/2")
+		h, over2 := history{p: p}, c
+		over2.request = c.over2()
+		p.wantOK("the create", h.send("the create", over2))
+		h.send("the repeat", over2)
+		h.send("the repeat over HTTP/1.1", c)
+		h.wantOne("after repeats over HTTP/2")
 	},
 	"http2/organization": func(p *probe) {
 		p.wantHTTP2()

@@ -12,12 +12,12 @@ import (
 // returns its first response.
 func (p *probe) wantHeeded(key string) answer {
 	c := p.create(0, p.full()).keyedWith(key)
-	w := p.watch(c)
-	first := p.do(c.request)
+	h := history{p: p}
+	first := h.send("a create", c)
 	if first.ok() {
 		what := fmt.Sprintf("with the key %.40q of %d bytes, which was accepted, the repeat", key, len(key))
-		p.wantSame(what, p.do(c.request), first)
-		w.exactly(1, what)
+		h.send(what, c)
+		h.wantOne(what)
 	}
 	return first
 }

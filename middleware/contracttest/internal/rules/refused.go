@@ -72,16 +72,17 @@ func (p *probe) refusesCreates(by caller) {
 		w := p.watch(c)
 		p.refuses(by, "a create", c.request)
 		bulk := c.without("Idempotency-Key")
-		bulk.body = "[" + c.body + "]"
+		bulk.body = c.list()
 		p.refuses(by, "a create of a list, without an idempotency key and", bulk)
 		w.most(0, fmt.Sprintf("after a %d", by.status))
+		if by.http2 {
+			return // the version makes no difference to these
+		}
 		other := p.create(c.route, by.key)
 		w = p.watch(other)
 		at, one := c.path, c.path+"/contract-"+newUUID()
 		each(p, [][2]string{{"PUT", at}, {"PATCH", at}, {"PUT", one}, {"PATCH", one}}, func(to [2]string) {
-			r := other.at(to[1]).by(to[0])
-			r.http2 = by.http2
-			if a := p.do(r.anew()); a.status == 201 {
+			if a := p.do(other.at(to[1]).by(to[0]).anew()); a.status == 201 {
 				p.fault(a, "%s %s: got 201, want %d", to[0], by.who, by.status)
 			}
 		})

@@ -93,7 +93,7 @@ func (s *Session) expected() time.Duration {
 	creates := time.Duration(54 + 13*len(s.target.Creates)) // one after the other
 	requests := time.Duration(240)
 	if s.effects.counted { // no two checks run at one time
-		creates, requests = 3*creates, 1600
+		creates, requests = 3*creates, 1700
 	}
 	d := 7*time.Second + requests*s.latency + creates*(s.slowest()-s.latency) + s.limitWaits()
 	return d.Round(time.Second)
