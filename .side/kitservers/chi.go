@@ -13,13 +13,14 @@ import (
 
 type callerKey struct{}
 
+func init() { middleware.RequestIDHeader = "X-Not-From-Clients" }
+
 // Chi has a GCRA, an id of chi's own, one page of 20 tasks in a bare array,
 // and duplicates that wait.
 func Chi() http.Handler {
 	t := newTasks()
 	t.wait = true
 	limit := &bucket{every: 25 * time.Millisecond, burst: 600 * time.Millisecond, tat: make(map[string]time.Time)}
-	middleware.RequestIDHeader = "X-Not-From-Clients"
 	r := chi.NewRouter()
 	r.Use(middleware.RequestID, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
