@@ -7,6 +7,8 @@ package rules_test
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -259,6 +261,33 @@ func TestTime(t *testing.T) {
 					t.Errorf("took %v, want at most %v", took, test.most)
 				}
 			})
+		})
+	}
+}
+
+// A success at another spelling of the path need not be a create.
+func TestSlashCreatesNothing(t *testing.T) {
+	for _, list := range []string{"", reference.Tasks} {
+		synctest.Test(t, func(t *testing.T) {
+			s, to := newServer(), target()
+			to.Creates[0].List = list
+			results, err := run(t, func(srv *http.Server) {
+				s.Configure(srv)
+				srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == "POST" && r.URL.Path == reference.Tasks+"/" {
+						w.Header().Set("Svc-Request-Id", rand.Text())
+						_, _ = fmt.Fprintf(w, `{"found":%q}`, rand.Text())
+						return
+					}
+					s.ServeHTTP(w, r)
+				})
+			}, to, only("idempotency/guises"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r := results["idempotency/guises"]; r.Status != rules.Held {
+				t.Errorf("with the list %q it is %s", list, r.Explain())
+			}
 		})
 	}
 }

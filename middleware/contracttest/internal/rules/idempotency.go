@@ -364,7 +364,7 @@ func (p *probe) wantOneResource(c creation, repeats int, odd string) {
 	h := history{p: p}
 	first := h.send("the create", c)
 	refused := first.class() == 4 && first.status != 401 && first.status != 403
-	spelt := c.path != p.target.Creates[c.route].Path && !p.done(first)
+	spelt := c.path != p.target.Creates[c.route].Path && !p.created(h.sent[0])
 	if odd != "" && (refused || spelt || first.status == http.StatusNotImplemented ||
 		first.status == http.StatusHTTPVersionNotSupported) {
 		p.vacuousf("the server takes no %s: it answers %d", odd, first.status)
@@ -374,6 +374,15 @@ func (p *probe) wantOneResource(c creation, repeats int, odd string) {
 		h.send(fmt.Sprintf("repeat %d", i+1), c)
 	}
 	h.wantOne(fmt.Sprintf("after %d repeats", repeats))
+}
+
+// created reports whether a success at another path than that of the creates
+// has made something.
+func (p *probe) created(first step) bool {
+	if first.watch.in == nil {
+		return first.answer.status == http.StatusCreated && p.done(first.answer)
+	}
+	return p.done(first.answer) && first.watch.await(1) > 0
 }
 
 // ifTaken looks at a create that the server may refuse to take from anybody.
