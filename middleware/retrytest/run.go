@@ -27,6 +27,7 @@ type run struct {
 	mu           sync.Mutex
 	steps        []*step
 	fired        bool // the fault took effect
+	hasty        bool // a context may have had too little time to end
 }
 
 // signal is given by one goroutine and seen by others, and stays.
@@ -112,7 +113,8 @@ func (r *run) meanwhile(ctx context.Context) {
 	if took && r.first.claimed.Load() {
 		wait(r.first.told.Done(), 10*patience)
 		if ctx.Done() != nil { // else it never learns of it
-			wait(ctx.Done(), patience)
+			wait(ctx.Done(), r.longer(grace))
+			r.hasty = ctx.Err() == nil
 		}
 	}
 }

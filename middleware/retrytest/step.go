@@ -31,6 +31,7 @@ const (
 	shortTimeout = 40 * time.Millisecond // of a handler whose deadline passes
 	shortLease   = 90 * time.Millisecond // of a claim that is lost: renewed at each third
 	patience     = 5 * time.Second       // for what comes at once
+	grace        = 10 * shortTimeout     // for a context to end: it may not be the request's
 )
 
 var (
@@ -136,7 +137,7 @@ func (l *link) take(ctx context.Context, text string, do func(complete bool) err
 	case clientLeft:
 		p.leave()
 	case expired:
-		limit := patience
+		limit := grace
 		if ctx.Done() == nil { // it does not see the deadline
 			limit = 3 * shortTimeout / 2
 		}

@@ -159,3 +159,45 @@ func TestRoutesOfBothModes(t *testing.T) {
 	}
 	mustReport(t, s)
 }
+
+// On a slow machine a context may end long after its claim was lost.
+func TestAContextThatEndsLate(t *testing.T) {
+	var mu sync.Mutex
+	charges, store := map[string]int{}, &idem.Memory{}
+	s := suite(charge)
+	s.Server = func(p *retrytest.Process) http.Handler {
+		call := p.Conn(nil)
+		return planted.Server(p, store, idem.Options{Reexecute: true}, func(w http.ResponseWriter, r *http.Request) {
+			key := r.Header.Get("Idempotency-Key")
+			ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+			context.AfterFunc(r.Context(), func() { time.AfterFunc(time.Second, cancel) })
+			change := func(f func()) error {
+				return call(ctx, "change", func() error {
+					mu.Lock()
+					defer mu.Unlock()
+					if ctx.Err() == nil {
+						f()
+					}
+					return ctx.Err()
+				}, nil)
+			}
+			if middleware.ExecutionFrom(r.Context()).Attempt() > 1 {
+				_ = change(func() { delete(charges, key) })
+			}
+			if change(func() { charges[key]++ }) != nil {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		})
+	}
+	s.Effects["charges"] = func(context.Context) (n int, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, some := range charges {
+			n += some
+		}
+		return n, nil
+	}
+	if r := planted.Run(t, s); r.Errors != nil || r.Died != "" {
+		t.Errorf("got %q %q, want no failure", r.Errors, r.Died)
+	}
+}
