@@ -41,6 +41,7 @@ func (p *Process) send() reply {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.mu.Lock()
 	p.request++
+	p.savepoints = nil
 	p.serving, p.returned, p.leave = true, false, cancel
 	id := fmt.Sprintf("%s-%p-%d", r.key, p, p.request)
 	cut := p.fault == cutResponse && !r.fired

@@ -33,6 +33,7 @@ type Process struct {
 	serving, returned bool   // a request is served; its handler has returned
 	leave             func() // ends the context of its request, as a client that leaves does
 	links             []*link
+	savepoints        []string // their names in the request
 }
 
 // Conn adds a connection to what has no *sql.DB: another service, of which the

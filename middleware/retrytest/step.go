@@ -39,6 +39,9 @@ var (
 	errBroken = fmt.Errorf("retrytest: the connection broke: %w", io.ErrUnexpectedEOF)
 	// literals are what differs between the runs, and no report shows.
 	literals = regexp.MustCompile(`'(?:[^']|'')*'|([^\w$?])\d+\b`)
+	// savepoint is what names one. An ORM makes the names up.
+	savepoint = regexp.MustCompile(`(?i)((?:^|; )\s*(?:SAVEPOINT|RELEASE(?:\s+SAVEPOINT)?|` +
+		`ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)\s+)("[^"]*"|[^\s;]+)`)
 	// reading is a statement that has no effect by itself.
 	reading = regexp.MustCompile(`(?i)^\s*(SELECT|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|SET)\b`)
 )
@@ -48,10 +51,22 @@ type place struct {
 	site string // "file:line" of the host's code, or "" if the step is the middleware's
 	text string
 	nth  int // of the same in its request
+	line int // of all of its site in its request
 }
 
 // statement is the place, however often the statement is run there.
-func (p place) statement() place { p.nth = 0; return p }
+func (p place) statement() place { p.nth, p.line = 0, 0; return p }
+
+// is reports whether a step of another run is this one: by its text, or by its
+// line if the text changes from run to run.
+func (p place) is(q place, byLine bool) bool {
+	if byLine && p.site != "" {
+		p.text, p.nth = q.text, q.nth
+	} else {
+		p.line = q.line
+	}
+	return p == q
+}
 
 // trial is a fault, at a step or of the response, that a create is run under.
 type trial struct {
@@ -168,6 +183,7 @@ func (l *link) note(s, within *step) (noted bool) {
 		return false
 	}
 	s.request, s.late = p.request, p.returned
+	s.text = savepoint.ReplaceAllStringFunc(s.text, p.numbered)
 	upper := strings.ToUpper(s.text)
 	if strings.HasPrefix(upper, "BEGIN") {
 		l.joined = s.site == ""
@@ -175,18 +191,32 @@ func (l *link) note(s, within *step) (noted bool) {
 	s.joined = l.joined
 	l.joined = l.joined && !strings.HasSuffix(upper, "COMMIT") && !strings.HasSuffix(upper, "ROLLBACK")
 	for _, o := range r.steps {
-		if o.statement() == s.statement() && o.process == p && o.request == s.request {
-			s.nth++
+		if o.site == s.site && o.process == p && o.request == s.request {
+			s.line++
+			if o.text == s.text {
+				s.nth++
+			}
 		}
 	}
 	r.steps = append(r.steps, s)
 	if within != nil {
 		within.wraps = true
 	}
-	if p.fault != none && s.request == 1 && s.place == r.at && !r.fired {
+	if p.fault != none && s.request == 1 && s.is(r.at, r.tries > 0) && !r.fired {
 		s.fault, r.fired = p.fault, true
 	}
 	return true
+}
+
+// numbered gives a savepoint its number in the request in place of its name.
+func (p *Process) numbered(naming string) string {
+	parts := savepoint.FindStringSubmatch(naming)
+	n := slices.Index(p.savepoints, parts[2])
+	if n < 0 {
+		n = len(p.savepoints)
+		p.savepoints = append(p.savepoints, parts[2])
+	}
+	return fmt.Sprint(parts[1], n+1)
 }
 
 // forget undoes note.

@@ -2,7 +2,11 @@ package retrytest
 
 import (
 	"context"
+	"crypto/rand"
+	"database/sql"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,5 +38,30 @@ func TestAContextThatOutlivesTheRequest(t *testing.T) {
 			}
 			at = r.steps[0].place
 		})
+	}
+}
+
+// The names of savepoints are made up for each request: their numbers are not.
+func TestSavepoints(t *testing.T) {
+	db := sql.OpenDB(fixed{rich{bare{new(calls)}}})
+	defer db.Close()
+	r := &run{}
+	p := &Process{run: r, request: 1, serving: true, died: newSignal()}
+	pool := p.DB(db)
+	defer pool.Close()
+	for text, want := range map[string]string{
+		"SAVEPOINT %s": "SAVEPOINT 1", "savepoint \"%s a\"": "savepoint 1", "RELEASE %s;": "RELEASE 1",
+		"Release Savepoint %s": "Release Savepoint 1", "ROLLBACK TO %s": "ROLLBACK TO 1",
+		"ROLLBACK TRANSACTION TO SAVEPOINT %s":               "ROLLBACK TRANSACTION TO SAVEPOINT 1",
+		"SAVEPOINT %[1]sb; SAVEPOINT %[1]sa; RELEASE %[1]sb": "SAVEPOINT 1; SAVEPOINT 2; RELEASE 1",
+		"UPDATE savepoint SET a":                             "UPDATE savepoint SET a",
+	} {
+		r.steps, p.savepoints = nil, nil
+		if strings.Contains(text, "%") {
+			text = fmt.Sprintf(text, "sp"+rand.Text())
+		}
+		if _, err := pool.Exec(text, 1); err != nil || r.steps[0].text != want {
+			t.Errorf("%s: got %q %v, want %q", text, r.steps[0].text, err, want)
+		}
 	}
 }

@@ -2,12 +2,14 @@ package retrytest_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,6 +71,52 @@ func TestEarlyHints(t *testing.T) {
 	}))
 }
 
+// called is a call of the service, with a context and a statement.
+type called func(ctx context.Context, statement string, do func() error) error
+
+// served is the suite of another server, and of another effect.
+func served(o idem.Options, count func() int, create func(call called, w http.ResponseWriter, r *http.Request) error) retrytest.Suite {
+	s, store := suite(charge), &idem.Memory{}
+	s.Server = func(p *retrytest.Process) http.Handler {
+		conn := p.Conn(nil)
+		call := func(ctx context.Context, statement string, do func() error) error {
+			return conn(ctx, statement, do, nil)
+		}
+		return planted.Server(p, store, o, func(w http.ResponseWriter, r *http.Request) {
+			if create(call, w, r) != nil {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		})
+	}
+	s.Effects["charges"] = func(context.Context) (int, error) { return count(), nil }
+	return s
+}
+
+// A statement whose text changes from run to run is found by its line.
+func TestTextsThatChange(t *testing.T) {
+	var charges atomic.Int32
+	changing := func(tries int) retrytest.Suite {
+		count := func() int { return int(charges.Load()) }
+		return served(idem.Options{}, count, func(call called, _ http.ResponseWriter, r *http.Request) (err error) {
+			for range 2 {
+				for n := 0; n == 0 || n < tries && err != nil; n++ {
+					text := "charge by " + rand.Text()
+					err = call(r.Context(), text, func() error { charges.Add(1); return nil }) // here: a text that changes
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	const want = "POST /api/v1/parcels  4 steps  27 faults  once 13  twice 0  lost 0  unknown 14"
+	if r := planted.Run(t, changing(1)); len(r.Logs) != 1 || r.Logs[0] != want || r.Errors != nil {
+		t.Errorf("got %q %q, want %q", r.Logs, r.Errors, want)
+	}
+	planted.MustAccuse(t, changing(2), "a text that changes", "within a request")
+}
+
 func TestSuitesThatCannotPass(t *testing.T) {
 	once := sync.OnceFunc(func() {})
 	runs := 0
@@ -86,7 +134,7 @@ func TestSuitesThatCannotPass(t *testing.T) {
 				_ = s("once")
 			}
 			charge(s, w, r)
-		}, nil, "a fault never took effect: suite_test.go:"},
+		}, nil, "nor the count of its line came again in 5 runs"},
 		{"an effect past the keys", func(s service, w http.ResponseWriter, r *http.Request) { charge(s, w, r) },
 			func(s *retrytest.Suite) {
 				inner := s.Server
@@ -163,40 +211,34 @@ func TestRoutesOfBothModes(t *testing.T) {
 // On a slow machine a context may end long after its claim was lost.
 func TestAContextThatEndsLate(t *testing.T) {
 	var mu sync.Mutex
-	charges, store := map[string]int{}, &idem.Memory{}
-	s := suite(charge)
-	s.Server = func(p *retrytest.Process) http.Handler {
-		call := p.Conn(nil)
-		return planted.Server(p, store, idem.Options{Reexecute: true}, func(w http.ResponseWriter, r *http.Request) {
-			key := r.Header.Get("Idempotency-Key")
-			ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-			context.AfterFunc(r.Context(), func() { time.AfterFunc(time.Second, cancel) })
-			change := func(f func()) error {
-				return call(ctx, "change", func() error {
-					mu.Lock()
-					defer mu.Unlock()
-					if ctx.Err() == nil {
-						f()
-					}
-					return ctx.Err()
-				}, nil)
-			}
-			if middleware.ExecutionFrom(r.Context()).Attempt() > 1 {
-				_ = change(func() { delete(charges, key) })
-			}
-			if change(func() { charges[key]++ }) != nil {
-				w.WriteHeader(http.StatusInternalServerError)
-			}
-		})
-	}
-	s.Effects["charges"] = func(context.Context) (n int, err error) {
+	charges := map[string]int{}
+	count := func() (n int) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, some := range charges {
 			n += some
 		}
-		return n, nil
+		return n
 	}
+	s := served(idem.Options{Reexecute: true}, count, func(call called, _ http.ResponseWriter, r *http.Request) error {
+		key := r.Header.Get("Idempotency-Key")
+		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+		context.AfterFunc(r.Context(), func() { time.AfterFunc(time.Second, cancel) })
+		change := func(f func()) error {
+			return call(ctx, "change", func() error {
+				mu.Lock()
+				defer mu.Unlock()
+				if ctx.Err() == nil {
+					f()
+				}
+				return ctx.Err()
+			})
+		}
+		if middleware.ExecutionFrom(r.Context()).Attempt() > 1 {
+			_ = change(func() { delete(charges, key) })
+		}
+		return change(func() { charges[key]++ })
+	})
 	if r := planted.Run(t, s); r.Errors != nil || r.Died != "" {
 		t.Errorf("got %q %q, want no failure", r.Errors, r.Died)
 	}

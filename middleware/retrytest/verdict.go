@@ -31,11 +31,24 @@ type verdict struct {
 func (r *run) judge(learned *run) (v verdict) {
 	switch v.outcome, v.wrong = r.compare(learned); v.outcome {
 	case twice:
-		v.culprit, v.instead = r.blameTwice()
+		v.culprit, v.instead = r.blameTwice(learned)
 	case lost:
-		v.culprit, v.instead = r.blameLost()
+		v.culprit, v.instead = r.blameLost(learned)
+	}
+	if there := learned.statements(v.culprit.site); len(there) > 0 && !slices.Contains(there, v.culprit) {
+		v.culprit.text = there[0].text // one finding, although the text changes from run to run
 	}
 	return v
+}
+
+// statements returns those of a line.
+func (r *run) statements(site string) (all []place) {
+	for _, s := range r.steps {
+		if s.site == site {
+			all = append(all, s.statement())
+		}
+	}
+	return all
 }
 
 // compare returns the outcome, and what is wrong with the effects or the answer.
@@ -68,7 +81,7 @@ func (r *run) compare(learned *run) (outcome, string) {
 
 // blameLost finds the step that stands although its client is told of a failure,
 // or else the one that the fault was at.
-func (r *run) blameLost() (culprit place, instead string) {
+func (r *run) blameLost(learned *run) (culprit place, instead string) {
 	at := r.at.statement()
 	switch {
 	case r.reply.isFinal() && r.reply.status >= 400:
@@ -77,7 +90,7 @@ func (r *run) blameLost() (culprit place, instead string) {
 				return s.statement(), beside
 			}
 		}
-		return r.blameTwice()
+		return r.blameTwice(learned)
 	case at.site == "":
 		return at, "Do not call Execution.Free and do not answer 2xx, unless all is written before that."
 	}
@@ -85,17 +98,24 @@ func (r *run) blameLost() (culprit place, instead string) {
 }
 
 // blameTwice finds the first step that was taken twice and whose effect a
-// rollback does not undo, or else the one that the fault was at.
-func (r *run) blameTwice() (culprit place, instead string) {
-	seen := map[place]*step{}
-	for _, s := range r.steps {
-		if !s.stands() {
-			continue
+// rollback does not undo, by its text or by its line, or else the one that the
+// fault was at.
+func (r *run) blameTwice(learned *run) (culprit place, instead string) {
+	byText := func(s *step) place { return s.statement() }
+	byLine := func(s *step) place {
+		return place{site: s.site, line: s.line % max(1, len(learned.statements(s.site)))}
+	}
+	for _, key := range []func(*step) place{byText, byLine} {
+		seen := map[place]*step{}
+		for _, s := range r.steps {
+			if !s.stands() {
+				continue
+			}
+			if first := seen[key(s)]; first != nil {
+				return s.statement(), r.instead(first, s)
+			}
+			seen[key(s)] = s
 		}
-		if first := seen[s.statement()]; first != nil {
-			return s.statement(), r.instead(first, s)
-		}
-		seen[s.statement()] = s
 	}
 	if r.at.site != "" { // else one culprit, whichever the step
 		culprit = r.at.statement()
