@@ -49,10 +49,13 @@
 // Once is what a create without a fault does. Unknown is a client that was
 // told of a failure while there is nothing, or the effect once: in lease mode
 // that is what a crash must give. In joined mode a part of the effect is lost,
-// and so is an effect that the handler denies, as by a 409. Twice and lost fail
-// the test, and the failure names the fault, the line of the code, and what to
-// write in its place. So does a fault that never took effect: a create takes the
-// same steps each time.
+// and so is an effect that the handler denies, as by a 409, also under
+// idem.Options.Reexecute. Twice and lost fail the test, and the failure names the
+// fault, the line of the code, and what to write in its place.
+//
+// A step is found again by its text, without literals and the names of
+// savepoints, or else by its line and how often that has run. A step that is
+// found by neither fails the test: a create takes the same steps each time.
 //
 // # What it does not find
 //

@@ -24,6 +24,7 @@ type run struct {
 	beside        chan reply // of the second, if it runs while the first is at a step
 
 	joins, freed atomic.Bool // the claim is joined; the key was freed
+	reexecutes   atomic.Bool // the handler is run again after an unknown outcome
 	mu           sync.Mutex
 	steps        []*step
 	fired        bool // the fault took effect

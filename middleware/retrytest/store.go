@@ -41,6 +41,7 @@ func (s *store) JoinHonorsContext() {}
 
 func (s *store) Begin(ctx context.Context, c idem.Claim) (r idem.Record, err error) {
 	s.p.asks.give()
+	s.p.run.reexecutes.Store(c.Reexecute)
 	if f := s.p.fault; f == crashBefore || f == crashAfter || f == lostClaim {
 		c.Lease = time.Millisecond // it will have lapsed, although this process does not know
 	}

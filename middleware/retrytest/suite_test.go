@@ -117,6 +117,25 @@ func TestTextsThatChange(t *testing.T) {
 	planted.MustAccuse(t, changing(2), "a text that changes", "within a request")
 }
 
+// A handler that is run again must know what it has made itself.
+func TestConflictWithItsOwn(t *testing.T) {
+	var charges sync.Map
+	count := func() (n int) {
+		charges.Range(func(any, any) bool { n++; return true })
+		return n
+	}
+	planted.MustAccuse(t, served(idem.Options{Reexecute: true}, count,
+		func(call called, w http.ResponseWriter, r *http.Request) error {
+			body, _ := io.ReadAll(r.Body)
+			return call(r.Context(), "charge", func() error { // here: conflict with its own
+				if _, known := charges.LoadOrStore(string(body), true); known {
+					w.WriteHeader(http.StatusConflict)
+				}
+				return nil
+			})
+		}), "conflict with its own", "answer 2xx")
+}
+
 func TestSuitesThatCannotPass(t *testing.T) {
 	once := sync.OnceFunc(func() {})
 	runs := 0

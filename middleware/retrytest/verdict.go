@@ -63,7 +63,9 @@ func (r *run) compare(learned *run) (outcome, string) {
 	}
 	// The client of a joined create is told of what it has added: not that it
 	// failed if that is a part, and not by a refusal of the handler's own if all.
-	denied := r.joins.Load() && r.adds() && (wrong != nil || !strings.Contains(r.reply.body, `"idempotency_`))
+	// Nor does a handler that is run again refuse what it has added itself.
+	own := !strings.Contains(r.reply.body, `"idempotency_`)
+	denied := r.adds() && (r.joins.Load() && (wrong != nil || own) || r.reexecutes.Load() && own && r.reply.status < 500)
 	switch ok := r.reply.status < 400; {
 	case most > 0:
 		return twice, strings.Join(wrong, ", ")
@@ -86,8 +88,11 @@ func (r *run) blameLost(learned *run) (culprit place, instead string) {
 	switch {
 	case r.reply.isFinal() && r.reply.status >= 400:
 		for _, s := range r.steps {
-			if s.stands() {
+			if s.stands() && r.joins.Load() {
 				return s.statement(), beside
+			} else if s.stands() {
+				return s.statement(), "Where this was done by an earlier attempt, answer as that would have: " +
+					"store the Idempotency-Key with the row, read it back and answer 2xx."
 			}
 		}
 		return r.blameTwice(learned)
