@@ -70,6 +70,7 @@ type Recorder struct {
 
 func (r *Recorder) Helper()                      {}
 func (r *Recorder) Logf(format string, a ...any) { r.Logs = append(r.Logs, fmt.Sprintf(format, a...)) }
+func (r *Recorder) Error(a ...any)               { r.Errors = append(r.Errors, fmt.Sprint(a...)) }
 func (r *Recorder) Errorf(format string, a ...any) {
 	r.Errors = append(r.Errors, fmt.Sprintf(format, a...))
 }

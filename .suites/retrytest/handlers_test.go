@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
@@ -176,6 +177,32 @@ var attacks = map[string]plan{
 		}
 		tx.Commit() // here: error of COMMIT swallowed
 		return nil
+	}},
+}
+
+// failing are wrong also without a fault.
+var failing = map[string]plan{
+	"pool beside the transaction": {joined, "database is locked", func(c call) error {
+		if err := c.insertJoined(); err != nil {
+			return err
+		}
+		_, err := c.replies.ExecContext(c.r.Context(), c.insert, rand.Text()) // here: pool beside the transaction
+		return err
+	}},
+	"transaction beside the transaction": {joined, "idemsql.Tx(r.Context())", func(c call) error {
+		_, err := c.replies.ExecContext(c.r.Context(), "BEGIN IMMEDIATE") // here: transaction beside the transaction
+		return err
+	}},
+}
+
+// waiting has no step to show: the pool has no connection for it.
+var waiting = map[string]plan{
+	"pool of one connection": {joined, "all connections of a pool were in use", func(c call) error {
+		c.replies.SetMaxOpenConns(1)
+		ctx, cancel := context.WithTimeout(c.r.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := c.replies.ExecContext(ctx, c.insert, rand.Text())
+		return err
 	}},
 }
 

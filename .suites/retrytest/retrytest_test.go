@@ -27,6 +27,7 @@ import (
 // host is the server under test: a handler and what it uses.
 type host struct {
 	db, other *sql.DB // two pools; in SQLite on another file than the replies, which one writer locks
+	replies   *sql.DB // the pool of the replies
 	insert    string
 	charges   *planted.Charges
 	charge    func(key string) error // a call of the service
@@ -105,7 +106,7 @@ func suite(t testing.TB, d database, o idem.Options, create handler) retrytest.S
 			pool := p.DB(db)
 			pool.SetMaxOpenConns(8)
 			call := p.Conn(nil)
-			h := host{p.DB(beside), p.DB(beside), d.insert, service, func(key string) error {
+			h := host{p.DB(beside), p.DB(beside), pool, d.insert, service, func(key string) error {
 				return call(context.Background(), "charge", func() error { return service.Charge(key) }, nil)
 			}}
 			return planted.Server(p, store(pool), o, func(w http.ResponseWriter, r *http.Request) { create.serve(h, w, r) })
@@ -153,6 +154,17 @@ func TestWrongHandlers(t *testing.T) { each(t, databases, wrongs, accused) }
 
 // TestAttacks: wrong handlers of other kinds, on one database.
 func TestAttacks(t *testing.T) { each(t, databases[:1], attacks, accused) }
+
+// TestFailuresWithoutAFault: in SQLite what writes beside the transaction of the
+// request waits for that, and fails.
+func TestFailuresWithoutAFault(t *testing.T) {
+	each(t, databases[:1], failing, accused)
+	each(t, databases[:1], waiting, func(t *testing.T, s retrytest.Suite, _ string, p plan) {
+		if r := planted.Run(t, s); len(r.Errors) != 1 || !strings.Contains(r.Errors[0], p.says) {
+			t.Errorf("got %q, want one error that says %q", r.Errors, p.says)
+		}
+	})
+}
 
 // TestRightHandlers: none is accused.
 func TestRightHandlers(t *testing.T) {

@@ -27,7 +27,9 @@
 //
 // Each create is run without a fault, to learn its steps: the statements of the
 // databases, BEGIN and COMMIT among them, the claim and the settlement of its
-// key by a store that sends none, and the calls of other services. Then it is
+// key by a store that sends none, and the calls of other services. If that fails,
+// as in SQLite where something is written beside the transaction of the request,
+// the report has its steps, the last error and what stood beside. Else it is
 // run again for each step and each fault, with a new Idempotency-Key and a new
 // server:
 //

@@ -92,6 +92,9 @@ func (p *Process) stop() {
 	p.links = nil
 	p.run.mu.Unlock()
 	for _, pool := range p.pools {
+		if pool.Stats().WaitCount > 0 {
+			p.run.waited.Store(true)
+		}
 		if p.died.given() {
 			defer func() { go pool.Close() }() // a goroutine that has stopped may hold its lock
 		} else {

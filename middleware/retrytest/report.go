@@ -46,11 +46,43 @@ func (p *report) failures() string {
 			fmt.Fprintf(&b, ", and %d more", f.more)
 		}
 		if f.culprit.site != "" {
-			fmt.Fprintf(&b, "\n  code     %s: %s", f.culprit.site, line(f.culprit.text))
+			fmt.Fprintf(&b, "\n  code     %s", f.culprit)
 		}
 		fmt.Fprintf(&b, "\n  instead  %s", f.instead)
 	}
 	return b.String()
+}
+
+// failure is what a run without a fault has done that has failed.
+func (r *run) failure() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var b, wrong strings.Builder
+	var last *step
+	accused := map[place]bool{}
+	fmt.Fprintf(&b, "%s without a fault: %s, and it added %v", r.create.name(), r.reply, r.added)
+	for _, s := range r.steps {
+		if s.wraps {
+			continue
+		}
+		fmt.Fprintf(&b, "\n  step     %s", s.place)
+		if s.err != nil {
+			last = s
+		}
+		beyond := s.site != "" && !s.joined && !s.service && (s.stands() || s.err != nil)
+		if at := s.statement(); r.joins.Load() && beyond && !accused[at] {
+			accused[at] = true
+			fmt.Fprintf(&wrong, "\n  code     %s\n  instead  %s", at, beside)
+		}
+	}
+	if last != nil {
+		fmt.Fprintf(&b, "\n  error    %s: %v", last.place, last.err)
+	}
+	if r.joins.Load() && r.waited.Load() && len(accused) == 0 {
+		fmt.Fprintf(&wrong, "\n  error    all connections of a pool were in use, one by the transaction of the request"+
+			"\n  instead  %s", beside)
+	}
+	return b.String() + wrong.String()
 }
 
 // line is a statement on one line, and not all of it if it is long.

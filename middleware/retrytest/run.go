@@ -25,6 +25,7 @@ type run struct {
 
 	joins, freed atomic.Bool // the claim is joined; the key was freed
 	reexecutes   atomic.Bool // the handler is run again after an unknown outcome
+	waited       atomic.Bool // for a connection, while all of its pool were in use
 	mu           sync.Mutex
 	steps        []*step
 	fired        bool // the fault took effect

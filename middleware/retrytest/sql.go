@@ -35,6 +35,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	lent, err := c.db.Conn(ctx)
 	if err != nil {
+		c.p.run.waited.Store(true)
 		return nil, err
 	}
 	k := &conn{}

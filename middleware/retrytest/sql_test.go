@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The wrappers have each optional interface of package driver that there is,
@@ -243,6 +244,26 @@ func TestAStoppedProcessHasNoConnection(t *testing.T) {
 	p.stop()
 	if n := db.Stats().OpenConnections; n != 0 || did[len(did)-1] != "Rollback" {
 		t.Errorf("%d connections are open, after the calls %q", n, did)
+	}
+}
+
+// The database may have too few connections, as the pool may.
+func TestAConnectionIsWaitedFor(t *testing.T) {
+	db := sql.OpenDB(fixed{rich{bare{new(calls)}}})
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	p := &Process{run: &run{}, died: newSignal()}
+	pool := p.DB(db)
+	defer pool.Close()
+	tx, err := pool.Begin()
+	if err != nil || p.run.waited.Load() {
+		t.Fatal(err, p.run.waited.Load())
+	}
+	defer tx.Rollback()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err = pool.ExecContext(ctx, "insert"); err == nil || !p.run.waited.Load() {
+		t.Errorf("got %v, it was waited for: %t", err, p.run.waited.Load())
 	}
 }
 

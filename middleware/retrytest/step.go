@@ -57,6 +57,10 @@ type place struct {
 // statement is the place, however often the statement is run there.
 func (p place) statement() place { p.nth, p.line = 0, 0; return p }
 
+func (p place) String() string {
+	return strings.TrimPrefix(fmt.Sprintf("%s: %s", p.site, line(p.text)), ": ")
+}
+
 // is reports whether a step of another run is this one: by its text, or by its
 // line if the text changes from run to run.
 func (p place) is(q place, byLine bool) bool {
@@ -81,7 +85,7 @@ type trial struct {
 func (t trial) longer(d time.Duration) time.Duration { return d << (2 * t.tries) }
 
 func (t trial) String() string {
-	return strings.TrimPrefix(fmt.Sprintf("%s: %s: %s", t.at.site, line(t.at.text), t.fault), ": ")
+	return fmt.Sprintf("%s: %s", t.at, t.fault)
 }
 
 // step is what a create does at a database or another service.
@@ -94,6 +98,7 @@ type step struct {
 	late    bool  // the handler had returned
 	wraps   bool  // statements of the store's, which are steps themselves
 	fault   fault // that it had
+	err     error // what it came to
 }
 
 // faults are those that are tried at a step.
@@ -161,6 +166,9 @@ func (l *link) take(ctx context.Context, text string, do func(complete bool) err
 		r.meanwhile(ctx)
 	}
 	err := do(s.fault == breakAfter || s.fault == crashAfter)
+	r.mu.Lock()
+	s.err = err
+	r.mu.Unlock()
 	switch {
 	case err == driver.ErrSkip, s.fault == none && errors.Is(err, driver.ErrBadConn):
 		r.forget(s) // database/sql does it in another way
