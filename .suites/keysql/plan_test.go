@@ -2,7 +2,9 @@ package keysql_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,57 +13,142 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
-// Where there are thousands of children, a statement reads those that it is for,
-// and locks no others. MariaDB counts them.
+// Where there are thousands of keys and children, a statement reads those that it
+// is for, and locks no others. Postgres and MariaDB count them; SQLite says which
+// part of an index it reads.
 func TestRowsRead(t *testing.T) {
-	d := mariadb(t)
-	db := d.open(t)
-	db.SetMaxOpenConns(1) // its session counts
-	store := d.wrap(db, keysql.Options{})
-	seed(t, d, "acme", 1000)
-	seed(t, d, "other", 1000)
-	execute(t, db, `
-		INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, created_at,
-			created_by, suspended, issue_token, rotated_from, version, parent, root, expires_at)
-		SELECT CONCAT('child_', id), UNHEX(SHA2(id, 256)), organization, environment, name, hint, scopes, created_at,
-			created_by, suspended, '', CONCAT('child_', id), 1, 'acme_key_1', 'acme_key_1',
-			(UNIX_TIMESTAMP() + IF(SUBSTR(id, 10) > 500, 3600, -3600)) * 1000000
-		FROM sallyport_keys WHERE organization = 'acme'`)
-	execute(t, db, "ANALYZE TABLE sallyport_keys")
-	list := func(organization string, p issuing.Page) func(context.Context) error {
-		return func(ctx context.Context) error {
-			keys, err := store.List(ctx, organization, p)
-			if err == nil && len(keys) != 50 {
-				t.Errorf("got %d keys, want 50", len(keys))
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		db.SetMaxOpenConns(1) // its session counts
+		store := d.wrap(db, keysql.Options{})
+		var asked string
+		if d.name == "sqlite" {
+			store = d.wrap(breaking{next: func(what string) error {
+				if strings.HasPrefix(what, "SELECT") {
+					asked = what
+				}
+				return nil
+			}}.on(t, d), keysql.Options{})
+		}
+		organizations := []string{"acme", "b", "c", "d", "other", "z"}
+		for _, o := range organizations {
+			seed(t, d, o, 1000)
+		}
+		words := map[string]*strings.Replacer{
+			"postgres": strings.NewReplacer("$digest", "sha256(id::bytea)", "$ahead", "now() + interval '1 hour'",
+				"$ago", "now() - interval '1 hour'"),
+			"mariadb": strings.NewReplacer("$digest", "UNHEX(SHA2(id, 256))",
+				"$ahead", "(UNIX_TIMESTAMP() + 3600) * 1000000", "$ago", "(UNIX_TIMESTAMP() - 3600) * 1000000"),
+			"sqlite": strings.NewReplacer("$digest", "randomblob(32)",
+				"$ahead", "(unixepoch() + 3600) * 1000000", "$ago", "(unixepoch() - 3600) * 1000000"),
+		}[d.name]
+		for _, statement := range []string{`
+			INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, created_at,
+				created_by, suspended, issue_token, rotated_from, version, parent, root, expires_at)
+			SELECT CONCAT('child_', id), $digest, organization, environment, name, hint, scopes, created_at,
+				created_by, suspended, '', CONCAT('child_', id), 1, 'acme_key_1', 'acme_key_1',
+				CASE WHEN SUBSTR(id, 10) > '500' THEN $ahead ELSE $ago END
+			FROM sallyport_keys WHERE organization = 'acme'`,
+			"UPDATE sallyport_keys SET expires_at = $ahead WHERE parent = '' AND id LIKE '%00'",
+			"UPDATE sallyport_keys SET expires_at = $ago WHERE parent = '' AND id LIKE '%5'",
+		} {
+			execute(t, db, words.Replace(statement))
+		}
+		if d.name != "sqlite" {
+			execute(t, db, map[string]string{"mariadb": "ANALYZE TABLE sallyport_keys",
+				"postgres": "VACUUM ANALYZE sallyport_keys"}[d.name])
+		}
+		list := func(
+			list func(context.Context, string, issuing.Page) ([]*keystore.Key, error), organization string, p issuing.Page,
+		) func(context.Context) error {
+			return func(ctx context.Context) error {
+				keys, err := list(ctx, organization, p)
+				if err == nil && len(keys) != 50 {
+					t.Errorf("got %d keys, want 50", len(keys))
+				}
+				return err
 			}
-			return err
 		}
-	}
-	for what, do := range map[string]func(ctx context.Context) error{
-		"a page":                      list("acme", issuing.Page{}),
-		"a page of children":          list("acme", issuing.Page{Parent: "acme_key_1"}),
-		"a page of all organizations": list("", issuing.Page{AllOrganizations: true}),
-		"an insert with too many children": func(ctx context.Context) error {
-			k := newKey("acme")
-			k.Parent, k.Ancestors = "acme_key_1", []*keystore.Key{{ID: "acme_key_1"}}
-			if err := store.InsertAudited(ctx, k, newEntry(k), 50); !errors.Is(err, issuing.ErrTooManyKeys) {
-				t.Errorf("got %v, want ErrTooManyKeys", err)
+		middle, err := store.Find(t.Context(), "b", "b_key_500")
+		if err != nil {
+			t.Fatal(err)
+		}
+		soon := time.Now().AddDate(0, 0, 1)
+		for what, c := range map[string]struct {
+			do   func(ctx context.Context) error
+			plan string // of SQLite
+		}{
+			"a page": {list(store.List, "acme", issuing.Page{}), "children (parent=? AND organization=?)"},
+			"a page of children": {list(store.List, "acme", issuing.Page{Parent: "acme_key_1"}),
+				"children (parent=? AND organization=?)"},
+			"a page of all organizations": {list(issuing.New(store, issuing.Options{}).Keys, "",
+				issuing.Page{AllOrganizations: true}), "children (parent=?)"},
+			"a later page of all organizations": {list(store.List, "", issuing.Page{AllOrganizations: true, After: middle}),
+				"children (parent=? AND (organization,created_at,id)<(?,?,?))"},
+			"the first that expire": {list(store.List, "", issuing.Page{AllOrganizations: true,
+				Status: keystore.Active, ExpiresBefore: soon}), "expires (parent=? AND expires_at>? AND expires_at<?)"},
+			"an insert with too many children": {func(ctx context.Context) error {
+				k := newKey("acme")
+				k.Parent, k.Ancestors = "acme_key_1", []*keystore.Key{{ID: "acme_key_1"}}
+				if err := store.InsertAudited(ctx, k, newEntry(k), 50); !errors.Is(err, issuing.ErrTooManyKeys) {
+					t.Errorf("got %v, want ErrTooManyKeys", err)
+				}
+				return nil
+			}, ""},
+			"a sweep": {func(ctx context.Context) error {
+				_, err := store.SweepAudit(ctx, time.Now().Add(-time.Hour))
+				return err
+			}, ""},
+		} {
+			before := rowsRead(t, d, db)
+			if err := c.do(t.Context()); err != nil {
+				t.Errorf("%s: %v", what, err)
 			}
-			return nil
-		},
-		"a sweep": func(ctx context.Context) error {
-			_, err := store.SweepAudit(ctx, time.Now().Add(-time.Hour))
-			return err
-		},
-	} {
-		execute(t, db, "FLUSH STATUS")
-		if err := do(t.Context()); err != nil {
-			t.Errorf("%s: %v", what, err)
+			if read := rowsRead(t, d, db) - before; read > 200 {
+				t.Errorf("%s reads %d rows, want 50 and a few", what, read)
+			}
+			if d.name == "sqlite" && c.plan != "" {
+				if plan := planOf(t, db, asked); !strings.Contains(plan, "sallyport_keys_"+c.plan) {
+					t.Errorf("%s reads %s, want %s", what, plan, c.plan)
+				}
+			}
 		}
-		var read int
-		if err := db.QueryRowContext(t.Context(), "SELECT SUM(variable_value) FROM information_schema.session_status "+
-			"WHERE variable_name LIKE 'HANDLER_READ%'").Scan(&read); err != nil || read > 200 {
-			t.Errorf("%s reads %d rows, %v, want 50 and a few", what, read, err)
-		}
+	})
+}
+
+// rowsRead returns how many rows the session has read so far, 0 in SQLite.
+func rowsRead(t *testing.T, d database, db *sql.DB) (read int) {
+	t.Helper()
+	query := map[string]string{
+		"mariadb": "SELECT SUM(variable_value) FROM information_schema.session_status WHERE variable_name LIKE 'HANDLER_READ%'",
+		"postgres": "SELECT (SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE schemaname = current_schema()) + " +
+			"(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE schemaname = current_schema())",
+		"sqlite": "SELECT 0",
+	}[d.name]
+	if d.name == "postgres" {
+		execute(t, db, "SELECT pg_stat_force_next_flush()")
 	}
+	if err := db.QueryRowContext(t.Context(), query).Scan(&read); err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// planOf returns how SQLite finds the rows of a statement.
+func planOf(t *testing.T, db *sql.DB, statement string) (plan string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+statement, make([]any, 10)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			t.Fatal(err)
+		}
+		plan += detail + "; "
+	}
+	return plan
 }

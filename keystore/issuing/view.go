@@ -35,8 +35,10 @@ func (i *Issuer) Keys(ctx context.Context, organization string, p Page) ([]*keys
 	if p.AllOrganizations && organization != "" {
 		return nil, errors.New("issuing: Keys of an organization and of all: name none with Page.AllOrganizations")
 	}
-	if p.Total == nil && p.After == nil && p.extended() { // once, because it reads all
-		p.Total = new(int)
+	if p.Total == nil && p.After == nil && p.extended() { // once, of a key that is not there: to count reads all
+		if _, err := i.Keys(ctx, organization, Page{OrStatus: "none", Parent: "none", Total: new(int)}); err != nil {
+			return nil, err
+		}
 	}
 	if p.Total != nil {
 		*p.Total = -1

@@ -48,6 +48,10 @@ type dialect struct {
 	batch    string // deletes %[4]d rows of the table %[1]s where %[2]s the time %[3]s is before ?1
 	ends     string // the time at which a child expires or is revoked
 
+	// A list of all organizations: the condition for what is after ?9, ?7 and ?8,
+	// as a range of the index, and that index, where it has to be named.
+	after, byIndex string
+
 	// isolation is that of a transaction, where another one that a program may
 	// have made the default would not see what was written during a wait.
 	isolation sql.IsolationLevel
@@ -65,7 +69,7 @@ var postgres = dialect{
 		return strings.ReplaceAll(query, "?", "$"), args
 	},
 	time:     func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
-	steps:    steps("postgres", 8),
+	steps:    steps("postgres", 9),
 	engine:   sqlschema.Postgres(),
 	issued:   issued,
 	touch:    postgresTouch,
@@ -75,6 +79,7 @@ var postgres = dialect{
 	erasedID: "encode(digest, 'hex')",
 	batch:    batch,
 	ends:     "least(expires_at, revoked_at)",
+	after:    afterRow,
 
 	isolation: sql.LevelReadCommitted,
 
@@ -89,7 +94,7 @@ var postgres = dialect{
 var sqlite = dialect{
 	sql:      func(query string, args []any) (string, []any) { return query, args },
 	time:     func(t time.Time) any { return t.UnixMicro() },
-	steps:    steps("sqlite", 8),
+	steps:    steps("sqlite", 9),
 	engine:   sqlschema.SQLite(),
 	issued:   issued,
 	touch:    sqliteTouch,
@@ -98,6 +103,7 @@ var sqlite = dialect{
 	erasedID: "lower(hex(digest))",
 	batch:    batch,
 	ends:     "ifnull(min(expires_at, revoked_at), ifnull(expires_at, revoked_at))",
+	after:    afterRow,
 
 	folded:  "lower(%s)",
 	within:  "instr(%s, ?)",
@@ -111,7 +117,7 @@ var mysql = dialect{
 	sql:      positional,
 	time:     func(t time.Time) any { return t.UnixMicro() },
 	longest:  512,
-	steps:    steps("mysql", 6),
+	steps:    steps("mysql", 7),
 	engine:   sqlschema.MySQL(),
 	issued:   "issued = ?3",
 	touch:    mysqlTouch,
@@ -121,6 +127,9 @@ var mysql = dialect{
 	erasedID: "LOWER(HEX(digest))",
 	batch:    "DELETE FROM %[1]s WHERE %[2]s %[3]s < ?1 ORDER BY %[3]s LIMIT %[4]d",
 	ends:     "child_ends",
+	byIndex:  " FORCE INDEX (sallyport_keys_children)", // or it reads the range of the parent alone
+	after: " AND (organization < ?9 OR organization = ?9 AND created_at < ?7 OR " +
+		"organization = ?9 AND created_at = ?7 AND id < ?8)",
 
 	folded:  "CAST(LOWER(CONVERT(%s USING utf8mb4)) AS BINARY)", // the columns are bytes, which have no case
 	within:  "INSTR(%s, ?)",
@@ -134,6 +143,8 @@ var mysql = dialect{
 // its own, because it would read and lock all rows for the subquery.
 const batch = "DELETE FROM %[1]s WHERE id IN " +
 	"(SELECT id FROM %[1]s WHERE %[2]s %[3]s < ?1 ORDER BY %[3]s LIMIT %[4]d)"
+
+const afterRow = " AND (organization, created_at, id) < (?9, ?7, ?8)"
 
 const issued = "issue_token = ?3 AND issue_token <> ''"
 

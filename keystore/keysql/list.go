@@ -37,9 +37,9 @@ const (
 	//
 	// Written so that MySQL too starts to read the index at the cursor.
 	listAfter     = " AND created_at <= ?7 AND (created_at < ?7 OR id < ?8)"
-	listAfterAll  = " AND organization <= ?9 AND (organization < ?9 OR created_at <= ?7 AND (created_at < ?7 OR id < ?8))"
 	listParent    = " AND parent = ?"
 	listExpiring  = " AND expires_at < ?"
+	listUnexpired = " AND expires_at > ?4" // what Active says, for the index of times
 	listUnused    = " AND created_at < ? AND (last_used_at IS NULL OR last_used_at < ?)"
 	listNeverUsed = " AND last_used_at IS NULL"
 
@@ -66,7 +66,7 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 	}
 	compared, after, order := "=", listAfter, " ORDER BY" // MySQL sorts where an organization that is given stands here
 	if p.AllOrganizations {
-		compared, after, order = "<>", listAfterAll, order+" organization DESC," // what an erasure leaves has none
+		compared, after, order = "<>", s.after, order+" organization DESC," // what an erasure leaves has none
 	}
 	query := fmt.Sprintf(listKeys, compared)
 	args := []any{organization, string(p.Environment), status, s.time(time.Now()), p.Size(), or}
@@ -82,8 +82,14 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 			query += strings.ReplaceAll(condition, "?", "?"+strconv.Itoa(len(args)))
 		}
 	}
-	where(listParent, true, p.Parent)
+	if p.Parent == "" {
+		query += " AND parent = ''" // no parameter, for the partial index of times
+	}
+	where(listParent, p.Parent != "", p.Parent)
 	where(listExpiring, !p.ExpiresBefore.IsZero(), s.time(p.ExpiresBefore))
+	if !p.ExpiresBefore.IsZero() && p.Status == keystore.Active && p.OrStatus == "" {
+		query += listUnexpired
+	}
 	where(listUnused, !p.UnusedSince.IsZero(), s.time(p.UnusedSince))
 	where(listSuccessor, p.RotatedFrom != "", p.RotatedFrom)
 	if p.NeverUsed {
@@ -112,7 +118,11 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 		selected += listChildren
 		more = append(more, &children)
 	}
-	query = "SELECT " + selected + " FROM sallyport_keys WHERE " + query + order + listOrder
+	index := ""
+	if p.AllOrganizations && p.ExpiresBefore.IsZero() {
+		index = s.byIndex
+	}
+	query = "SELECT " + selected + " FROM sallyport_keys" + index + " WHERE " + query + order + listOrder
 	var page []*keystore.Key
 	err := s.rows(ctx, "list", statement{query, args}, func(rows *sql.Rows) error {
 		k, err := scanKey(counted{rows, more})

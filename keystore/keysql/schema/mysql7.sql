@@ -1,0 +1,6 @@
+-- Version 7 of what keysql keeps in MySQL and MariaDB: what lists the keys that expire
+-- soon by an index.
+--
+-- A server of an earlier version can go on, and one of this version without it.
+
+ALTER TABLE sallyport_keys ADD KEY sallyport_keys_expires (parent, expires_at);

@@ -1,0 +1,6 @@
+-- Version 9 of what keysql keeps in SQLite: what lists the keys that expire
+-- soon by an index.
+--
+-- A server of an earlier version can go on, and one of this version without it.
+
+CREATE INDEX sallyport_keys_expires ON sallyport_keys (parent, expires_at) WHERE parent = '';
