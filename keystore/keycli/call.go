@@ -36,6 +36,7 @@ type call struct {
 
 	organization, actor, reason string // -org, -as, -reason
 	json, yes                   bool
+	titled                      bool           // the title of the columns is printed
 	children                    map[string]int // live ones of the keys of a list, by id
 }
 

@@ -115,14 +115,17 @@ func (c *call) revokeMany(before time.Time, dry bool) error {
 	if c.organization == "" {
 		return wrong("say whose keys with -org")
 	}
-	keys, err := c.find(issuing.Page{})
+	var keys []*keystore.Key
+	err := c.find(issuing.Page{}, func(page []*keystore.Key) error {
+		keys = append(keys, slices.DeleteFunc(page, func(k *keystore.Key) bool {
+			status := k.Status(time.Now())
+			return !k.CreatedAt.Before(before) || status == keystore.Revoked || status == keystore.Expired
+		})...)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	keys = slices.DeleteFunc(keys, func(k *keystore.Key) bool {
-		status := k.Status(time.Now())
-		return !k.CreatedAt.Before(before) || status == keystore.Revoked || status == keystore.Expired
-	})
 	if err := c.keys(keys, "SCOPES", scopes); err != nil || dry || len(keys) == 0 {
 		return err
 	}

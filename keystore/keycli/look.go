@@ -29,46 +29,50 @@ func list(c *call) func() error {
 		} else if c.organization == "" {
 			return wrong("say whose keys with -org, or which of all: -active, -expiring, -parent, -unused or -never-used")
 		}
-		keys, err := c.find(p)
-		if err != nil {
-			return err
-		}
-		if *parent != "" && len(keys) > 0 { // a list has no ancestors
-			above, err := c.issuer.Key(c.ctx, keys[0].Organization, *parent)
-			if err != nil && !errors.Is(err, keystore.ErrNotFound) { // as if it was swept
-				return err
-			}
-			for _, k := range keys {
-				if above != nil {
-					k.Ancestors = append([]*keystore.Key{above}, above.Ancestors...)
+		return c.find(p, func(keys []*keystore.Key) error {
+			if *parent != "" && len(keys) > 0 { // a list has no ancestors
+				above, err := c.issuer.Key(c.ctx, keys[0].Organization, *parent)
+				if err != nil && !errors.Is(err, keystore.ErrNotFound) { // as if it was swept
+					return err
+				}
+				for _, k := range keys {
+					if above != nil {
+						k.Ancestors = append([]*keystore.Key{above}, above.Ancestors...)
+					}
 				}
 			}
-		}
-		if len(keys) == 0 && p == (issuing.Page{}) {
-			c.say("organization %q has no keys", c.organization)
-			return nil
-		}
-		return c.keys(keys, "SCOPES", func(k *keystore.Key) string {
-			if n := c.children[k.ID]; n > 0 {
-				return fmt.Sprintf("%s (%d children)", scopes(k), n)
+			if len(keys) == 0 && !c.titled && p == (issuing.Page{}) {
+				c.say("organization %q has no keys", c.organization)
+				return nil
 			}
-			return scopes(k)
+			return c.keys(keys, "SCOPES", func(k *keystore.Key) string {
+				if n := c.children[k.ID]; n > 0 {
+					return fmt.Sprintf("%s (%d children)", scopes(k), n)
+				}
+				return scopes(k)
+			})
 		})
 	}
 }
 
 func scopes(k *keystore.Key) string { return listed(k.Scopes) }
 
-// find returns all keys that a page selects: of the organization, or of all if
-// none is given.
-func (c *call) find(p issuing.Page) (all []*keystore.Key, err error) {
+// find calls each for each page of the keys that p selects, of the organization,
+// or of all if none is given, and for the empty page behind the last one.
+func (c *call) find(p issuing.Page, each func([]*keystore.Key) error) error {
 	p.AllOrganizations, p.Children = c.organization == "", &c.children
-	for p.Limit = 200; ; p.After = all[len(all)-1] {
+	for p.Limit = 200; ; {
+		clear(c.children)
 		keys, err := c.issuer.Keys(c.ctx, c.organization, p)
-		if err != nil || len(keys) == 0 {
-			return all, err
+		if len(keys) > 0 {
+			p.After = keys[len(keys)-1]
 		}
-		all = append(all, keys...)
+		if err == nil {
+			err = each(keys)
+		}
+		if err != nil || len(keys) == 0 {
+			return err
+		}
 	}
 }
 
@@ -96,11 +100,14 @@ func whoCan(c *call) func() error {
 				return !held.Has(wanted)
 			}))
 		}
-		keys, err := c.find(issuing.Page{Status: keystore.Active})
-		if err != nil {
-			return err
-		}
-		return c.keys(slices.DeleteFunc(keys, func(k *keystore.Key) bool { return by(k) == "" }), "BY", by)
+		return c.find(issuing.Page{Status: keystore.Active}, func(keys []*keystore.Key) error {
+			all := len(keys)
+			keys = slices.DeleteFunc(keys, func(k *keystore.Key) bool { return by(k) == "" })
+			if len(keys) == 0 && all > 0 {
+				return nil
+			}
+			return c.keys(keys, "BY", by)
+		})
 	}
 }
 

@@ -1,7 +1,9 @@
 package keycli_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -29,6 +31,16 @@ func (s *shell) names(line string) string {
 	return strings.Join(names, " ")
 }
 
+// onePage has no other page than the first one.
+type onePage struct{ issuing.Manager }
+
+func (s onePage) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+	if p.After != nil {
+		return nil, errors.New("away")
+	}
+	return s.Manager.List(ctx, organization, p)
+}
+
 func TestList(t *testing.T) {
 	s := newShell(t)
 	const flags = " -org acme -env sandbox -scopes tasks:read"
@@ -37,6 +49,10 @@ func TestList(t *testing.T) {
 	}
 	if got := strings.Count(s.does("", "list -org acme"), "\n"); got != 251 {
 		t.Errorf("got %d lines, want the title and 250", got)
+	}
+	s.store = onePage{s.store}
+	if r := s.run(nil, "list -org acme"); strings.Count(r.stdout, "\n") != 201 || r.code == 0 {
+		t.Errorf("got %d and %s, want the first page before the second one fails", r.code, r.stdout)
 	}
 	s = newShell(t)
 	s.issue("soon -expires 3d" + flags)

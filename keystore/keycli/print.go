@@ -36,18 +36,24 @@ func (c *call) record(k *keystore.Key) record {
 	return r
 }
 
-// keys prints keys, a line each. For people the last column is what the command
-// notes of each.
+// keys prints keys, a line each, below a title the first time. For people the
+// last column is what the command notes of each.
 func (c *call) keys(keys []*keystore.Key, column string, note func(*keystore.Key) string) error {
-	if len(keys) == 0 {
-		if c.organization == "" {
-			c.say("there is no such key")
-		} else {
-			c.say("organization %q has no such key", c.organization)
-		}
+	switch {
+	case len(keys) == 0 && c.titled:
+		return nil
+	case len(keys) == 0 && c.organization == "":
+		c.say("there is no such key")
+		return nil
+	case len(keys) == 0:
+		c.say("organization %q has no such key", c.organization)
 		return nil
 	}
 	rows := [][]string{{"ORGANIZATION", "ID", "NAME", "ENVIRONMENT", "TOKEN", "STATUS", "EXPIRES", "LAST USED", column}}
+	if c.titled {
+		rows = nil
+	}
+	c.titled = true
 	var errs []error
 	for _, k := range keys {
 		r := c.record(k)
