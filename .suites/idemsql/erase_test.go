@@ -43,6 +43,38 @@ func TestErase(t *testing.T) {
 	})
 }
 
+// No statement looks at more than 500 rows, also where few are the owner's.
+func TestEraseInBatches(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		t.Parallel()
+		var seen trips
+		store := d.on(d.watched(t, seen.watch), idemsql.Options{})
+		for i := range 1200 {
+			c := claim(fmt.Sprint(i))
+			if i%400 == 0 {
+				prefix := idem.NewKey("the owner of a claim", "acme")
+				copy(c.Token[:], prefix[:8])
+			}
+			if _, err := store.Begin(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		seen.take()
+		if n, err := store.Erase(t.Context(), "acme"); n != 3 || err != nil {
+			t.Errorf("Erase: got %d, %v, want 3", n, err)
+		}
+		selects := 0
+		for _, word := range seen.take() {
+			if word == "SELECT" {
+				selects++
+			}
+		}
+		if selects != 4 { // 500, 500, 200 and none
+			t.Errorf("Erase of 1,200 rows took %d queries, want 4", selects)
+		}
+	})
+}
+
 // A joined request that runs is neither waited for nor lost: it has no row that
 // others see.
 func TestEraseBesideJoined(t *testing.T) {

@@ -10,15 +10,15 @@ import (
 	"github.com/sallyport-go/sallyport/idem/internal/token"
 )
 
-// eraseSize is how many rows a statement of Erase removes at most.
-const eraseSize = 200
+// eraseSize is how many rows a statement of Erase looks at.
+const eraseSize = 500
 
-// owned finds keys, and erase removes them: InnoDB locks all rows that a DELETE
-// looks at, and a SELECT none.
+// owned tells of keys whether they are to be erased, and erase removes them:
+// InnoDB locks all rows that a DELETE looks at, and a SELECT none.
 var (
 	owned = `
-		SELECT request_key FROM sallyport_idem WHERE request_key > $1 AND substr(token, 1, 8) = $2
-		ORDER BY request_key LIMIT ` + strconv.Itoa(eraseSize)
+		SELECT request_key, CASE WHEN substr(token, 1, 8) = $2 THEN 1 ELSE 0 END FROM sallyport_idem
+		WHERE request_key > $1 ORDER BY request_key LIMIT ` + strconv.Itoa(eraseSize)
 	erase = func() string {
 		list := make([]string, eraseSize)
 		for i := range list {
@@ -29,15 +29,15 @@ var (
 	}()
 )
 
-// erased is what was done for some of the keys to erase: last is the last of
-// them, and nil when there was none.
+// erased is what was done for some of the keys: last is the last of them, and nil
+// when there was none.
 type erased struct {
 	rows int
 	last []byte
 }
 
-// Erase implements [idem.Eraser]. It reads the whole table and removes 200 rows
-// at a time. A row that a joined request is about to replace it waits for; one
+// Erase implements [idem.Eraser]. It reads the whole table in the order of its
+// keys, 500 rows at a time. A row that a joined request is about to replace it waits for; one
 // that is not committed yet it does not see.
 func (s *Store) Erase(ctx context.Context, organization string) (removed int, err error) {
 	prefix := token.Prefix(organization)
@@ -70,14 +70,17 @@ func (s *Store) eraseSome(ctx context.Context, q querier, after, prefix []byte) 
 	defer rows.Close()
 	args = []any{prefix}
 	for rows.Next() {
-		var key []byte
-		if err := rows.Scan(&key); err != nil {
+		var owned bool
+		e.last = nil
+		if err := rows.Scan(&e.last, &owned); err != nil {
 			return erased{}, err
 		}
-		e.last, args = key, append(args, key)
+		if owned {
+			args = append(args, e.last)
+		}
 	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil || e.last == nil {
-		return erased{}, err
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(args) == 1 {
+		return e, err
 	}
 	for len(args) <= eraseSize {
 		args = append(args, e.last)
