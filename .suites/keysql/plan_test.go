@@ -51,6 +51,8 @@ func TestRowsRead(t *testing.T) {
 			FROM sallyport_keys WHERE organization = 'acme'`,
 			"UPDATE sallyport_keys SET expires_at = $ahead WHERE parent = '' AND id LIKE '%00'",
 			"UPDATE sallyport_keys SET expires_at = $ago WHERE parent = '' AND id LIKE '%5'",
+			"UPDATE sallyport_keys SET expires_at = $ago WHERE organization = 'c' AND id < 'c_key_55'",
+			"UPDATE sallyport_keys SET revoked_at = $ago WHERE organization = 'c' AND id > 'c_key_6'",
 		} {
 			execute(t, db, words.Replace(statement))
 		}
@@ -95,6 +97,10 @@ func TestRowsRead(t *testing.T) {
 				}
 				return nil
 			}, ""},
+			"an insert beside keys that have ended": {func(ctx context.Context) error {
+				k := newKey("c") // which has 56 others
+				return store.InsertAudited(ctx, k, newEntry(k), 100)
+			}, "count (organization=? AND expires_at>?)"},
 			"a sweep": {func(ctx context.Context) error {
 				_, err := store.SweepAudit(ctx, time.Now().Add(-time.Hour))
 				return err

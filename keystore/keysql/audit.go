@@ -72,11 +72,14 @@ func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.Au
 // erased is the condition of what Erase leaves of a key.
 func (s *Store) erased() string { return "organization = '' AND id = " + s.erasedID }
 
-// The conditions of the keys that count, of the organization or below the key
-// ?1. Each stands in an index: thousands may have ended.
+// liveKeys and liveBelow count the keys of the organization, or below the key, ?1
+// at ?2, but no more than ?3. Each part is a range of an index: thousands may
+// have ended.
 const (
-	liveKeys  = "organization = ?1 AND parent = '' AND (expires_at IS NULL OR expires_at > ?2)"
-	liveBelow = "root = ?1 AND root <> '' AND expires_at > ?2"
+	liveKeys = "SELECT (" + countLive + "organization = ?1 AND parent = '' AND expires_at > ?2 LIMIT ?3) AS e) + (" +
+		countLive + "organization = ?1 AND parent = '' AND expires_at IS NULL LIMIT ?3) AS n)"
+	liveBelow = countLive + "root = ?1 AND root <> '' AND expires_at > ?2 LIMIT ?3) AS e"
+	countLive = "SELECT count(*) FROM (SELECT 1 FROM sallyport_keys WHERE revoked_at IS NULL AND "
 )
 
 // room returns [issuing.ErrTooManyKeys] if there may be no other key without a
@@ -90,8 +93,7 @@ func (s *Store) room(ctx context.Context, tx *sql.Tx, k *keystore.Key, maxKeys i
 	if k.Parent != "" {
 		live, of = liveBelow, rootOf(k)
 	}
-	query, args := s.sql("SELECT count(*) FROM (SELECT 1 FROM sallyport_keys WHERE "+live+
-		" AND revoked_at IS NULL LIMIT ?3) AS live", []any{of, s.time(time.Now()), maxKeys})
+	query, args := s.sql(live, []any{of, s.time(time.Now()), maxKeys})
 	var keys int
 	if err := tx.QueryRowContext(ctx, query, args...).Scan(&keys); err != nil {
 		return err
