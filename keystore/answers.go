@@ -37,10 +37,13 @@ func newAnswers(size int) answers {
 }
 
 // sum is of all bytes: those of a [LegacyFormat] may be random in some places
-// alone.
-func sum(d Digest) uint64 {
-	word := func(i int) uint64 { return binary.LittleEndian.Uint64(d[8*i:]) }
-	return word(0) ^ word(1) ^ word(2) ^ word(3)
+// alone, equal in two halves, or those of another key in another order.
+func sum(d Digest) (sum uint64) {
+	const golden = 0x9e3779b97f4a7c15 // 1 mod 4: of equal words two bits are lost at most
+	for i := 0; i < len(d); i += 8 {
+		sum = sum*golden + binary.LittleEndian.Uint64(d[i:])
+	}
+	return sum
 }
 
 // peek returns the answer without making it the most recent one.

@@ -1,7 +1,9 @@
 package keystore_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -61,6 +63,29 @@ func TestCachedRemembersForTTL(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		want(t, cached, made, nil, "when NegativeTTL has passed")
 	})
+}
+
+// The digests of an older system are remembered whatever their parts repeat.
+func TestCachedRemembersEachDigest(t *testing.T) {
+	store := newFake()
+	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	var digests []keystore.Digest
+	for _, repeated := range []int{8, 16, 32} { // bytes
+		for i := range byte(20) {
+			part := bytes.Repeat([]byte{0}, repeated)
+			part[0], part[repeated/2] = i, byte(repeated)
+			digests = append(digests, keystore.Digest(bytes.Repeat(part, 32/repeated)))
+			if repeated == 32 { // the halves in the other order
+				digests = append(digests, keystore.Digest(append(part[16:], part[:16]...)))
+			}
+		}
+	}
+	for range 3 {
+		for _, d := range digests {
+			want(t, cached, d, keystore.ErrNotFound, "no key")
+		}
+	}
+	store.wantCalls(t, int64(len(digests)), "three lookups of each")
 }
 
 // A Cached made outside a bubble serves inside it, where the clock is another.
@@ -308,9 +333,13 @@ func TestCachedDigestsThatShareAPlace(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{})
 	a := store.add(t)
-	b, c := a, a
-	b[31], b[23] = a[31]^1, a[23]^1
-	c[31], c[23] = a[31]^2, a[23]^2
+	shifted := func(by uint64) keystore.Digest {
+		d, word := a, binary.LittleEndian
+		word.PutUint64(d[16:], word.Uint64(d[16:])+by)
+		word.PutUint64(d[24:], word.Uint64(d[24:])-by*0x9e3779b97f4a7c15)
+		return d
+	}
+	b, c := shifted(1), shifted(2)
 	store.add(t, suspended, func(k *keystore.Key) { k.Digest = b })
 	for range 2 {
 		want(t, cached, a, nil, "a key")
