@@ -18,6 +18,7 @@ type exchange struct {
 	idText        [20]byte
 	foreign       bool                      // of an Authenticate without RequestID, or behind a writer that hides it
 	auth          *call                     // of the Guard's Authenticate outside, which wants a decision; nil without one
+	charged       any                       // the *limiter that did so last
 	facts         *facts                    // of the innermost stage that knows the caller
 	authorization string                    // of the request that was authenticated: never logged
 	apiKey        string                    // the same of Options.KeyHeader

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
@@ -65,6 +66,56 @@ func TestUnusedStages(t *testing.T) {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s with %s: got %q, want %q", row.method, row.header, text, want)
 			}
+		}
+	}
+}
+
+// TestChargedTwice: a request that two RateLimit stages of the same options
+// charge is told in the log, once. Those with policies of their own are not.
+func TestChargedTwice(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	around := func(outer, inner middleware.RateLimitOptions) func(*logged) http.Handler {
+		return func(log *logged) http.Handler {
+			o := middleware.Options{Hooks: log.hooks(), RateLimit: inner}
+			api := middleware.NewAPI(ring.keys, o)
+			api.HandleFunc("GET /api/v1/tasks", middleware.AnyCaller(), sayOK)
+			o.RateLimit = outer
+			g := middleware.New(ring.keys, o)
+			return middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit)(api)
+		}
+	}
+	plan := func(context.Context, *keystore.Caller) (organization, key *ratelimit.Policy, err error) {
+		return policy("plan", "999-S", 0), nil, nil
+	}
+	limits := middleware.PerOrganization("999-S")
+	planned := middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}
+	elsewhere := limits
+	elsewhere.Store = takeFunc(ratelimit.NewMemory().Take)
+	for name, row := range map[string]struct {
+		build func(*logged) http.Handler
+		want  int
+	}{
+		"around an API": {around(limits, limits), 1},
+		"by a plan":     {around(planned, planned), 1},
+		"in a chain": {func(log *logged) http.Handler {
+			g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: limits})
+			return middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit, g.RateLimit,
+				g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(sayOK))
+		}, 1},
+		"others":        {around(middleware.PerOrganization("999-S"), limits), 0},
+		"another store": {around(elsewhere, limits), 0},
+		"the same":      {around(elsewhere, elsewhere), 0}, // a func is not compared
+	} {
+		log := newLogged()
+		h := row.build(log)
+		for range 3 {
+			if res := serve(h, request("GET", "/api/v1/tasks", token, "")); res.StatusCode != 200 {
+				t.Fatalf("%s: got %d", name, res.StatusCode)
+			}
+		}
+		if got := strings.Count(log.String(), "stands twice"); got != row.want {
+			t.Errorf("%s: got %d lines, want %d: %s", name, got, row.want, log)
 		}
 	}
 }

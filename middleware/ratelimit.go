@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
@@ -129,6 +131,7 @@ type limiter struct {
 	concurrency *slots.Slots
 	limited     *Problem // of a request over a policy
 	report      *reporter
+	doubled     atomic.Bool // the log says that a request is charged twice
 }
 
 func newLimiter(o RateLimitOptions, p *proxies, report *reporter) *limiter {
@@ -185,6 +188,11 @@ func (l *limiter) charge(
 	var room []ratelimit.Charge
 	if x != nil {
 		room = x.room[:0]
+		if outer, _ := x.charged.(*limiter); outer.shares(l) && l.doubled.CompareAndSwap(false, true) {
+			l.report.logWith(w, r).Warn("middleware: RateLimit stands twice in the path of a request, with the same " +
+				"policies and Store, so each request is charged twice; leave one of them out")
+		}
+		x.charged = l
 	}
 	ctx := (*detached)(f)
 	charges, err := l.charges(ctx, room, f.caller, r, route)
@@ -202,6 +210,15 @@ func (l *limiter) charge(
 		l.observe(ctx, x, w, r, charges[n:])
 	}
 	return denial{}
+}
+
+// shares reports whether both limit by the same policies in one store. l may be
+// nil.
+func (l *limiter) shares(m *limiter) bool {
+	return l != nil && reflect.ValueOf(l.Store).Comparable() && l.Store == m.Store &&
+		(l.Plan != nil && m.Plan != nil || slices.ContainsFunc(l.fixed(), func(p *ratelimit.Policy) bool {
+			return p != nil && slices.Contains(m.fixed(), p)
+		}))
 }
 
 // take makes the charges that policies may refuse.
