@@ -29,13 +29,15 @@ import (
 // delete replies, and put an older reply back under its Key.
 type Seal struct {
 	seals sealKey // its aead is nil while nothing is sealed
-	opens map[sealID]cipher.AEAD
+	opens map[sealID]*cipher.AEAD
 	none  bool // what has no seal is a reply too
 }
 
+// sealKey has a pointer to an interface, which fmt prints as an address whatever
+// the verb: an AEAD has the words of its key.
 type sealKey struct {
 	id   sealID
-	aead cipher.AEAD
+	aead *cipher.AEAD
 }
 
 type sealID [8]byte
@@ -66,7 +68,7 @@ const (
 //
 // The error tells all that is wrong with the list, and nothing of the keys.
 func ParseSeal(keys string) (*Seal, error) {
-	s := &Seal{opens: make(map[sealID]cipher.AEAD)}
+	s := &Seal{opens: make(map[sealID]*cipher.AEAD)}
 	var errs []error
 	for i, text := range strings.Split(keys, ",") {
 		text = strings.TrimSpace(text)
@@ -94,9 +96,10 @@ func ParseSeal(keys string) (*Seal, error) {
 }
 
 func newSealKey(key []byte) (k sealKey) {
+	k.aead = new(cipher.AEAD)
 	block, err := aes.NewCipher(key)
 	if err == nil {
-		k.aead, err = cipher.NewGCMWithRandomNonce(block)
+		*k.aead, err = cipher.NewGCMWithRandomNonce(block)
 	}
 	if err != nil {
 		panic(err) // the key has the right length
@@ -112,9 +115,10 @@ func (s *Seal) seal(key, b []byte) []byte {
 	if s == nil || s.seals.aead == nil {
 		return b
 	}
-	sealed := make([]byte, 0, sealHead+len(b)+s.seals.aead.Overhead())
+	aead := *s.seals.aead
+	sealed := make([]byte, 0, sealHead+len(b)+aead.Overhead())
 	sealed = append(append(sealed, sealMark...), s.seals.id[:]...)
-	return s.seals.aead.Seal(sealed, nil, b, key)
+	return aead.Seal(sealed, nil, b, key)
 }
 
 // open returns what was sealed.
@@ -129,5 +133,5 @@ func (s *Seal) open(key, b []byte) ([]byte, error) {
 	if aead == nil {
 		return nil, errors.New("its key is not among those of the Seal")
 	}
-	return aead.Open(nil, nil, b[sealHead:], key)
+	return (*aead).Open(nil, nil, b[sealHead:], key)
 }

@@ -173,8 +173,12 @@ func TestParseSeal(t *testing.T) {
 			}
 		}
 	}
-	text := fmt.Sprintf("%v %+v %#v", seal(keyA), *seal(keyA), idem.Options{Seal: seal(keyA)})
-	if regexp.MustCompile("97,? 97|aaaa|0x61").MatchString(text) {
-		t.Errorf("a Seal prints its key: %s", text)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%f"} {
+		s, o := seal(keyA), idem.Options{Seal: seal(keyA)}
+		for _, value := range []any{s, *s, o, idem.NewRunner(&idem.Memory{}, o), struct{ field any }{s}, struct{ field any }{*s}} {
+			if text := fmt.Sprintf(verb, value); regexp.MustCompile("97,? 97|aaaa|0x61|61616161|1633771873").MatchString(text) {
+				t.Errorf("%T prints its key by %s: %s", value, verb, text)
+			}
+		}
 	}
 }

@@ -86,13 +86,13 @@ type Event struct {
 	// the outer one's RequestID.
 	Nested bool
 
-	sent *sent
+	sent **sent
 }
 
 // sent is what the client sent, for the methods of Event. It is copied, so that
-// an Event stays valid when the request has ended. Event has a pointer, because
-// fmt prints what a pointer in a struct leads to as an address: the path may
-// hold an API key.
+// an Event stays valid when the request has ended. Event has a pointer to a
+// pointer, which fmt prints as an address whatever the verb: the path may hold an
+// API key.
 type sent struct {
 	path, agent, peer, forwarded string
 	report                       *reporter
@@ -130,11 +130,11 @@ func (e Event) redacted(field func(*sent) string) string {
 	if e.sent == nil {
 		return ""
 	}
-	text := field(e.sent)
+	text := field(*e.sent)
 	if len(text) > redact.MaxText {
 		return text // by short
 	}
-	return e.sent.report.redact(text)
+	return (*e.sent).report.redact(text)
 }
 
 // ClientIP returns the address behind the TrustedProxies of the outermost stage,
@@ -143,7 +143,8 @@ func (e Event) ClientIP() netip.Addr {
 	if e.sent == nil {
 		return netip.Addr{}
 	}
-	return e.sent.report.proxies.behind(e.sent.peer, []string{e.sent.forwarded})
+	s := *e.sent
+	return s.report.proxies.behind(s.peer, []string{s.forwarded})
 }
 
 const (
@@ -164,7 +165,8 @@ type record struct {
 	outer   string // the pattern of a mux outside
 	matched bool   // event.Pattern is that of the route
 	event   Event
-	sent    sent
+	sent    *sent
+	copied  sent
 }
 
 // decide notes which stage decided on the response, unless one inside it did.
@@ -286,8 +288,8 @@ func (p *reporter) ended(x *exchange, r *http.Request, aborted bool) {
 	}
 	e.Status, e.Bytes, e.Duration = x.Status, x.Bytes, time.Since(started)-x.record.start
 	e.Aborted = aborted
-	e.sent = &x.record.sent
-	e.sent.copy(p, r)
+	x.record.sent, e.sent = &x.record.copied, &x.record.sent
+	x.record.copied.copy(p, r)
 	p.pattern(x, r)
 	if e.Status == 0 && !x.Hijacked && !aborted {
 		e.Status = http.StatusOK // net/http's own, for a handler that wrote nothing

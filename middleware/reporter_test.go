@@ -928,3 +928,45 @@ func TestHooksOfTheStageOutside(t *testing.T) {
 		t.Errorf("outside got %q, inside got %q, want the panic outside", outside.String(), inside.String())
 	}
 }
+
+// TestPrintsNoSecret: whatever fmt does with a value that this package hands
+// out, by itself or as a field, shows nothing that the client sent.
+func TestPrintsNoSecret(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	print := func(what string, value any) {
+		for _, verb := range verbs {
+			for _, v := range []any{value, struct{ Field any }{value}, struct{ field any }{value}, &struct{ field any }{value}} {
+				wantNoSecret(t, what+" by "+verb, fmt.Sprintf(verb, v), token)
+			}
+		}
+	}
+	hooks := newLogged().hooks()
+	hooks.Observe = func(_ context.Context, e middleware.Event) { print("Event", e); print("*Event", &e) }
+	options := middleware.Options{Hooks: hooks, KeyHeader: "X-Api-Key", RateLimit: middleware.PerOrganization("99-S"),
+		Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	api, guard := testAPI(ring.keys, options), middleware.New(ring.keys, options)
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		for what, value := range map[string]any{"the writer": w, "the context": r.Context(), "a context of it": ctx,
+			"Caller": middleware.CallerFrom(ctx), "Execution": middleware.ExecutionFrom(ctx), "API": api, "Guard": guard,
+			"Options": guard.Options(), "a controller": http.NewResponseController(w),
+			"WithoutCancel": context.WithoutCancel(ctx)} {
+			print(what, value)
+		}
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "taken", Detail: "taken"})
+	}
+	api.HandleFunc("GET /api/v1/{any...}", middleware.AnyCaller(), handler)
+	api.HandleFunc("POST /api/v1/{any...}", middleware.AnyCaller(), handler)
+	stack := middleware.Chain(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit,
+		guard.Enforce(middleware.AnyCaller()), guard.Idempotent)(http.HandlerFunc(handler))
+	for _, h := range []http.Handler{api, stack} {
+		for _, method := range []string{"GET", "POST"} {
+			for _, header := range []string{"Authorization: Bearer " + token, "X-Api-Key: " + token} {
+				serve(h, request(method, "/api/v1/"+token+"?a="+token, "", "body", header, "Idempotency-Key: "+method+header[:5],
+					"User-Agent: "+token, "X-Forwarded-For: "+token))
+			}
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package keyed
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -49,6 +51,9 @@ type writer struct {
 
 	explicit, late bool // the status is WriteHeader's; it was set when the context had ended
 }
+
+// Format keeps fmt from following q to what the client sent.
+func (w *writer) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, "middleware.writer") }
 
 // sending says what becomes of what the handler writes. A response that grows
 // over the limit, or that is flushed and of a streaming media type, cannot be
