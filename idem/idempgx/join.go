@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
@@ -32,7 +33,11 @@ func (s *Store) Join(
 		return idem.Record{}, nil, fmt.Errorf("idempgx: join: %w", err)
 	}
 	known, deadline, err := s.queue.Enter(ctx, c.Key, timeout, func(ctx context.Context) (idem.Record, error) {
-		return s.ask(ctx, s.pool, peek, claims.PeekArgs(c))
+		r, err := s.ask(ctx, s.pool, peek, claims.PeekArgs(c))
+		if r.State == claims.Lapsed {
+			err = claims.ErrOvertaken // it is marked when its turn has come
+		}
+		return r, err
 	})
 	if err != nil {
 		return idem.Record{}, nil, fmt.Errorf("idempgx: join: %w", err)
@@ -102,6 +107,13 @@ func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined
 		return record, j, nil
 	}
 	j.rollBack(ctx)
+	if record.State == claims.Lapsed {
+		record.State = idem.Unknown
+		var marked pgconn.CommandTag
+		if marked, err = conn.Exec(ctx, s.names.Text(mark), c.Key[:]); err == nil && marked.RowsAffected() == 0 {
+			err = claims.ErrOvertaken
+		}
+	}
 	return record, nil, err
 }
 

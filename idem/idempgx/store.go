@@ -74,6 +74,7 @@ var (
 	fresh  = claims.Postgres(claims.PostgresFresh(claims.LockAlone))
 	decide = claims.Postgres(claims.PostgresBegin(claims.LockAlone))
 	peek   = claims.Postgres(claims.Peek)
+	mark   = claims.Postgres(claims.Mark)
 	settle = claims.Postgres(claims.PostgresSettle)
 	keep   = claims.Postgres(claims.PostgresKeep())
 	held   = claims.Postgres(claims.Held)

@@ -45,7 +45,7 @@ type dialect struct {
 
 	sql sqlschema.Form
 
-	extend, settle, settledAs, release, settled, held, owned, erase, sweep string
+	extend, mark, settle, settledAs, release, settled, held, owned, erase, sweep string
 
 	columns string   // of the table
 	steps   []string // the schema: how to get from each version to the next
@@ -72,6 +72,7 @@ var sqlite = func() dialect {
 		"$", "?",
 		"{now}", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
 		"{us}", "1",
+		"{told}", "0",
 		"{left}", "(r.lease_ends - CAST(unixepoch('subsec') * 1000000 AS INTEGER))",
 	).Replace
 	d := common(expand)
@@ -93,6 +94,7 @@ func common(expand func(string) string) dialect {
 		sql:       func(query string, args []any) (string, []any) { return query, args },
 		peek:      expand(claims.Peek),
 		extend:    expand(claims.Extend),
+		mark:      expand(claims.Mark),
 		settle:    expand(claims.Settle),
 		settledAs: expand(claims.SettledAs),
 		release:   expand(claims.Release),

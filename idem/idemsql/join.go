@@ -35,7 +35,9 @@ func (s *Store) Join(
 	}
 	known, deadline, err := s.queue.Enter(ctx, c.Key, timeout, func(ctx context.Context) (r idem.Record, err error) {
 		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
-			r, err = s.decision(ctx, q, s.peek, nil, claims.PeekArgs(c)...)
+			if r, err = s.decision(ctx, q, s.peek, nil, claims.PeekArgs(c)...); r.State == claims.Lapsed {
+				err = claims.ErrOvertaken // it is marked when its turn has come
+			}
 			return err
 		})
 		return r, err
@@ -100,6 +102,10 @@ func (s *Store) tryJoin(ctx context.Context, c idem.Claim) (idem.Record, *joined
 	err = cmp.Or(err, ctx.Err())
 	if err != nil || record.State != idem.Claimed {
 		j.abandon()
+		if record.State == claims.Lapsed {
+			record.State = idem.Unknown
+			err = s.onPool(ctx, func(ctx context.Context, q querier) error { return s.told(ctx, q, c.Key) })
+		}
 		return record, nil, err
 	}
 	j.timer = claims.Watch(txCtx, s.options.Logger, c.Key, s.waitedFor())

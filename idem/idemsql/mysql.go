@@ -39,7 +39,7 @@ const (
 	mysqlLook = `
 		SELECT r.request_key IS NOT NULL,
 			CASE WHEN {open} THEN {lock} END,
-			CASE WHEN {open} THEN 2 WHEN r.state <> 1 THEN r.state WHEN r.lease_ends > {now} THEN 2 ELSE 4 END,
+			CASE WHEN {open} THEN 2 ELSE ` + claims.State + ` END,
 			CASE WHEN {open} THEN '' ELSE r.fingerprint END,
 			0,
 			CASE WHEN {open} THEN 0 ELSE {left} END,
@@ -55,7 +55,7 @@ const (
 	mysqlTakeOver = `
 		UPDATE sallyport_idem AS r
 		SET attempt = CASE WHEN r.expires_at <= {now} THEN 1
-				WHEN r.state = 1 AND r.token = $2 THEN r.attempt
+				WHEN r.state = 1 AND r.token = $2 AND r.lease_ends > {told} THEN r.attempt
 				ELSE r.attempt + 1 END,
 			fingerprint = CASE WHEN r.expires_at <= {now} THEN $3 ELSE r.fingerprint END,
 			token = $2, state = 1, lease_ends = {now} + $5, expires_at = {now} + $6, payload = ''
@@ -86,6 +86,7 @@ var mysql = func() dialect {
 	columns := strings.NewReplacer( // not every version has an alias in DELETE
 		"{now}", now,
 		"{us}", "1",
+		"{told}", "0",
 		"{left}", "(lease_ends - "+now+")",
 		"sallyport_idem AS r", "sallyport_idem",
 		"r.", "",

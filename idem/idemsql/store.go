@@ -97,7 +97,9 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	}
 	return await(ctx, "begin", func() (r idem.Record, err error) {
 		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
-			r, err = s.decide(ctx, q, s.begin, c, c.Retention)
+			if r, err = s.decide(ctx, q, s.begin, c, c.Retention); r.State == claims.Lapsed {
+				r.State, err = idem.Unknown, s.told(ctx, q, c.Key)
+			}
 			return err
 		})
 		return r, err

@@ -83,6 +83,9 @@ func (a *Answer) Columns() []any {
 	return []any{&a.state, &a.fingerprint, &a.record.Attempt, &a.left, &a.record.Payload}
 }
 
+// Lapsed is the state of a claim whose lease is over and that Mark has to mark.
+const Lapsed = idem.Unknown + 1
+
 // errCorrupt means that something else than this module has written to the
 // table.
 var errCorrupt = errors.New("a row of the table has no valid fingerprint")

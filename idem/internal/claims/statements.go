@@ -5,8 +5,9 @@ package claims
 import "strings"
 
 // The statements are written for all databases; a dialect puts its own words
-// for what stands in braces: the database's time now, a microsecond, and how
-// many of those are left of a lease. States are the numbers of idem.State.
+// for what stands in braces: the database's time now, a microsecond, how many of
+// those are left of a lease, and when the lease ends of a claim that is marked.
+// States are the numbers of idem.State, and Lapsed.
 //
 // The parameters of the statements that begin are $1 the key, $2 the token, $3
 // the fingerprint, $4 whether to take over, $5 the lease and $6 the retention,
@@ -18,11 +19,15 @@ const (
 
 	// Claimable says of a row that the claim may have it. It is never NULL.
 	Claimable = `(r.expires_at <= {now}
-		OR r.state = 1 AND r.token = $2
+		OR r.state = 1 AND r.token = $2 AND r.lease_ends > {told}
 		OR $4 AND r.fingerprint = $3 AND (r.state = 4 OR r.state = 1 AND r.lease_ends <= {now}))`
 
+	// State is that of a row, or Lapsed.
+	State = `CASE WHEN r.state <> 1 THEN r.state WHEN r.lease_ends > {now} THEN 2
+		WHEN r.lease_ends > {told} THEN 5 ELSE 4 END`
+
 	Peek = `
-		SELECT CASE WHEN r.state <> 1 THEN r.state WHEN r.lease_ends > {now} THEN 2 ELSE 4 END,
+		SELECT ` + State + `,
 			r.fingerprint, 0, {left}, r.payload
 		FROM sallyport_idem AS r
 		WHERE ` + TheKey + " AND NOT " + Claimable
@@ -34,7 +39,13 @@ const (
 		UPDATE sallyport_idem AS r
 		SET lease_ends = {now} + {us} * $3,
 			expires_at = CASE WHEN r.expires_at < {now} + {us} * $3 THEN {now} + {us} * $3 ELSE r.expires_at END
-		WHERE ` + held + " AND r.state = 1"
+		WHERE ` + held + " AND r.state = 1 AND r.lease_ends > {told}"
+
+	// Mark is for a claim that is Lapsed, before somebody is told that it is
+	// Unknown: from then on it cannot be renewed.
+	Mark = `
+		UPDATE sallyport_idem AS r SET lease_ends = {told}
+		WHERE ` + TheKey + " AND r.state = 1 AND r.lease_ends <= {now} AND r.lease_ends > {told}"
 
 	Settle = `
 		UPDATE sallyport_idem AS r SET state = $3, payload = $4, expires_at = {now} + {us} * $5
@@ -59,6 +70,7 @@ const (
 var Postgres = strings.NewReplacer(
 	"{now}", "statement_timestamp()", // now() would be the start of the transaction
 	"{us}", "interval '1 microsecond'",
+	"{told}", "'epoch'::timestamptz",
 	"{left}", "(extract(epoch FROM r.lease_ends - statement_timestamp()) * 1000000)::bigint",
 ).Replace
 
@@ -76,7 +88,7 @@ func Claim(more, values string) string {
 		SET token = excluded.token,
 			fingerprint = CASE WHEN r.expires_at <= {now} THEN excluded.fingerprint ELSE r.fingerprint END,
 			attempt = CASE WHEN r.expires_at <= {now} THEN 1
-				WHEN r.state = 1 AND r.token = excluded.token THEN r.attempt
+				WHEN r.state = 1 AND r.token = excluded.token AND r.lease_ends > {told} THEN r.attempt
 				ELSE r.attempt + 1 END,
 			state = excluded.state,
 			lease_ends = excluded.lease_ends,
