@@ -17,7 +17,8 @@ import (
 //	16      token of the claim, also when it is settled
 //	10      attempt, in decimal digits
 //	16      lease, in decimal digits: it ends when the key has no more than these
-//	        milliseconds to its expiry
+//	        milliseconds to its expiry. 15 nines after a Begin was told that the
+//	        outcome is unknown: then it cannot be renewed
 //	 2      number of freed claims, in decimal digits
 //	16 each tokens of freed claims, the latest last
 //	        payload, when OutcomeDone

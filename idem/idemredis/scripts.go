@@ -9,6 +9,7 @@ import "github.com/redis/go-redis/v9"
 
 // parse reads the key, if there is one.
 const parse = `
+local TOLD = 999999999999999
 local key, token = redis.call('GET', KEYS[1]), ARGV[1]
 local state, first, holder, attempt, mark, freed, payload = '', '', '', 0, 0, '', ''
 if key then
@@ -48,7 +49,7 @@ local fingerprint, lease, retention, reexecute = ARGV[2], tonumber(ARGV[3]), ton
 if was_freed() then
 	return redis.error_reply('ERR the claim was freed before it was made')
 end
-if state == 'c' and holder == token then
+if state == 'c' and holder == token and mark ~= TOLD then
 	-- A resent call: the claim stands, also if it cannot be renewed.
 	local renewed = redis.pcall('SETRANGE', KEYS[1], 59, string.format('%016.0f', retention - lease))
 	if type(renewed) == 'table' and renewed.err then
@@ -68,6 +69,9 @@ if state == 'd' then
 end
 if state == 'c' or state == 'u' then
 	if not reexecute or first ~= fingerprint then
+		if state == 'c' and mark ~= TOLD then
+			redis.call('SETRANGE', KEYS[1], 59, string.format('%016.0f', TOLD))
+		end
 		return {UNKNOWN, first, 0}
 	end
 else
@@ -81,7 +85,7 @@ return {CLAIMED, fingerprint, attempt + 1}
 
 var extendScript = redis.NewScript(parse + `
 local lease = tonumber(ARGV[2])
-if state ~= 'c' or holder ~= token then
+if state ~= 'c' or holder ~= token or mark == TOLD then
 	return 'lost'
 end
 local left = redis.call('PTTL', KEYS[1])
