@@ -114,7 +114,7 @@ func (m *Memory) Begin(_ context.Context, c Claim) (Record, error) {
 	}
 	r := Record{Fingerprint: e.fingerprint}
 	switch {
-	case e.held && e.token == c.Token:
+	case e.held && e.token == c.Token && e.leaseEnds != told:
 		m.expiry.move(e.number, after(now, c.Retention))
 		e.leaseEnds = after(now, c.Lease)
 		r.State, r.Attempt = Claimed, int(e.attempt)
@@ -132,9 +132,15 @@ func (m *Memory) Begin(_ context.Context, c Claim) (Record, error) {
 		return m.takeOver(e, &c, now)
 	default:
 		r.State = Unknown
+		if e.held {
+			e.leaseEnds = told
+		}
 	}
 	return r, nil
 }
+
+// told is when the lease of a claim ends that somebody was told is Unknown.
+const told = math.MinInt64
 
 // claim records a claim of a new key.
 func (m *Memory) claim(c *Claim, now int64) (Record, error) {
@@ -184,7 +190,7 @@ func (m *Memory) Extend(_ context.Context, key Key, token ClaimToken, lease time
 	defer m.unlock()
 	now := m.now()
 	e := m.find(key, now)
-	if e == nil || !e.held || e.token != token {
+	if e == nil || !e.held || e.token != token || e.leaseEnds == told {
 		return ErrLost
 	}
 	e.leaseEnds = after(now, lease)

@@ -22,6 +22,7 @@ type sharedRecord struct {
 	attempt       int
 	settled       *idem.Settlement // nil while it is held
 	lapses, until time.Time
+	told          bool // that it is unknown, while it is held
 }
 
 func newSharedStore() *sharedStore { return &sharedStore{records: make(map[idem.Key]*sharedRecord)} }
@@ -45,7 +46,7 @@ func (m *sharedStore) Begin(_ context.Context, c idem.Claim) (idem.Record, error
 	}
 	answer := idem.Record{State: idem.Claimed, Fingerprint: r.claim.Fingerprint}
 	switch {
-	case r.attempt > 0 && r.settled == nil && r.claim.Token == c.Token: // sent again
+	case r.attempt > 0 && r.settled == nil && r.claim.Token == c.Token && !r.told: // sent again
 	case r.attempt > 0 && r.settled == nil && now.Before(r.lapses):
 		answer.State, answer.RetryAfter = idem.InProgress, r.lapses.Sub(now)
 		return answer, nil
@@ -53,12 +54,13 @@ func (m *sharedStore) Begin(_ context.Context, c idem.Claim) (idem.Record, error
 		answer.State, answer.Payload, answer.Retained = idem.Done, r.settled.Payload, true
 		return answer, nil
 	case r.attempt > 0 && !(c.Reexecute && r.claim.Fingerprint == c.Fingerprint):
-		answer.State = idem.Unknown
+		answer.State, r.told = idem.Unknown, true
 		return answer, nil
 	default:
 		r.attempt++
 	}
-	r.claim.Token, r.settled, r.lapses, r.until = c.Token, nil, now.Add(c.Lease), now.Add(c.Retention)
+	r.claim.Token, r.settled, r.told = c.Token, nil, false
+	r.lapses, r.until = now.Add(c.Lease), now.Add(c.Retention)
 	answer.Attempt = r.attempt
 	return answer, nil
 }
@@ -66,7 +68,7 @@ func (m *sharedStore) Begin(_ context.Context, c idem.Claim) (idem.Record, error
 func (m *sharedStore) Extend(_ context.Context, key idem.Key, token idem.ClaimToken, lease time.Duration) error {
 	r, now := m.find(key)
 	defer m.mu.Unlock()
-	if r == nil || r.claim.Token != token || r.settled != nil {
+	if r == nil || r.claim.Token != token || r.settled != nil || r.told {
 		return idem.ErrLost
 	}
 	if r.lapses = now.Add(lease); r.until.Before(r.lapses) {

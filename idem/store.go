@@ -38,7 +38,7 @@ type Store interface {
 	//     it, the error is [ErrFull] and nothing is recorded.
 	//   - c.Token already holds the claim, because a driver sent the call
 	//     again: [Claimed] with the same Attempt. The lease is renewed, also
-	//     when it had lapsed.
+	//     when it had lapsed, unless a Begin has answered Unknown since.
 	//   - The claim is held by another token and its lease is live: [InProgress],
 	//     with RetryAfter.
 	//   - Settled as [OutcomeDone]: [Done], with the payload.
@@ -47,6 +47,9 @@ type Store interface {
 	//     equal to c.Fingerprint, the claim is taken over: [Claimed] with
 	//     Attempt one higher, and c.Token in place of the old token. Of several
 	//     callers that try, one takes over and the others see [InProgress].
+	//     After Unknown the token that holds the claim can settle it, and not
+	//     renew it: its request must not begin anything that the caller will
+	//     not find when it looks.
 	//
 	// In each case Record.Fingerprint is that of the first request. An
 	// unsettled claim is remembered for c.Retention from the last Begin that
@@ -55,7 +58,8 @@ type Store interface {
 
 	// Extend makes the lease end the given time from now, also when it had
 	// lapsed. It returns [ErrLost], and changes nothing, when the token does
-	// not hold the claim: taken over, settled, freed or forgotten.
+	// not hold the claim: taken over, settled, freed or forgotten; or when a
+	// Begin has answered Unknown.
 	Extend(ctx context.Context, key Key, token ClaimToken, lease time.Duration) error
 
 	// Settle ends a claim. The token must hold the claim; whether the lease has

@@ -163,6 +163,7 @@ var joinedRules = []rule{
 			e.mustBeOf(c, e.mustNotJoin("a live lease", again(c), idem.InProgress))
 			e.leases(1.3)
 			e.mustNotJoin("a lapsed lease", again(c), idem.Unknown)
+			e.extend("the holder, late", c, idem.ErrLost)
 			e.settle("the holder, late", c, finished("late"), nil)
 			e.mustNotJoin("settled", again(c), idem.Done)
 		}},

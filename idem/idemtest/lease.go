@@ -1,6 +1,12 @@
 package idemtest
 
-import "github.com/sallyport-go/sallyport/idem"
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
 
 var leaseRules = []rule{
 	{"extend", "Extend makes the lease last its full length from then on.",
@@ -48,6 +54,54 @@ var leaseRules = []rule{
 			c := e.lapsed()
 			e.mustClaim("resent, late", c, 1)
 			e.must("another token", again(c), idem.InProgress)
+		}},
+	{"told-unknown",
+		"Once Begin has answered unknown for a lapsed claim, its token cannot renew it, and a late Settle counts.",
+		func(e *env) {
+			c := e.lapsed()
+			e.must("after the lease", again(c), idem.Unknown)
+			e.extend("the holder, late", c, idem.ErrLost)
+			e.must("the holder's Begin resent", c, idem.Unknown)
+			e.mustBeOf(c, e.must("afterwards", again(c), idem.Unknown))
+			e.settle("the holder, late", c, finished("late"), nil)
+			e.mustReplay("after the late Settle", again(c), "late")
+
+			c.Key[0]++
+			e.mustClaim("a new key", c, 1)
+			e.leases(1.3)
+			e.must("after the lease", again(c), idem.Unknown)
+			c.Reexecute = true
+			e.mustClaim("the holder's Begin with Reexecute", c, 2)
+			e.extend("the taker", c, nil)
+			e.must("afterwards", again(c), idem.InProgress)
+		}},
+	{"unknown-races-extend", "When Begin after the lease and Extend race, never is one told unknown and the other renewed.",
+		func(e *env) {
+			const keys = 16
+			late := make([]idem.Claim, keys)
+			for i := range late {
+				late[i] = e.claim()
+				late[i].Key[0] = byte(i)
+				e.mustClaim("a new key", late[i], 1)
+			}
+			e.leases(1.3)
+			for i, c := range late {
+				var extended, begun error
+				var r idem.Record
+				renew := func() { extended = e.store.Extend(e.ctx, c.Key, c.Token, 24*time.Hour) }
+				ask := func() { r, begun = e.store.Begin(e.ctx, again(c)) }
+				if i%2 == 0 {
+					renew, ask = ask, renew // the scheduler prefers the last
+				}
+				var wg sync.WaitGroup
+				wg.Go(renew)
+				wg.Go(ask)
+				wg.Wait()
+				e.mustBe("Begin", begun, nil)
+				if told := r.State == idem.Unknown; told != errors.Is(extended, idem.ErrLost) {
+					e.failf("got %v from Extend and %v from Begin, want nil and in progress, or ErrLost and unknown", extended, r.State)
+				}
+			}
 		}},
 	{"foreign-token", "A token that does not hold the claim extends, settles and frees nothing.",
 		func(e *env) {

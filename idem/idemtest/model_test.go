@@ -31,6 +31,7 @@ type modelRecord struct {
 	outcome        idem.Outcome
 	payload        []byte
 	lease, expires time.Duration
+	told           bool // that it is unknown, while held
 }
 
 func newModel(flaw string) *model {
@@ -111,7 +112,7 @@ func (m *model) begin(c idem.Claim) idem.Record {
 		}
 		return m.grant(r, c)
 	}
-	same := r.held && r.token == c.Token
+	same := r.held && r.token == c.Token && (!r.told || m.has("grants again to who holds what is unknown"))
 	switch {
 	case same && !m.has("does not know its own token") &&
 		!(m.has("knows its own token only while the lease is live") && m.now >= r.lease):
@@ -158,6 +159,8 @@ func (m *model) begin(c idem.Claim) idem.Record {
 	if m.has("runs again what is unknown") {
 		return m.grant(r, c)
 	}
+	m.pause("says unknown, then marks")
+	r.told = !m.has("renews what is unknown")
 	return idem.Record{State: idem.Unknown, Fingerprint: r.fingerprint}
 }
 
@@ -165,7 +168,7 @@ func (m *model) grant(r *modelRecord, c idem.Claim) idem.Record {
 	if !m.has("keeps the old token at a take-over") || r.attempt == 0 {
 		r.token = c.Token
 	}
-	r.held = true
+	r.held, r.told = true, m.has("never renews what was unknown") && r.told
 	r.attempt++
 	if m.has("always says attempt 1") {
 		r.attempt = 1
@@ -196,7 +199,7 @@ func (m *model) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken,
 		return nil
 	case r == nil:
 		return idem.ErrLost
-	case r.token != token && !m.has("extends for any token"):
+	case r.token != token && !m.has("extends for any token"), r.told:
 		return idem.ErrLost
 	case !r.held && m.has("extends what is settled"):
 		r.held = true

@@ -58,8 +58,7 @@ var retentionRules = []rule{
 			taker := reexecuting(c)
 			e.mustClaim("the taker", taker, 2)
 			e.leases(2)
-			e.must("before the end of the taker's retention", again(c), idem.Unknown)
-			e.mustClaim("the taker, resent", taker, 2)
+			e.mustClaim("before the end of the taker's retention, resent", taker, 2)
 			e.leases(2)
 			e.must("before the end of what was resent", again(c), idem.Unknown)
 		}},
