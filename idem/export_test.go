@@ -1,6 +1,18 @@
 package idem
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
+
+// StandStill returns a function that lets the wall clock run, and not the
+// monotonic one. It is called before the Runner is used.
+func (r *Runner) StandStill() func(time.Duration) {
+	var still atomic.Int64
+	wall := r.wall
+	r.wall = func(now time.Time) time.Duration { return wall(now) + time.Duration(still.Load()) }
+	return func(d time.Duration) { still.Add(int64(d)) }
+}
 
 // An Outage reads its clock under its lock.
 type Outage struct{ outage }

@@ -43,6 +43,7 @@ type Runner struct {
 	options Options
 	backend *backend
 	epoch   time.Time
+	wall    func(now time.Time) time.Duration // from epoch on, on the wall clock alone
 
 	lease, retention time.Duration // of claims; forever in a store in this process
 	firstToken       ClaimToken    // what the tokens of such claims begin with
@@ -91,6 +92,7 @@ func NewRunner(s Store, o Options) *Runner {
 		executions: make(map[Key]*Execution),
 		loads:      loads{tenants: make(map[string]load)},
 	}
+	r.wall = wallFrom(r.epoch)
 	r.backend.outage.now, r.backend.background = r.now, r.background
 	r.lease, r.retention = o.Lease, o.Retention
 	if r.backend.local != nil {
@@ -186,13 +188,4 @@ func (r *Runner) newToken(organization string) (t ClaimToken) {
 	prefix := token.Prefix(organization)
 	rand.Read(t[copy(t[:], prefix[:]):]) // never returns an error: it ends the program instead
 	return t
-}
-
-// clock is now, for claims with leases. Others do not need it, and reading the
-// clock twice takes a tenth of a short create.
-func (r *Runner) clock() time.Duration {
-	if r.backend.local != nil {
-		return 0
-	}
-	return r.now()
 }

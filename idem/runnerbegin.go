@@ -102,8 +102,13 @@ func (w *waiter) ask(e *Execution) (record Record, claimed *Execution, err error
 // askOnce asks the store for the claim, and starts the execution with it.
 func (w *waiter) askOnce(e *Execution) (Record, error) {
 	r := w.runner
-	asked := r.clock()
+	asked := r.moment()
 	record, transaction, err := r.backend.begin(w.ctx, &e.claim)
+	if err == nil && record.State == Claimed && transaction == nil && r.lapsed(asked) {
+		// A repeat may have been told that the outcome is unknown.
+		r.backend.undo(w.ctx, e.claim, nil)
+		record, err = Record{}, errLateClaim
+	}
 	switch {
 	case err != nil:
 		// The waiters share the error. But a Join ends when its caller leaves,

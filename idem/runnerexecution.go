@@ -39,7 +39,8 @@ type Execution struct {
 	reply   Record        // what they get, once answered or ended; set by Settle before that
 	err     error         // why the store could not give one
 
-	leaseEnds atomic.Int64 // on the clock of Runner.now, as far as is known
+	leaseEnds atomic.Int64           // on the clock of Runner.now, as far as is known
+	asked     atomic.Pointer[moment] // when the store was that gave the lease; nil without one
 
 	// mu guards these, which Context, Settle and the renewals share.
 	mu       sync.Mutex
@@ -52,14 +53,13 @@ type Execution struct {
 }
 
 // start makes the execution one that runs. asked is when the store was asked.
-func (e *Execution) start(t Transaction, asked time.Duration) {
+func (e *Execution) start(t Transaction, asked moment) {
 	r := e.runner
 	e.transaction = t
 	if t == nil && r.backend.local == nil {
-		// The store began to count when it was asked, or later.
-		e.leaseEnds.Store(int64(asked + r.lease))
+		e.renewed(asked)
 		e.mu.Lock() // the timer may fire before it is assigned
-		e.timer = time.AfterFunc(r.lease/3-(r.now()-asked), e.renew)
+		e.timer = time.AfterFunc(r.lease/3-(r.now()-asked.monotonic), e.renew)
 		e.mu.Unlock()
 	}
 	r.mu.Lock()
@@ -67,9 +67,16 @@ func (e *Execution) start(t Transaction, asked time.Duration) {
 	r.mu.Unlock()
 }
 
+// renewed notes that the store has given the lease. It began to count when it was
+// asked, or later.
+func (e *Execution) renewed(asked moment) {
+	e.leaseEnds.Store(int64(asked.monotonic + e.runner.lease))
+	e.asked.Store(&asked)
+}
+
 // Context returns a context for the handler of the request. It is cancelled
-// when the claim is lost, or is about to lapse because it could not be renewed:
-// its cause is then [ErrLost]. It is cancelled without a cause when Settle
+// when the claim is lost, has lapsed because the server stood still, or is about
+// to because it could not be renewed: its cause is then [ErrLost]. It is cancelled without a cause when Settle
 // returns. In joined mode it carries the transaction, and only the end of
 // parent cancels it.
 func (e *Execution) Context(parent context.Context) context.Context {
@@ -89,6 +96,9 @@ func (e *Execution) Context(parent context.Context) context.Context {
 		}
 	default:
 		e.cancel = cancel
+	}
+	if e.asked.Load() != nil {
+		ctx = leased{ctx, e}
 	}
 	return ctx
 }
@@ -151,23 +161,29 @@ var errNotRenewed = fmt.Errorf("%w: it could not be renewed in time", ErrLost)
 
 // renew renews the lease. A timer calls it, in a goroutine that lasts as long
 // as the call. If the lease cannot be renewed, the contexts of the execution
-// are cancelled at nine tenths of it, while the claim is still held.
+// are cancelled at nine tenths of it, while the claim is still held. When it has
+// lapsed nothing is renewed: somebody may have been told so. But what is only to
+// be saved holds its claim for as long as the store allows.
 func (e *Execution) renew() {
 	r := e.runner
 	lease := r.lease
-	asked := r.now()
+	asked := r.moment()
 	// Without a renewal by then the contexts are cancelled.
 	last := time.Duration(e.leaseEnds.Load()) - lease/10
 
 	e.mu.Lock()
-	done, failing := e.done, e.failures > 0
+	done, failing, settled := e.done, e.failures > 0, e.settled
 	e.mu.Unlock()
 	if done {
 		return
 	}
+	if !settled && r.lapsed(*e.asked.Load()) {
+		e.lose(errTooLate)
+		return
+	}
 	timeout := r.options.Timeout
-	if asked < last {
-		timeout = min(timeout, last-asked)
+	if asked.monotonic < last {
+		timeout = min(timeout, last-asked.monotonic)
 	} else if failing {
 		e.lose(errNotRenewed)
 	}
@@ -175,9 +191,8 @@ func (e *Execution) renew() {
 	next := lease / 3
 	switch now := r.now(); {
 	case err == nil:
-		// Counted from before the call: the store renewed no earlier than that,
-		// so its lease cannot end before this one does.
-		e.leaseEnds.Store(int64(asked + lease))
+		e.renewed(asked)
+		e.expire()
 	case errors.Is(err, ErrLost):
 		e.lose(ErrLost)
 		return

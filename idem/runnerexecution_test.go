@@ -239,39 +239,110 @@ func TestRenewalDuringSettle(t *testing.T) {
 	})
 }
 
-// When the store comes back after the lease, and nobody took the claim over,
-// the renewals renew it.
+// When the store comes back after the lease, it is not asked to renew the claim of
+// a request that runs, and its late outcome counts. What is only to be saved is
+// renewed.
 func TestRenewalsComeBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newMemory()
-		f := idemtest.NewFaulty(s)
-		e := mustRun(t, newRunner(f, idem.Options{}), request)
-		f.Always(idemtest.Extend, idemtest.Fail)
-		time.Sleep(20 * time.Second)
-		f.Always(idemtest.Extend, idemtest.None)
+	for _, settled := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory()
+			f := idemtest.NewFaulty(s)
+			r := newRunner(f, idem.Options{})
+			e := mustRun(t, r, request)
+			f.Always(idemtest.Extend, idemtest.Fail)
+			f.Always(idemtest.Settle, idemtest.Fail)
+			if settled {
+				e.Settle(t.Context(), answer("created"))
+			}
+			time.Sleep(20 * time.Second)
+			f.Always(idemtest.Extend, idemtest.None)
+			time.Sleep(5 * time.Second)
+			want := idem.Unknown
+			if settled {
+				want = idem.InProgress
+			}
+			if got := elsewhere(t, s, request); got != want {
+				t.Errorf("settled %t: got %v, want %v", settled, got, want)
+			}
+			f.Always(idemtest.Settle, idemtest.None)
+			if !settled {
+				mustSettle(t, e, answer("created"))
+			}
+			r.WaitSettled(t.Context())
+			mustReplay(t, newRunner(s, idem.Options{}), request, "created")
+		})
+	}
+}
+
+// The monotonic clock may stand still with the machine. Whoever then asks the
+// context learns at once that the claim is lost, and no claim is renewed.
+func TestMachineStoodStill(t *testing.T) {
+	for _, asks := range []bool{true, false} {
+		faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
+			standStill := r.StandStill()
+			e := mustRun(t, r, request)
+			ctx := e.Context(t.Context())
+			idle, cancel := context.WithCancel(e.Context(t.Context())) // has a channel of its own
+			defer cancel()
+			standStill(15*time.Second - 1)
+			if ctx.Err() != nil {
+				t.Error("the context ended while the lease was live")
+			}
+			standStill(1)
+			if asks {
+				select {
+				case <-ctx.Done():
+				default:
+					t.Error("whoever asks the context learns nothing")
+				}
+				if cause := context.Cause(ctx); !notRenewed(cause) || ctx.Err() == nil {
+					t.Errorf("got cause %v, want a lease that was over", cause)
+				}
+			}
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if idle.Err() == nil || f.Calls(idemtest.Extend) != 0 {
+				t.Errorf("got error %v and %d renewals, want a canceled context and none", idle.Err(), f.Calls(idemtest.Extend))
+			}
+			mustSettle(t, e, answer("late"))
+		})
+	}
+}
+
+// The server may stand still while it renews: the store's answer then comes too
+// late.
+func TestRenewalTooLate(t *testing.T) {
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
+		standStill := r.StandStill()
+		e := mustRun(t, r, request)
+		idle, cancel := context.WithCancel(e.Context(t.Context()))
+		defer cancel()
+		f.Next(idemtest.Extend, idemtest.StallAnswer)
 		time.Sleep(5 * time.Second)
-		if got := elsewhere(t, s, request); got != idem.InProgress {
-			t.Errorf("got %v, want in progress", got)
+		synctest.Wait()
+		standStill(15 * time.Second)
+		f.Release()
+		synctest.Wait()
+		if cause := context.Cause(idle); !notRenewed(cause) {
+			t.Errorf("got cause %v, want a lease that was over", cause)
 		}
-		mustSettle(t, e, answer("created"))
+		mustSettle(t, e, answer("late"))
 	})
 }
 
-// A Begin may take longer than the lease lasts. The first renewal may still
-// succeed, and until it fails the execution is not cancelled.
+// A Begin may take longer than the lease lasts. A repeat may have been told that
+// the outcome is unknown, so the request does not run.
 func TestBeginSlowerThanTheLease(t *testing.T) {
 	faulty(t, idem.Options{Lease: time.Second}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		f.Next(idemtest.Begin, idemtest.StallAnswer)
 		c := begin(t.Context(), r, request)
-		time.Sleep(1900 * time.Millisecond)
+		time.Sleep(time.Second)
 		f.Release()
-		got := <-c
-		ctx := got.e.Context(t.Context())
-		time.Sleep(time.Minute)
-		if err := context.Cause(ctx); err != nil {
-			t.Errorf("the execution was cancelled: %v", err)
+		if got := <-c; got.e != nil || got.err == nil {
+			t.Errorf("got an execution %t and error %v, want an error", got.e != nil, got.err)
 		}
-		mustSettle(t, got.e, freed)
+		r.WaitSettled(t.Context())
+		mustSettle(t, mustRun(t, r, request), answer("created"))
 	})
 }
 

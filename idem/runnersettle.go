@@ -25,7 +25,7 @@ const (
 // Any other error means that the store could not save it within
 // Options.Timeout. Send the response to the client: the request is not run again.
 // The Runner tries again in the background, each time after twice as long, up
-// to 5 s, and keeps renewing the claim. It stops when the outcome is saved,
+// to 5 s, and keeps renewing the claim unless that had lapsed. It stops when the outcome is saved,
 // when the claim is lost, or when the retention is over, after which the store
 // would not know the key anyway. Meanwhile repeats in this process get the
 // reply from memory, and those in other processes wait.
@@ -61,7 +61,7 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 	if e.transaction != nil {
 		return e.commit(ctx, &s)
 	}
-	return e.saveNow(saving{ctx: ctx, settlement: s, since: e.runner.clock()})
+	return e.saveNow(saving{ctx: ctx, settlement: s, since: e.runner.moment().monotonic})
 }
 
 // commit ends the transaction of a joined execution.

@@ -278,7 +278,7 @@ func (honoring) HonorsContext() {}
 func TestStoreThatHonorsContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(honoring{f}, idem.Options{})
+		r := newRunner(honoring{f}, idem.Options{Lease: 2 * time.Hour})
 		f.Next(idemtest.Begin, idemtest.Stall)
 		waiting := begin(t.Context(), r, request)
 		time.Sleep(time.Hour)

@@ -110,9 +110,9 @@ func TestWalk(t *testing.T) {
 		mode         mode
 		faults, want int
 	}{
-		{"two servers", [][]sent{{a, b}}, leases, 2, 12037},
-		{"one server", [][]sent{{a, a}}, leases, 2, 6984},
-		{"take-over", [][]sent{{a, b}}, takesOver, 2, 12420},
+		{"two servers", [][]sent{{a, b}}, leases, 2, 12022},
+		{"one server", [][]sent{{a, a}}, leases, 2, 6968},
+		{"take-over", [][]sent{{a, b}}, takesOver, 2, 12334},
 		{"another request", [][]sent{{a}, {{to: 0, fingerprint: another}}}, leases, 1, 414},
 		{"three requests", [][]sent{{a, a}, {b}}, leases, 0, 40},
 		{"joined, two servers", [][]sent{{a, b}}, joins, 2, 2764},
