@@ -64,8 +64,8 @@ type RunnerStats struct {
 	Executions int // asking the store, running, or retrying to save
 	Waiters    int
 	Unsaved    int // settlements and undone claims that are retried in the background
-	// Down is set while the store is not asked for claims, except by one call a
-	// second.
+	// Down is set while the store, or a shard of it, is not asked for claims,
+	// except by one call a second.
 	Down bool
 	// RenewalErrors and SaveErrors count calls of the store that failed, Lost
 	// the executions whose claim was taken over before they were settled.
@@ -93,7 +93,7 @@ func NewRunner(s Store, o Options) *Runner {
 		loads:      loads{tenants: make(map[string]load)},
 	}
 	r.wall = wallFrom(r.epoch)
-	r.backend.outage.now, r.backend.background = r.now, r.background
+	r.backend.now, r.backend.background = r.now, r.background
 	r.lease, r.retention = o.Lease, o.Retention
 	if r.backend.local != nil {
 		r.lease, r.retention = forever, forever
@@ -116,7 +116,7 @@ func (r *Runner) Stats() RunnerStats {
 		Executions:    r.loads.executions,
 		Waiters:       r.loads.waiters,
 		Unsaved:       r.unsaved,
-		Down:          r.backend.outage.lasts(),
+		Down:          r.backend.down(),
 		RenewalErrors: r.renewalErrors.Load(),
 		SaveErrors:    r.saveErrors.Load(),
 		Lost:          r.lost.Load(),

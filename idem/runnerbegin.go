@@ -106,7 +106,7 @@ func (w *waiter) askOnce(e *Execution) (Record, error) {
 	record, transaction, err := r.backend.begin(w.ctx, &e.claim)
 	if err == nil && record.State == Claimed && transaction == nil && r.lapsed(asked) {
 		// A repeat may have been told that the outcome is unknown.
-		r.backend.undo(w.ctx, e.claim, nil)
+		r.backend.undo(w.ctx, r.backend.shard(e.claim.Key), e.claim, nil)
 		record, err = Record{}, errLateClaim
 	}
 	switch {

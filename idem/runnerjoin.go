@@ -12,7 +12,7 @@ import (
 // join asks for a claim within a transaction. The store may let the caller wait
 // for its turn, so a Join gets Options.Wait beside the timeout, and ends when
 // the caller leaves.
-func (b *backend) join(ctx context.Context, c *Claim) (reply, error) {
+func (b *backend) join(ctx context.Context, s *shard, c *Claim) (reply, error) {
 	timeout := b.timeout
 	if b.wait < 0 {
 		timeout /= 2 // the other half is for the turn
@@ -20,9 +20,9 @@ func (b *backend) join(ctx context.Context, c *Claim) (reply, error) {
 	within, cancel := context.WithTimeout(ctx, b.timeout+max(b.wait, 0))
 	defer cancel()
 	// Most Joins wait for a turn, which may not come while the store fails.
-	outage := b.outage.untilOpen()
+	outage := s.outage.untilOpen()
 	defer context.AfterFunc(outage, cancel)()
-	a, late, err := b.callUntil(within, b.begins, func(ctx context.Context) (a reply, err error) {
+	a, late, err := b.callUntil(within, s.begins, func(ctx context.Context) (a reply, err error) {
 		a.record, a.transaction, err = b.joiner.Join(ctx, *c, timeout)
 		return a, err
 	})

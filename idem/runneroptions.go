@@ -31,6 +31,7 @@ type Options struct {
 	// joined mode also those that wait for a transaction. The store is then also
 	// asked without requests, about once a second, for a claim that is given
 	// back, until it answers, Draining is closed or nothing refers to the Runner.
+	// All this is by shard where the store is [Sharded].
 	Timeout time.Duration
 	// ExecutionsPerTenant is how many requests of one tenant may run at once.
 	// Beyond that a request gets ErrTooMany, and the store is not asked whether

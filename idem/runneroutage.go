@@ -27,7 +27,7 @@ var (
 // one call a second through, and the others fail at once: without it each
 // request would wait for the whole timeout.
 //
-// It does not apply to outcomes. The executions that have one keep trying to
+// A store that is [Sharded] has one for each shard. It does not apply to outcomes. The executions that have one keep trying to
 // save it.
 type outage struct {
 	mu       sync.Mutex
@@ -126,17 +126,18 @@ func (o *outage) told(err error, began time.Duration) (over time.Duration) {
 }
 
 // told is that of the outage, and logs its end.
-func (b *backend) told(ctx context.Context, err error, began time.Duration) {
-	if over := b.outage.told(err, began); over > 0 {
+func (b *backend) told(ctx context.Context, s *shard, err error, began time.Duration) {
+	if over := s.outage.told(err, began); over > 0 {
 		b.logger.InfoContext(ctx, "the reply store answers again", "after", over)
 	}
 }
 
-// probeLater asks a store that fails for a claim, and again about once a second
+// probeLater asks a shard that fails for a claim, and again about once a second
 // until it answers, the Runner drains or is not used any more. Between two
 // questions there is a timer, and no goroutine.
-func (b *backend) probeLater(draining <-chan struct{}) {
-	unused := weak.Make(b)
+func (b *backend) probeLater(s *shard) {
+	// Neither keeps the other in use.
+	unused, name, draining := weak.Make(b), s.name, b.draining
 	time.AfterFunc(outageProbe+mathrand.N(outageProbe/4), func() {
 		b := unused.Value()
 		select {
@@ -147,22 +148,27 @@ func (b *backend) probeLater(draining <-chan struct{}) {
 		if b == nil {
 			return
 		}
-		if began, err := b.outage.asks(); err == nil {
-			b.told(context.Background(), b.probe(), began)
+		s := b.named(name)
+		key, found := b.keyOf(s)
+		if !found { // its keys are elsewhere now
+			b.forget(s)
+			return
 		}
-		if b.outage.probesOn() {
-			b.probeLater(draining)
+		if began, err := s.outage.asks(); err == nil {
+			b.told(context.Background(), s, b.probe(s, key), began)
+		}
+		if s.outage.probesOn() {
+			b.probeLater(s)
 		}
 	})
 }
 
 // probe makes a claim that lapses at once, since a store may be able to read
 // and not to write.
-func (b *backend) probe() error {
-	c := Claim{Tenant: "probe", Lease: outageProbe, Retention: outageProbe}
+func (b *backend) probe(s *shard, key Key) error {
+	c := Claim{Key: key, Tenant: "probe", Lease: outageProbe, Retention: outageProbe}
 	rand.Read(c.Token[:])
-	c.Key = NewKey("probe", string(c.Token[:]))
-	_, _, err := b.call(context.Background(), b.begins, b.timeout, func(ctx context.Context) (reply, error) {
+	_, _, err := b.call(context.Background(), s.begins, b.timeout, func(ctx context.Context) (reply, error) {
 		if _, err := b.store.Begin(ctx, c); err != nil {
 			return reply{}, err
 		}

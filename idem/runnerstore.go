@@ -28,13 +28,18 @@ type backend struct {
 	// background.
 	background func(n int)
 
-	begins, extends, settles, undos slots
-	outage                          outage
+	extends, settles, undos slots
+
+	now      func() time.Duration
+	draining <-chan struct{}
+	sharder  Sharded // nil: the store is one shard
+	whole    *shard  // what is known to lie on no other
 
 	observe atomic.Pointer[func(ctx context.Context, call string, took time.Duration, answered bool)]
 
 	mu      sync.Mutex
 	undoing map[Key]int // claims of a key that are being undone
+	shards  map[string]*shard
 }
 
 // honorsContext is a Store that promises what its documentation says of the
@@ -47,14 +52,15 @@ func newBackend(s Store, o *Options) *backend {
 		timeout: o.Timeout,
 		wait:    o.Wait,
 		logger:  o.Logger,
-		begins:  make(slots, slotsPerKind),
 		extends: make(slots, slotsPerKind),
 		settles: make(slots, slotsPerKind),
 		undos:   make(slots, slotsPerKind),
 		undoing: make(map[Key]int),
+
+		draining: o.Draining,
+		shards:   make(map[string]*shard),
 	}
-	draining := o.Draining
-	b.outage.probe = func() { b.probeLater(draining) }
+	b.whole = b.named("")
 	if o.Join {
 		joiner, ok := s.(Joiner)
 		if !ok {
@@ -66,6 +72,7 @@ func newBackend(s Store, o *Options) *backend {
 		return b
 	}
 	b.local, _ = s.(*Memory)
+	b.sharder, _ = s.(Sharded)
 	_, b.honors = s.(honorsContext)
 	return b
 }
@@ -154,22 +161,23 @@ func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, err
 		record, err := b.local.Begin(context.Background(), *c)
 		return record, nil, err
 	}
-	began, err := b.outage.asks()
+	s := b.shard(c.Key)
+	began, err := s.outage.asks()
 	if err != nil {
 		return Record{}, nil, err
 	}
 	var a reply
 	asked := time.Now()
 	if b.joiner != nil {
-		a, err = b.join(ctx, c)
+		a, err = b.join(ctx, s, c)
 	} else {
-		a, err = b.beginWithLease(ctx, c)
+		a, err = b.beginWithLease(ctx, s, c)
 	}
 	b.called(ctx, "begin", asked, err == nil || errors.Is(err, ErrFull))
 	// A Join also ends when its caller leaves, or others have failed.
 	left := b.joiner != nil && ctx.Err() != nil
 	if !left && !errors.Is(err, ErrNoTurn) && !errors.Is(err, errOutage) {
-		b.told(ctx, err, began)
+		b.told(ctx, s, err, began)
 	}
 	if (a.record.State == Unknown || a.record.State == InProgress) && b.isUndone(c.Key) {
 		// The record is probably a claim of this process that never ran. It is
@@ -179,13 +187,13 @@ func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, err
 	return a.record, a.transaction, err
 }
 
-func (b *backend) beginWithLease(ctx context.Context, c *Claim) (reply, error) {
-	if b.tooManyUndone() {
+func (b *backend) beginWithLease(ctx context.Context, s *shard, c *Claim) (reply, error) {
+	if b.tooManyUndone(s) {
 		// Each Begin that failed is being undone. Without this bound a store
 		// that is down would add one such task for each request.
 		return reply{}, errUndoing
 	}
-	a, late, err := b.call(ctx, b.begins, b.timeout, func(ctx context.Context) (a reply, err error) {
+	a, late, err := b.call(ctx, s.begins, b.timeout, func(ctx context.Context) (a reply, err error) {
 		a.record, err = b.store.Begin(ctx, *c)
 		return a, err
 	})
@@ -196,7 +204,7 @@ func (b *backend) beginWithLease(ctx context.Context, c *Claim) (reply, error) {
 	case err == nil:
 		return a, nil
 	case err != errNotCalled && !errors.Is(err, ErrFull):
-		b.undo(ctx, *c, late)
+		b.undo(ctx, s, *c, late)
 	}
 	return reply{}, err
 }

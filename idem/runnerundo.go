@@ -21,12 +21,12 @@ const (
 //
 // late receives the reply of a Begin that has not returned. It may claim the
 // key after the undo, so undo then frees the key again.
-func (b *backend) undo(ctx context.Context, c Claim, late lateReply) {
-	b.countUndo(c.Key, 1)
+func (b *backend) undo(ctx context.Context, s *shard, c Claim, late lateReply) {
+	b.countUndo(s, c.Key, 1)
 	b.background(1)
 	go func() {
 		defer func() {
-			b.countUndo(c.Key, -1)
+			b.countUndo(s, c.Key, -1)
 			b.background(-1)
 		}()
 		end := time.After(c.Retention)
@@ -49,19 +49,21 @@ func (b *backend) undo(ctx context.Context, c Claim, late lateReply) {
 	}()
 }
 
-func (b *backend) countUndo(key Key, n int) {
+func (b *backend) countUndo(s *shard, key Key, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	before := len(b.undoing)
 	if b.undoing[key] += n; b.undoing[key] == 0 {
 		delete(b.undoing, key)
 	}
+	s.undoing += len(b.undoing) - before
 }
 
-// tooManyUndone reports whether the store must not be asked for more claims.
-func (b *backend) tooManyUndone() bool {
+// tooManyUndone reports whether the shard must not be asked for more claims.
+func (b *backend) tooManyUndone(s *shard) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.undoing) >= slotsPerKind/2
+	return s.undoing >= slotsPerKind/2
 }
 
 // isUndone reports whether a claim of the key is being undone.

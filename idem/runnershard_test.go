@@ -1,0 +1,133 @@
+package idem_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sallyport-go/sallyport/idem"
+)
+
+// cluster is a Store on several servers.
+type cluster struct {
+	idem.Store
+	mu    sync.Mutex
+	names []string // a key's is by its first byte
+	hangs string   // which of them does not answer
+	asked map[string]int
+}
+
+func (c *cluster) Shard(key idem.Key) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.names[int(key[0])%len(c.names)]
+}
+
+func (c *cluster) Begin(ctx context.Context, claim idem.Claim) (idem.Record, error) {
+	name := c.Shard(claim.Key)
+	c.mu.Lock()
+	c.asked[name]++
+	hangs := c.hangs == name
+	c.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return idem.Record{}, ctx.Err()
+	}
+	return c.Store.Begin(ctx, claim)
+}
+
+func (c *cluster) set(hangs string, names ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hangs, c.names, c.asked = hangs, names, map[string]int{}
+}
+
+func (c *cluster) askedOf(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked[name]
+}
+
+// While one shard is away, its keys fail at once and those of others are served,
+// however many requests it holds up. It is asked about once a second until it
+// answers, or until its keys are elsewhere.
+func TestShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{Store: newMemory()}
+		c.set("a", "a", "b", "c")
+		draining := make(chan struct{})
+		r := newRunner(c, idem.Options{Draining: draining})
+		n := 0
+		ask := func(shard byte) (error, time.Duration) {
+			n++
+			req := idem.Claim{Key: idem.NewKey("organization", fmt.Sprint(n)), Tenant: fmt.Sprint(n), Fingerprint: [32]byte{1}}
+			req.Key[0] = shard
+			began := time.Now()
+			_, e, err := r.Begin(t.Context(), req, nil)
+			if e != nil {
+				mustSettle(t, e, answer("created"))
+			}
+			return err, time.Since(began)
+		}
+		var wg sync.WaitGroup
+		for range 2000 { // more than there may be calls, or claims to undo
+			wg.Go(func() {
+				if err, _ := ask(0); err == nil {
+					t.Error("a shard that hangs has answered")
+				}
+			})
+		}
+		synctest.Wait()
+		for range 10 {
+			if err, took := ask(1); err != nil || took > 0 {
+				t.Fatalf("beside a shard that hangs: got error %v after %v", err, took)
+			}
+		}
+		wg.Wait()
+		for range 100 {
+			if err, took := ask(0); err == nil || took > 0 {
+				t.Fatalf("of a shard that is away: got error %v after %v", err, took)
+			}
+			for _, other := range []byte{1, 2} {
+				if err, _ := ask(other); err != nil {
+					t.Fatalf("of another shard: got %v", err)
+				}
+			}
+		}
+		if !r.Stats().Down {
+			t.Error("a shard is away, and Down is not set")
+		}
+		c.set("a", "a", "b", "c")
+		time.Sleep(30 * time.Second)
+		if n := c.askedOf("a"); n < 5 || n > 30 || c.askedOf("b")+c.askedOf("c") > 0 {
+			t.Errorf("got %d questions in 30s to the shard that is away, %d to others", n, c.askedOf("b")+c.askedOf("c"))
+		}
+
+		c.set("", "a", "b", "c")
+		time.Sleep(10 * time.Second)
+		if err, _ := ask(0); err != nil || r.Stats().Down {
+			t.Errorf("of a shard that answers again: got %v, Down %t", err, r.Stats().Down)
+		}
+
+		c.set("b", "a", "b", "c")
+		for range 5 {
+			ask(1)
+		}
+		if !r.Stats().Down {
+			t.Error("another shard is away, and Down is not set")
+		}
+		c.set("b", "a", "d", "c") // a replica takes over
+		if err, _ := ask(1); err != nil {
+			t.Errorf("of the replica that took over: got %v", err)
+		}
+		time.Sleep(10 * time.Second)
+		if r.Stats().Down {
+			t.Error("Down is set for a server that has no keys any more")
+		}
+		close(draining)
+		r.WaitSettled(t.Context())
+	})
+}
