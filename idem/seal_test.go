@@ -175,7 +175,8 @@ func TestParseSeal(t *testing.T) {
 	}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%f"} {
 		s, o := seal(keyA), idem.Options{Seal: seal(keyA)}
-		for _, value := range []any{s, *s, o, idem.NewRunner(&idem.Memory{}, o), struct{ field any }{s}, struct{ field any }{*s}} {
+		for _, value := range []any{s, *s, o, idem.NewRunner(&idem.Memory{}, o), struct{ field any }{s},
+			struct{ field any }{*s}} {
 			if text := fmt.Sprintf(verb, value); regexp.MustCompile("97,? 97|aaaa|0x61|61616161|1633771873").MatchString(text) {
 				t.Errorf("%T prints its key by %s: %s", value, verb, text)
 			}

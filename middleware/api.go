@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +45,7 @@ type API struct {
 	mux    *http.ServeMux
 	routes []Route
 	limits map[string]ratelimit.Limit // of routes, by the policy's name
+	places map[string]string          // file and line where each pattern was registered
 }
 
 // NewAPI returns an API without routes, for the keys in a store, which may be nil
@@ -58,6 +61,7 @@ func NewAPI(keys keystore.Store, o Options) *API {
 		base:   strings.TrimRight(g.options.Base, "/"),
 		mux:    http.NewServeMux(),
 		limits: make(map[string]ratelimit.Limit),
+		places: make(map[string]string),
 	}
 	a.path = gate{guard: g, ids: true, recovers: true, authenticates: true, mux: a.mux}
 	return a
@@ -185,8 +189,36 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 		rt.idempotent = &idempotentStage{repeats, a.guard.report, h}
 		o.Idempotency = repeats.IdempotencyOptions
 	}
-	a.mux.Handle(pattern, rt)
+	a.register(pattern, rt)
 	a.routes = append(a.routes, Route{Method: method, Path: path, Scopes: need.names, AnyOf: need.any, Options: o})
+}
+
+var registeredHere = regexp.MustCompile(`pattern ("[^"]*") \(registered at [^)]*\)`)
+
+// register panics as ServeMux does, with the places where Handle was called in
+// place of its own.
+func (a *API) register(pattern string, rt *route) {
+	pcs := make([]uintptr, 8)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs)])
+	caller, more := frames.Next()
+	for more && strings.Contains(caller.Function, "middleware.(*API).") {
+		caller, more = frames.Next()
+	}
+	place := caller.File + ":" + strconv.Itoa(caller.Line)
+	defer func() {
+		if v := recover(); v != nil {
+			at := func(string) string { return place } // the new pattern comes first
+			panic(registeredHere.ReplaceAllStringFunc(fmt.Sprint(v), func(text string) string {
+				quoted := registeredHere.FindStringSubmatch(text)[1]
+				known, _ := strconv.Unquote(quoted)
+				text = "pattern " + quoted + " (registered at " + at(known) + ")"
+				at = func(known string) string { return a.places[known] }
+				return text
+			}))
+		}
+	}()
+	a.mux.Handle(pattern, rt)
+	a.places[pattern] = place
 }
 
 // HandleFunc is [API.Handle] for a function.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -170,6 +171,28 @@ func TestRegistrationMistakes(t *testing.T) {
 	}
 	wantPanic(t, "the handler is nil",
 		func() { middleware.NewAPI(ring.keys, middleware.Options{}).HandleFunc("GET /api/v1/x", any, nil) })
+}
+
+// TestRegisteredTwice: the panic names both callers of Handle.
+func TestRegisteredTwice(t *testing.T) {
+	api := middleware.NewAPI(newKeyring().keys, middleware.Options{})
+	api.Handle("GET /api/v1/a", middleware.AnyCaller(), http.HandlerFunc(sayOK))
+	for pattern, other := range map[string]string{"GET /api/v1/a": "GET /api/v1/a",
+		"GET /api/v1/{b}/c": "GET /api/v1/b/{c}"} {
+		if other != pattern {
+			api.HandleFunc(other, middleware.AnyCaller(), sayOK)
+		}
+		func() {
+			defer func() {
+				text := fmt.Sprint(recover())
+				places := regexp.MustCompile(`registered at [^)]*api_test\.go:(\d+)`).FindAllStringSubmatch(text, -1)
+				if len(places) != 2 || places[0][1] == places[1][1] || strings.Contains(text, "/api.go") {
+					t.Errorf("got %s, want the places in this test", text)
+				}
+			}()
+			api.HandleFunc(pattern, middleware.AnyCaller(), sayOK)
+		}()
+	}
 }
 
 // TestNames: the service's own abbreviation, the base and the scopes come from

@@ -361,7 +361,7 @@ func TestAuthorizationOnTheWire(t *testing.T) {
 }
 
 // TestKeyElsewhere: a key that is not in the Authorization header is no key,
-// and no log of ours shows it.
+// which the log says of the header X-API-Key, and no log of ours shows it.
 func TestKeyElsewhere(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
@@ -376,8 +376,56 @@ func TestKeyElsewhere(t *testing.T) {
 	} {
 		wantRefusal(t, r.URL.String(), serve(api, r), 401, "api_key_missing", missing)
 	}
-	if got := log.String(); got != "" {
+	got := log.String()
+	wantNoSecret(t, "the log", got, token)
+	if strings.Count(got, "\n") != 1 || !strings.Contains(got, "set Options.KeyHeader") {
 		t.Errorf("got the log %s", got)
+	}
+}
+
+// TestHints: a refusal whose reason may be what the host has forgotten is told
+// in the log, once.
+func TestHints(t *testing.T) {
+	ring := newKeyring()
+	token := ring.issue(t)
+	away, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
+		Networks: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}})
+	session := func(*http.Request) (*keystore.Caller, error) { return nil, middleware.ErrNoCredentials }
+	preflight := []string{"Origin: https://a.example", "Access-Control-Request-Method: POST"}
+	for _, row := range []struct {
+		name, method, token string
+		lines               []string
+		bare                bool // without RequestID
+		options             middleware.Options
+		want                string
+	}{
+		{"no RequestID", "GET", token, nil, true, middleware.Options{}, "Authenticate has no RequestID outside it"},
+		{"an id", "GET", token, nil, false, middleware.Options{}, ""},
+		{"a preflight", "OPTIONS", "", preflight, false, middleware.Options{}, "put the CORS middleware outside"},
+		{"a preflight with sessions", "OPTIONS", "", preflight, false, middleware.Options{Authenticate: session},
+			"put the CORS middleware outside"},
+		{"OPTIONS", "OPTIONS", "", preflight[:1], false, middleware.Options{}, ""},
+		{"X-API-Key", "GET", "", []string{"X-API-Key: " + token}, false, middleware.Options{}, "set Options.KeyHeader"},
+		{"of others", "GET", "", []string{"X-API-Key: a"}, false, middleware.Options{}, ""},
+		{"a proxy", "GET", away, []string{"X-Forwarded-For: 203.0.113.9"}, false, middleware.Options{},
+			"add it to Options.TrustedProxies\""},
+		{"a trusted proxy", "GET", away, []string{"X-Forwarded-For: 198.51.100.9"}, false,
+			middleware.Options{TrustedProxies: trust("192.0.2.1/32")}, ""},
+		{"no proxy", "GET", away, nil, false, middleware.Options{}, ""},
+	} {
+		log := newLogged()
+		row.options.Hooks = log.hooks()
+		g := middleware.New(ring.keys, row.options)
+		h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(sayOK))
+		if !row.bare {
+			h = g.RequestID(h)
+		}
+		for range 3 {
+			serve(h, request(row.method, "/", row.token, "", row.lines...))
+		}
+		if got := log.String(); !strings.Contains(got, row.want) || strings.Count(got, "\n") != min(len(row.want), 1) {
+			t.Errorf("%s: got %q, want %q", row.name, got, row.want)
+		}
 	}
 }
 

@@ -66,6 +66,7 @@ func (c *call) enter() {
 			c.facts.reported = true
 			c.facts.response.observed().noteReported(d.problem.Code, d.problem.key)
 		default:
+			g.auth.hint(c.w, c.r, d.problem.Code)
 			g.report.refuse(c.w, c.r, StageAuthenticate, d) // 401, 400, 403, 429, 500, 503
 			return
 		}
@@ -223,7 +224,9 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 		if outer != nil && outer.response != nil {
 			x.IDHeader, x.ID = outer.response.IDHeader, outer.response.ID
 		}
-		w = x.Wrap(w)
+		if w = x.Wrap(w); x.ID == "" {
+			g.report.hint(w, r, "Authenticate has no RequestID outside it, so its refusals have no id and no Event")
+		}
 	default:
 		if c.gate.recovers {
 			w = x.trackCommit(w, r)

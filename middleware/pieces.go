@@ -64,9 +64,9 @@ func (g *Guard) Recover(next http.Handler) http.Handler {
 // itself (404, 405, redirects) stays. To test all routes, see
 // middlewaretest.OpenRoutes.
 //
-// [Guard.RequestID] MUST stand before it, and [Guard.Recover] SHOULD. Nothing
-// checks that: without RequestID its refusals have no id. Put a keystore.Cached
-// in front of a store that is not in memory.
+// [Guard.RequestID] MUST stand before it, and [Guard.Recover] SHOULD: without
+// RequestID its refusals have no id, which the log says once. Put
+// a keystore.Cached in front of a store that is not in memory.
 func (g *Guard) Authenticate(next http.Handler) http.Handler {
 	if g.auth == nil {
 		panic("middleware: Authenticate: the Guard was made without a key store and without Options.Authenticate")

@@ -25,6 +25,14 @@ type reporter struct {
 	advises   bool     // by X-Should-Retry
 	metadata  string   // Options.ResourceMetadata
 	faults    sync.Map // to *fault, by message
+	hints     sync.Map // that the log has
+}
+
+// hint says in the log, once, what the host may have forgotten.
+func (p *reporter) hint(w http.ResponseWriter, r *http.Request, what string, attrs ...any) {
+	if _, told := p.hints.LoadOrStore(what, true); !told {
+		p.logWith(w, r).Warn("middleware: "+what, attrs...)
+	}
 }
 
 // log returns the logger for what is about the response of w.

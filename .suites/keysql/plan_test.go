@@ -126,7 +126,8 @@ func TestRowsRead(t *testing.T) {
 func rowsRead(t *testing.T, d database, db *sql.DB) (read int) {
 	t.Helper()
 	query := map[string]string{
-		"mariadb": "SELECT SUM(variable_value) FROM information_schema.session_status WHERE variable_name LIKE 'HANDLER_READ%'",
+		"mariadb": "SELECT SUM(variable_value) FROM information_schema.session_status " +
+			"WHERE variable_name LIKE 'HANDLER_READ%'",
 		"postgres": "SELECT (SELECT sum(seq_tup_read) FROM pg_stat_user_tables WHERE schemaname = current_schema()) + " +
 			"(SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE schemaname = current_schema())",
 		"sqlite": "SELECT 0",
