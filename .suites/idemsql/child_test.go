@@ -35,6 +35,8 @@ type order struct {
 	PGX         bool   // with the store of idempgx
 	MariaDB     string // its DSN
 	Mode        string // joined, leased, reexecuted
+	Still       string // the step of a create at which the process stops itself
+	Redis       string // the prefix of the claims there, if they are not in the database
 }
 
 func TestMain(m *testing.M) {
@@ -84,6 +86,10 @@ func serve(text string) error {
 	if o.Mode == "joined" {
 		h = create
 	}
+	if o.Still != "" || o.Redis != "" {
+		o2.around = func(s idem.Store) idem.Store { return o.stepped(s) }
+		o2.Lease, h = stillLease, o.create
+	}
 	s, err := makeServer(d, db, idemsql.Options{}, o2, h)
 	if err != nil {
 		return err
@@ -123,7 +129,11 @@ type child struct {
 }
 
 func startChild(t *testing.T, d database, mode string) *child {
-	o := order{File: d.file, Mode: mode, PGX: d.pgx}
+	return startOrdered(t, d, order{Mode: mode})
+}
+
+func startOrdered(t *testing.T, d database, o order) *child {
+	o.File, o.PGX = d.file, d.pgx
 	if d.conf != nil {
 		o.DSN, o.Schema = d.conf.ConnString(), d.conf.RuntimeParams["search_path"]
 	}
@@ -181,7 +191,9 @@ func (c *child) kill() {
 }
 
 // post asks the server that runs, or the next one.
-func (c *child) post(key string) (answer, error) {
+func (c *child) post(key string) (answer, error) { return c.postTitle(key, key) }
+
+func (c *child) postTitle(key, title string) (answer, error) {
 	c.mu.Lock()
 	up := c.up
 	c.mu.Unlock()
@@ -189,7 +201,7 @@ func (c *child) post(key string) (answer, error) {
 	c.mu.Lock()
 	base, token := c.base, c.token
 	c.mu.Unlock()
-	res, err := http.DefaultClient.Do(newPost(context.Background(), base, token, key, key))
+	res, err := http.DefaultClient.Do(newPost(context.Background(), base, token, key, title))
 	if err != nil {
 		return answer{}, err
 	}

@@ -45,6 +45,7 @@ type handler func(w http.ResponseWriter, r *http.Request, s *server)
 type options struct {
 	idem.Options
 	handler time.Duration // its timeout
+	around  func(idem.Store) idem.Store
 }
 
 // joined are the options of most tests.
@@ -79,9 +80,13 @@ func makeServer(d database, db *sql.DB, so idemsql.Options, o options, h handler
 	s.token = secret.Reveal()
 	o.Logger = logger
 	o.Lease, o.Wait, o.Timeout = cmp.Or(o.Lease, patience), cmp.Or(o.Wait, patience), cmp.Or(o.Timeout, patience)
+	replies := idem.Store(s.store)
+	if o.around != nil {
+		replies = o.around(replies)
+	}
 	s.API = middleware.NewAPI(keys, middleware.Options{
 		Idempotency: middleware.IdempotencyOptions{
-			Runner: idem.NewRunner(s.store, o.Options), Timeout: cmp.Or(o.handler, patience),
+			Runner: idem.NewRunner(replies, o.Options), Timeout: cmp.Or(o.handler, patience),
 		},
 		Hooks: &middleware.Hooks{Logger: logger},
 	})

@@ -1,0 +1,104 @@
+package idemsql_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemredis"
+)
+
+// stillLease is long enough for a slow machine to renew it.
+const stillLease = time.Second
+
+// standStill stops this process until it is continued.
+var standStill = func() {}
+
+var renewing = make(chan struct{})
+
+// stepped is a store that stops the process at a step.
+type stepped struct {
+	idem.Store
+	still string
+}
+
+// stepped returns the store of a child.
+func (o order) stepped(s idem.Store) idem.Store {
+	if o.Redis != "" {
+		ro, err := redis.ParseURL(os.Getenv("SALLYPORT_REDIS"))
+		if err != nil {
+			panic(err)
+		}
+		s = idemredis.New(redis.NewClient(ro), idemredis.Options{Prefix: o.Redis})
+	}
+	if o.Mode == "joined" {
+		return s
+	}
+	return stepped{s, o.Still}
+}
+
+func (stepped) HonorsContext() {}
+
+func (s stepped) stop(at string) {
+	if s.still == at {
+		standStill()
+	}
+}
+
+func (s stepped) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	s.stop("begin")
+	r, err := s.Store.Begin(ctx, c)
+	s.stop("begun")
+	return r, err
+}
+
+func (s stepped) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken, lease time.Duration) error {
+	if s.still == "extend" {
+		standStill()
+		select {
+		case renewing <- struct{}{}:
+		default:
+		}
+	}
+	return s.Store.Extend(ctx, key, token, lease)
+}
+
+func (s stepped) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, t idem.Settlement) error {
+	s.stop("settle")
+	err := s.Store.Settle(ctx, key, token, t)
+	s.stop("settled")
+	return err
+}
+
+// create writes a row, in the transaction if there is one.
+func (o order) create(w http.ResponseWriter, r *http.Request, s *server) {
+	title, _ := io.ReadAll(r.Body)
+	stepped{still: o.Still}.stop("handler")
+	q, joined := inTx(r.Context())
+	if !joined {
+		q = s.db
+	}
+	id := string(title) + " by " + o.Still
+	statement := "INSERT INTO tasks (id, title) VALUES ('" + id + "', '" + string(title) + "')"
+	switch o.Still {
+	case "sent": // the server has the statement when the process stops
+		time.AfterFunc(stillLease/5, standStill)
+		sleep := map[bool]string{true: "SLEEP(2)", false: "CAST(pg_sleep(2) AS text)"}[o.MariaDB != ""]
+		statement = "INSERT INTO tasks (id, title) SELECT '" + id + "', CONCAT('" + string(title) + "', LEFT(" + sleep + ", 0))"
+	case "extend":
+		<-renewing
+	}
+	if _, err := q.ExecContext(r.Context(), statement); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	stepped{still: o.Still}.stop("written")
+	w.WriteHeader(http.StatusCreated)
+	io.WriteString(w, strings.ToUpper(id))
+}
