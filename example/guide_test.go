@@ -24,7 +24,7 @@ import (
 // slog.Logger, and what leads to one in package middleware.
 var logCalls = []string{
 	"Error", "Warn", "Info", "Log", "ErrorContext", "WarnContext", "InfoContext", "LogAttrs",
-	"failed", "Failed", "fault", "sampled",
+	"failed", "Failed", "fault", "sampled", "hint",
 }
 
 // TestTheGuideHasEveryLineOfTheLog: the operator's guide has each text that the
@@ -66,7 +66,8 @@ func TestTheGuideHasEveryLineOfTheLog(t *testing.T) {
 // attributes are the names of all attributes of the log: one for one thing. key
 // is the id of an API key, idempotency_key the hash of another one.
 var attributes = strings.Fields(`
-	aborted act actor after agent budget budget_needed burst bytes caller changes client code deprecated duration
+	aborted act actor after agent budget budget_needed burst bytes caller changes client code connection deprecated
+	duration
 	environment error id idempotency_key kept key max_staleness method organization outcome page panic path
 	pattern policy problem reason refused refused_key remaining reported request_id retention scope stack
 	stage status subject unlogged url uses waited`)

@@ -90,14 +90,14 @@ func (a *authentication) hint(w http.ResponseWriter, r *http.Request, code strin
 	peer, ok := parseAddr(r.RemoteAddr)
 	switch {
 	case missing && r.Method == http.MethodOptions && len(r.Header["Access-Control-Request-Method"]) > 0:
-		a.report.hint(w, r, "a browser's preflight request, which has no credentials, is refused: "+
+		a.report.hint(w, r, "middleware: a browser's preflight request, which has no credentials, is refused: "+
 			"put the CORS middleware outside Authenticate")
 	case missing && a.keys != nil && a.keys.options.KeyHeader == "" &&
 		a.keys.service.Claims(firstValue(r.Header["X-Api-Key"])):
-		a.report.hint(w, r, "an API key in the header X-API-Key is not looked at: set Options.KeyHeader, "+
+		a.report.hint(w, r, "middleware: an API key in the header X-API-Key is not looked at: set Options.KeyHeader, "+
 			"or send it as Authorization: Bearer")
 	case code == codes.AddressNotAllowed && len(r.Header["X-Forwarded-For"]) > 0 && ok && !proxies.trust(peer):
-		a.report.hint(w, r, "a caller is refused by the address of the connection, and X-Forwarded-For is not "+
+		a.report.hint(w, r, "middleware: a caller is refused by the address of the connection, and X-Forwarded-For is not "+
 			"looked at: if that is your proxy, add it to Options.TrustedProxies", "connection", peer)
 	}
 }

@@ -225,7 +225,7 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 			x.IDHeader, x.ID = outer.response.IDHeader, outer.response.ID
 		}
 		if w = x.Wrap(w); x.ID == "" {
-			g.report.hint(w, r, "Authenticate has no RequestID outside it, so its refusals have no id and no Event")
+			g.report.hint(w, r, "middleware: Authenticate has no RequestID outside it, so its refusals have no id and no Event")
 		}
 	default:
 		if c.gate.recovers {

@@ -31,7 +31,7 @@ type reporter struct {
 // hint says in the log, once, what the host may have forgotten.
 func (p *reporter) hint(w http.ResponseWriter, r *http.Request, what string, attrs ...any) {
 	if _, told := p.hints.LoadOrStore(what, true); !told {
-		p.logWith(w, r).Warn("middleware: "+what, attrs...)
+		p.logWith(w, r).Warn(what, attrs...)
 	}
 }
 
