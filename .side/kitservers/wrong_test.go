@@ -20,7 +20,7 @@ var wrongs = map[string]struct {
 	plant      func(right http.Handler) http.HandlerFunc
 }{
 	"none": {"(auth|scope|idempotency)/.*", "", func(right http.Handler) http.HandlerFunc { return right.ServeHTTP }},
-	"an unknown key gets an empty list": {"auth/invalid-key", "a GET of the list with an invalid key: got 200",
+	"an unknown key gets an empty list": {"auth/invalid-key", "a GET with an invalid key: got 200",
 		func(right http.Handler) http.HandlerFunc {
 			return func(w http.ResponseWriter, r *http.Request) {
 				_, refused := authenticate(r.Header)

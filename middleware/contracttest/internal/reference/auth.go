@@ -202,7 +202,7 @@ var open = map[string]when{
 	"auth-options-leak":     func(x *exchange) bool { return x.r.Method == "OPTIONS" },
 	"attack-capitals":       func(x *exchange) bool { return x.r.URL.Path != strings.ToLower(x.r.URL.Path) },
 	"auth-css-open":         func(x *exchange) bool { return strings.HasSuffix(x.r.URL.Path, ".css") },
-	"auth-preflight-open":   func(x *exchange) bool { return x.r.Method == "GET" && sent("Access-Control-Request-Method")(x) },
+	"auth-preflight-open":   sent("Access-Control-Request-Method"),
 	"auth-http2-open":       func(x *exchange) bool { return x.r.ProtoMajor == 2 },
 	"auth-second-list-open": func(x *exchange) bool { return x.r.URL.Path == Deliverables && x.r.Method == "GET" },
 	"auth-verb-open":        func(x *exchange) bool { return !slices.Contains(methods, x.r.Method) },

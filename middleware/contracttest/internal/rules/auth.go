@@ -24,11 +24,10 @@ var authChecks = checks{
 	},
 	"auth/missing-key": func(p *probe) {
 		by := p.nobody()
-		p.refusesRead(by)
+		p.refusesReads(by, p.readable())
 		for _, value := range []string{"", "Bearer", "Bearer ", "bearer  ", "Digest a=b", "Negotiate YII="} {
 			p.want(fmt.Sprintf("Authorization: %q", value), p.do(p.read("").with("Authorization: "+value).anew()), 401)
 		}
-		p.refusesLists(by)
 		p.refusesCreates(by)
 	},
 	"auth/at-one-time": func(p *probe) {
@@ -53,12 +52,13 @@ var authChecks = checks{
 			}
 		}
 		paths := p.readable()
-		for _, c := range p.target.Creates {
-			paths = append(paths, c.Path)
-		}
-		p.eachCreate("", func(c creation) { refused(c.guised(asPreflight)) })
-		slices.Sort(paths)
-		for _, path := range slices.Compact(paths) {
+		p.eachCreate("", func(c creation) {
+			refused(c.guised(asPreflight))
+			if !slices.Contains(paths, c.path) {
+				paths = append(paths, c.path)
+			}
+		})
+		for _, path := range paths {
 			for _, method := range []string{"PUT", "PATCH", "DELETE"} {
 				refused(get(path, "").by(method))
 			}
@@ -150,8 +150,9 @@ var authChecks = checks{
 				p.want("the key "+name+" with "+how, p.do(p.read(keys[how]).anew()), 401)
 			})
 		}
-		p.refusesLists(p.stranger())
-		p.refusesLists(caller{key: another(p.full()), who: "with a key made up", status: 401})
+		for _, key := range []string{p.stranger().key, another(p.full())} {
+			p.refusesReads(caller{key: key, who: "with an invalid key", status: 401}, p.readable())
+		}
 	},
 	"auth/malformed-key": func(p *probe) {
 		prefix := strings.TrimSuffix(p.full(), secretPart(p.full()))
@@ -197,8 +198,7 @@ var authChecks = checks{
 	},
 	"auth/invalid-key-create": func(p *probe) { p.refusesCreates(p.stranger()) },
 	"auth/revoked-key": func(p *probe) {
-		p.refusesRead(p.revoked())
-		p.refusesLists(p.revoked())
+		p.refusesReads(p.revoked(), p.readable())
 		p.refusesCreates(p.revoked())
 	},
 	"auth/replay": func(p *probe) {

@@ -93,11 +93,8 @@ func (s *Session) check(ctx context.Context, r Rule) Result {
 	}
 	missing, without := s.missing(r)
 	if len(without) > 0 {
-		result.Status, result.Detail = LeftOut, "the target does not offer "+offerText(without)
-		return result
-	}
-	if s.limit.slow != "" && slices.Equal(missing, []string{"rate-limit"}) {
-		result.Status, result.Detail = LeftOut, s.limit.slow
+		why := map[bool]string{true: s.limit.slow}[slices.Contains(without, "rate-limit")]
+		result.Status, result.Detail = LeftOut, "the target does not offer "+offerText(without)+why
 		return result
 	}
 	if len(missing) > 0 {

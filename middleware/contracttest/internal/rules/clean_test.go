@@ -162,7 +162,7 @@ func TestSlowToTheLimit(t *testing.T) {
 					if r.Rule.Group() != "ratelimit" {
 						continue
 					}
-					said := r.Status != rules.LeftOut || strings.Contains(r.Detail, " reach no rate limit, and the target answers no more")
+					said := r.Status != rules.LeftOut || strings.Contains(r.Detail, "; it answers no more than ")
 					if r.Status != test.want || !said {
 						t.Errorf("%s is %s, want it %s", r.Rule.Name, r.Explain(), test.want)
 					}

@@ -15,7 +15,7 @@ type step struct {
 
 // send sends a create under the key of the history. The same request gets the
 // response that it got, or stays refused. Another route refuses it, or makes a
-// resource of its own, whose number may be that of the first. What is refused makes nothing, now and to the end.
+// resource of its own. What is refused makes nothing, now and to the end.
 func (h *history) send(what string, c creation) answer {
 	now := step{creation: c, watch: h.p.watch(c)}
 	now.answer = h.p.do(c.request)

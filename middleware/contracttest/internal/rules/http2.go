@@ -10,24 +10,23 @@ var http2Checks = checks{
 		p.wantHTTP2()
 		p.want("Authorization: Bearer and a space", p.do(p.read("").with("Authorization: Bearer ").over2()), 401)
 		for _, by := range []caller{p.nobody().over2(), p.stranger().over2()} {
-			p.refusesRead(by)
+			p.refusesReads(by, p.readable()[:1])
 			p.refusesCreates(by)
 		}
 	},
 	"http2/scope": func(p *probe) {
 		p.wantHTTP2()
-		p.refusesRead(p.lacking("none").over2())
+		p.refusesReads(p.lacking("none").over2(), p.readable()[:1])
 		p.refusesCreates(p.lacking("none").over2())
 	},
 	"http2/replay": func(p *probe) {
 		p.wantHTTP2()
 		c := p.create(0, p.full())
-		h, over2 := history{p: p}, c
-		over2.request = c.over2()
-		p.wantOK("the create", h.send("the create", over2))
-		h.send("the repeat", over2)
-		h.send("the repeat over HTTP/1.1", c)
-		h.wantOne("after repeats over HTTP/2")
+		w := p.watch(c)
+		first := p.wantOK("the create", p.do(c.over2()))
+		p.wantSame("the repeat", p.do(c.over2()), first)
+		p.wantSame("the repeat over HTTP/1.1", p.do(c.request), first)
+		w.exactly(1, "after repeats over HTTP/2")
 	},
 	"http2/organization": func(p *probe) {
 		p.wantHTTP2()

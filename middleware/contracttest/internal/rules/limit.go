@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +26,7 @@ type limit struct {
 	face     string // of the limiter's answers, when they are not 429
 
 	crowd time.Duration // how long requests are sent to reach it
-	slow  string        // why it cannot be reached: the target answers too slowly
+	slow  string        // why it cannot be reached, behind what is not offered
 }
 
 // observation is a wait that a 429 asked for and what came of it.
@@ -43,8 +44,7 @@ const (
 	grace   = time.Second     // a server may round its wait down
 	maxOdd  = 6
 
-	fastSearch    = 5 * time.Second  // for the first 429; a target that takes longer is slow
-	longestSearch = 30 * time.Second // that it may take
+	fastSearch = 5 * time.Second // for the first 429; a target that takes longer is slow
 
 	minProbed = 3 * time.Second // a wait that is asked for before it ends
 )
@@ -59,11 +59,11 @@ func (l limit) longer() observation {
 	return observation{}
 }
 
-// findLimit reads until a 429 comes, does what it says, and again. Later bursts
-// have as long as the first one took, and more.
+// findLimit reads until a 429 comes, for half a minute at most, does what it
+// says, and again. Later bursts have three times what the first one took.
 func (p *probe) findLimit() {
 	var denied time.Time
-	p.limit.crowd = longestSearch
+	p.limit.crowd = 30 * time.Second
 	for round := range 2 {
 		start := time.Now()
 		admitted, burst := p.burst()
@@ -80,8 +80,8 @@ func (p *probe) findLimit() {
 		}
 		if !p.denies(burst) {
 			if round == 0 && took > fastSearch {
-				p.limit.slow = fmt.Sprintf("%d GETs in %v reach no rate limit, and the target answers no more", admitted,
-					took.Round(time.Second/10))
+				p.limit.slow = fmt.Sprintf("; it answers no more than %d GETs in %v", admitted, took.Round(time.Second/10))
+				p.target.Without = append(slices.Clone(p.target.Without), "rate-limit")
 			}
 			return
 		}

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -45,7 +44,7 @@ func (p *probe) refuses(by caller, what string, r request) {
 	}
 }
 
-// readable are the paths of GETs that a full key may call.
+// readable are the paths of GETs that a full key may call: the read, and lists.
 func (p *probe) readable() []string {
 	paths := []string{p.target.Read}
 	for _, c := range p.target.Creates {
@@ -53,17 +52,12 @@ func (p *probe) readable() []string {
 			paths = append(paths, c.List)
 		}
 	}
-	slices.Sort(paths)
-	return slices.Compact(paths)
+	return paths
 }
 
-func (p *probe) refusesRead(by caller) { p.refuses(by, "a GET", p.read(by.key)) }
-
-func (p *probe) refusesLists(by caller) {
-	for _, c := range p.target.Creates {
-		if c.List != "" {
-			p.refuses(by, "a GET of the list", get(c.List, by.key))
-		}
+func (p *probe) refusesReads(by caller, paths []string) {
+	for _, path := range paths {
+		p.refuses(by, "a GET", get(path, by.key))
 	}
 }
 

@@ -121,7 +121,7 @@ var offers = []Offer{
 	{"list", "a route that lists what was created", "-list, or Create.List"},
 	{"second-list", "a route that lists what the second route created", "a second -list, or Create.List"},
 	{"rate-limit", "a rate limit that can be reached",
-		"lend these keys one that 2000 GETs reach in some seconds and that frees itself as fast, such as 40 requests a second"},
+		"lend these keys one that 2000 GETs reach in some seconds and that frees itself as fast, such as 40 a second"},
 }
 
 func offerText(names []string) string {

@@ -10,7 +10,7 @@ var scopeChecks = checks{
 	"scope/worker-create": func(p *probe) { p.refusesCreates(p.lacking("worker")) },
 	"scope/reader":        func(p *probe) { p.refusesCreates(p.lacking("reader")) },
 	"scope/writer": func(p *probe) {
-		p.refusesLists(p.lacking("writer"))
+		p.refusesReads(p.lacking("writer"), p.readable()[1:])
 		for i := range p.target.Creates {
 			c := p.create(i, p.key("writer"))
 			first := p.wantOK("a create with the key writer", p.do(c.request))
@@ -49,7 +49,4 @@ var scopeChecks = checks{
 	},
 }
 
-func (p *probe) forbids(name string) {
-	p.refusesRead(p.lacking(name))
-	p.refusesLists(p.lacking(name))
-}
+func (p *probe) forbids(name string) { p.refusesReads(p.lacking(name), p.readable()) }

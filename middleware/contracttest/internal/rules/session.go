@@ -159,10 +159,8 @@ func (s *Session) Plan() string {
 		if s.limitWaits() > s.expected()/2 && s.limit.wait/time.Duration(s.limit.units) > time.Second/10 {
 			b.WriteString("Most of the time the check waits for it: lend the keys a higher one, such as 40 a second.\n")
 		}
-	case s.limit.slow != "":
-		fmt.Fprintf(&b, "The rules about rate limits are left out: %s.\n", s.limit.slow)
 	case s.limit.capacity > 0:
-		fmt.Fprintf(&b, "No rate limit was reached within %d requests.\n", s.limit.capacity)
+		fmt.Fprintf(&b, "No rate limit was reached within %d requests%s.\n", s.limit.capacity, s.limit.slow)
 	}
 	for i, c := range s.target.Creates {
 		how := "Duplicates cannot be seen: no route lists them."
