@@ -61,7 +61,7 @@ func TestShards(t *testing.T) {
 		draining := make(chan struct{})
 		r := newRunner(c, idem.Options{Draining: draining})
 		n := 0
-		ask := func(shard byte) (error, time.Duration) {
+		ask := func(shard byte) (time.Duration, error) {
 			n++
 			req := idem.Claim{Key: idem.NewKey("organization", fmt.Sprint(n)), Tenant: fmt.Sprint(n), Fingerprint: [32]byte{1}}
 			req.Key[0] = shard
@@ -70,29 +70,29 @@ func TestShards(t *testing.T) {
 			if e != nil {
 				mustSettle(t, e, answer("created"))
 			}
-			return err, time.Since(began)
+			return time.Since(began), err
 		}
 		var wg sync.WaitGroup
 		for range 2000 { // more than there may be calls, or claims to undo
 			wg.Go(func() {
-				if err, _ := ask(0); err == nil {
+				if _, err := ask(0); err == nil {
 					t.Error("a shard that hangs has answered")
 				}
 			})
 		}
 		synctest.Wait()
 		for range 10 {
-			if err, took := ask(1); err != nil || took > 0 {
+			if took, err := ask(1); err != nil || took > 0 {
 				t.Fatalf("beside a shard that hangs: got error %v after %v", err, took)
 			}
 		}
 		wg.Wait()
 		for range 100 {
-			if err, took := ask(0); err == nil || took > 0 {
+			if took, err := ask(0); err == nil || took > 0 {
 				t.Fatalf("of a shard that is away: got error %v after %v", err, took)
 			}
 			for _, other := range []byte{1, 2} {
-				if err, _ := ask(other); err != nil {
+				if _, err := ask(other); err != nil {
 					t.Fatalf("of another shard: got %v", err)
 				}
 			}
@@ -108,7 +108,7 @@ func TestShards(t *testing.T) {
 
 		c.set("", "a", "b", "c")
 		time.Sleep(10 * time.Second)
-		if err, _ := ask(0); err != nil || r.Stats().Down {
+		if _, err := ask(0); err != nil || r.Stats().Down {
 			t.Errorf("of a shard that answers again: got %v, Down %t", err, r.Stats().Down)
 		}
 
@@ -120,7 +120,7 @@ func TestShards(t *testing.T) {
 			t.Error("another shard is away, and Down is not set")
 		}
 		c.set("b", "a", "d", "c") // a replica takes over
-		if err, _ := ask(1); err != nil {
+		if _, err := ask(1); err != nil {
 			t.Errorf("of the replica that took over: got %v", err)
 		}
 		time.Sleep(10 * time.Second)
