@@ -274,6 +274,11 @@ func (w *Writer) readFrom(src io.Reader) (n int64, err error) {
 		rest, err := io.Copy(io.Discard, src)
 		return n + rest, err
 	}
+	if n > 0 && w.below.Header()["Content-Length"] != nil {
+		// Otherwise net/http would copy as much again before it looks how much is
+		// left of the length, and of what is too long it takes nothing.
+		_ = http.NewResponseController(w.below).Flush()
+	}
 	rest, err := w.below.(io.ReaderFrom).ReadFrom(src)
 	w.Bytes += rest
 	return n + rest, err
