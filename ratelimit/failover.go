@@ -17,7 +17,8 @@ import (
 type FailoverOptions struct {
 	// Timeout is how long the store may take for one call; 0 means 50 ms. A
 	// store that usually needs longer never decides: every call is decided
-	// without it.
+	// without it. Raise it in a container whose CPU is throttled: a pause of the
+	// process counts.
 	Timeout time.Duration
 	Logger  *slog.Logger // nil means slog.Default()
 }
