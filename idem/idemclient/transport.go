@@ -27,7 +27,8 @@
 //	}
 //
 // A POST without a key gets a new one, which all tries and a redirect with 307
-// or 308 keep. It is in the response's Request. Another call of Do makes another
+// or 308 keep, with the body, also to another host: set http.Client.CheckRedirect
+// where that must not be. It is in the response's Request. Another call of Do makes another
 // key: a program that itself repeats calls needs [WithKey]. Requests with other
 // methods, safe ones aside, are sent once, unless WithKey, their header or
 // [Transport.Methods] gives them a key.
