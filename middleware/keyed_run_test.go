@@ -42,7 +42,9 @@ func TestUploadsAreRemoved(t *testing.T) {
 	}
 	// copied is a router that hands on a copy of the request.
 	copied := func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r.WithContext(r.Context())) })
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r.WithContext(r.Context()))
+		})
 	}
 	o := middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
 		Runner: replies(), Partition: func(r *http.Request) string { parse(r); return "" },

@@ -101,7 +101,8 @@ var wrongs = map[string]struct {
 				right.ServeHTTP(w, r)
 			}
 		}},
-	"another body is answered 422 and made": {"idempotency/another-body", "was refused: GET /api/v1/tasks shows 1 resource",
+	"another body is answered 422 and made": {"idempotency/another-body",
+		"was refused: GET /api/v1/tasks shows 1 resource",
 		func(right http.Handler) http.HandlerFunc {
 			var first sync.Map
 			return func(w http.ResponseWriter, r *http.Request) {

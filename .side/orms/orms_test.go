@@ -52,7 +52,8 @@ func suite(t *testing.T, o idem.Options, create handler) retrytest.Suite {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	_, err = db.Exec("CREATE TABLE parcels (id TEXT PRIMARY KEY, target TEXT); CREATE TABLE items (id TEXT PRIMARY KEY, parcel TEXT)")
+	_, err = db.Exec("CREATE TABLE parcels (id TEXT PRIMARY KEY, target TEXT); " +
+		"CREATE TABLE items (id TEXT PRIMARY KEY, parcel TEXT)")
 	if err := errors.Join(err, idemsql.SQLite(db, idemsql.Options{}).Migrate(t.Context())); err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,8 @@ func (o order) create(w http.ResponseWriter, r *http.Request, s *server) {
 	case "sent": // the server has the statement when the process stops
 		time.AfterFunc(stillLease/5, standStill)
 		sleep := map[bool]string{true: "SLEEP(2)", false: "CAST(pg_sleep(2) AS text)"}[o.MariaDB != ""]
-		statement = "INSERT INTO tasks (id, title) SELECT '" + id + "', CONCAT('" + string(title) + "', LEFT(" + sleep + ", 0))"
+		statement = "INSERT INTO tasks (id, title) SELECT '" + id + "', CONCAT('" + string(title) +
+			"', LEFT(" + sleep + ", 0))"
 	case "extend":
 		<-renewing
 	}

@@ -25,7 +25,8 @@ func (c *child) awaitStill() {
 	c.t.Helper()
 	for range 1000 {
 		var status syscall.WaitStatus
-		if pid, _ := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil); pid > 0 && status.Stopped() {
+		pid, _ := syscall.Wait4(c.cmd.Process.Pid, &status, syscall.WUNTRACED|syscall.WNOHANG, nil)
+		if pid > 0 && status.Stopped() {
 			return
 		}
 		<-time.After(10 * time.Millisecond)

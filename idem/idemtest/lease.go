@@ -75,7 +75,8 @@ var leaseRules = []rule{
 			e.extend("the taker", c, nil)
 			e.must("afterwards", again(c), idem.InProgress)
 		}},
-	{"unknown-races-extend", "When Begin after the lease and Extend race, never is one told unknown and the other renewed.",
+	{"unknown-races-extend",
+		"When Begin after the lease and Extend race, never is one told unknown and the other renewed.",
 		func(e *env) {
 			const keys = 16
 			late := make([]idem.Claim, keys)
@@ -99,7 +100,8 @@ var leaseRules = []rule{
 				wg.Wait()
 				e.mustBe("Begin", begun, nil)
 				if told := r.State == idem.Unknown; told != errors.Is(extended, idem.ErrLost) {
-					e.failf("got %v from Extend and %v from Begin, want nil and in progress, or ErrLost and unknown", extended, r.State)
+					e.failf("got %v from Extend and %v from Begin, want nil and in progress, or ErrLost and unknown",
+						extended, r.State)
 				}
 			}
 		}},

@@ -75,7 +75,9 @@ func TestEarlyHints(t *testing.T) {
 type called func(ctx context.Context, statement string, do func() error) error
 
 // served is the suite of another server, and of another effect.
-func served(o idem.Options, count func() int, create func(call called, w http.ResponseWriter, r *http.Request) error) retrytest.Suite {
+func served(
+	o idem.Options, count func() int, create func(call called, w http.ResponseWriter, r *http.Request) error,
+) retrytest.Suite {
 	s, store := suite(charge), &idem.Memory{}
 	s.Server = func(p *retrytest.Process) http.Handler {
 		conn := p.Conn(nil)
