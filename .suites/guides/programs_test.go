@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -58,6 +59,17 @@ func TestPrograms(t *testing.T) {
 func testAPI(t *testing.T, p *program) {
 	cache := redistest.Start(t)
 	p.env = append(p.env, "REDIS_ADDR="+cache.Addr)
+	var together sync.WaitGroup // on an empty database
+	for range 4 {
+		together.Go(func() {
+			list := exec.CommandContext(t.Context(), p.path, "list", "-org", "none")
+			list.Env = p.env
+			if out, err := list.CombinedOutput(); err != nil {
+				t.Errorf("one of several that start together: %v: %s", err, out)
+			}
+		})
+	}
+	together.Wait()
 	issued := exec.CommandContext(t.Context(), p.path, "issue", "first", "-org", "org_1", "-env", "production",
 		"-scopes", "parcels:write")
 	issued.Env = p.env

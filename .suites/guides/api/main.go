@@ -46,8 +46,12 @@ func main() {
 	start, cancel := context.WithTimeout(ctx, 15*time.Second) // look-ups wait behind a change of the tables
 	defer cancel()
 	keyTable, replyTable := keysql.Postgres(db, keysql.Options{}), idemsql.Postgres(db, idemsql.Options{})
-	_, err = db.ExecContext(start, `CREATE TABLE IF NOT EXISTS parcels (
-		id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant text NOT NULL, target text NOT NULL)`)
+	// The lock lets servers that start together make the table one after the other.
+	_, err = db.ExecContext(start, `DO $$ BEGIN
+		PERFORM pg_advisory_xact_lock(4711);
+		CREATE TABLE IF NOT EXISTS parcels (
+			id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant text NOT NULL, target text NOT NULL);
+		END $$`)
 	check(errors.Join(err, keyTable.Migrate(start), replyTable.Migrate(start)))
 	check(errors.Join(keyTable.Check(start), replyTable.Check(start)))
 
