@@ -98,9 +98,15 @@ type Store struct {
 	heeds  bool        // the client returns at the deadline of a context
 	old    atomic.Bool // Redis is older than version 7
 	sender *sender     // nil: each command has a trip of its own
+
+	cluster *redis.ClusterClient // nil: one server has all keys
+	known   atomic.Bool          // the client knows the servers of the cluster
 }
 
-var _ idem.Eraser = (*Store)(nil)
+var (
+	_ idem.Eraser  = (*Store)(nil)
+	_ idem.Sharded = (*Store)(nil)
+)
 
 // New returns a Store that asks client. It asks nothing yet, and panics when
 // client is nil.
@@ -112,10 +118,26 @@ func New(client Client, o Options) *Store {
 		o.Prefix = "sallyport:idem:"
 	}
 	s := &Store{client: client, prefix: o.Prefix, heeds: heedsDeadlines(client)}
-	if c, ok := client.(*redis.Client); ok {
+	switch c := client.(type) {
+	case *redis.Client:
 		s.sender = &sender{client: c, stall: stall}
+	case *redis.ClusterClient:
+		s.cluster = c
 	}
 	return s
+}
+
+// Shard implements [idem.Sharded]: the address of the primary of the key's slot
+// in a Redis Cluster. It is another one after a failover.
+func (s *Store) Shard(key idem.Key) string {
+	if s.cluster == nil || !s.known.Load() {
+		return "" // the client would ask which servers there are
+	}
+	primary, err := s.cluster.MasterForKey(context.Background(), s.name(key))
+	if err != nil {
+		return ""
+	}
+	return primary.Options().Addr
 }
 
 // heedsDeadlines reports whether the client returns at the deadline of a
@@ -225,6 +247,9 @@ func call[T any](ctx context.Context, s *Store, do func() (T, error)) (T, error)
 		r.Value, r.Err = do()
 	} else {
 		r, _ = bounded.Call(ctx, do)
+	}
+	if s.cluster != nil && (r.Err == nil || isReply(r.Err)) {
+		s.known.Store(true)
 	}
 	if r.Err != nil {
 		r.Err = fmt.Errorf("idemredis: %w", r.Err)
