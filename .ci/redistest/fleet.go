@@ -89,9 +89,14 @@ const Slots = 16_384
 // StartCluster starts three servers that have a third of the slots each.
 func StartCluster(t testing.TB) []*Server {
 	t.Helper()
+	return startCluster(t, "--cluster-enabled", "yes")
+}
+
+func startCluster(t testing.TB, args ...string) []*Server {
+	t.Helper()
 	var servers []*Server
 	for range 3 {
-		servers = append(servers, StartTCP(t, "--cluster-enabled", "yes"))
+		servers = append(servers, StartTCP(t, args...))
 	}
 	for i, s := range servers {
 		c := s.Client()

@@ -2,12 +2,108 @@ package idemredis_test
 
 import (
 	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
+
+// A primary of a Redis Cluster is killed, hangs, or hands over to its replica,
+// while clients create and retry what fails. Meanwhile the keys of the other
+// primaries are served, and nothing runs twice. With the replica its keys are
+// served again.
+func TestShardAway(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		away func(t *testing.T, primary, replica *redistest.Server)
+	}{
+		{"killed", func(t *testing.T, primary, _ *redistest.Server) { primary.Kill() }},
+		{"hung", func(t *testing.T, primary, _ *redistest.Server) { primary.Hang() }},
+		{"failover", func(t *testing.T, _, replica *redistest.Server) {
+			if err := replica.Client().ClusterFailover(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			primaries, replicas := redistest.StartShards(t)
+			client := redis.NewClusterClient(&redis.ClusterOptions{
+				Addrs: []string{primaries[0].Addr, primaries[1].Addr, primaries[2].Addr}, ContextTimeoutEnabled: true,
+			})
+			t.Cleanup(func() { client.Close() })
+			store := idemredis.New(client, idemredis.Options{})
+			r := idem.NewRunner(store, idem.Options{Logger: quiet, Timeout: time.Second})
+			const prefix = "sallyport:idem:"
+			var asked, served, again atomic.Int64
+			var mu sync.Mutex
+			runs := map[string]int{}
+			var away atomic.Bool
+			done := make(chan struct{})
+			var clients sync.WaitGroup
+			for worker := range 12 {
+				clients.Go(func() {
+					for n := 0; ; n++ {
+						name := strconv.Itoa(worker) + "-" + strconv.Itoa(n)
+						key := idem.NewKey("org_1", name)
+						slot := redisSlot(key, prefix) < redistest.Slots/3
+						for try := range 4 { // as SDKs retry
+							select {
+							case <-done:
+								return
+							case <-time.After(20 * time.Millisecond):
+							}
+							began := time.Now()
+							record, e, err := r.Begin(t.Context(), idem.Claim{Key: key, Tenant: name}, nil)
+							if e != nil {
+								mu.Lock()
+								runs[name]++
+								mu.Unlock()
+								e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(name)})
+							}
+							ok := err == nil && (e != nil || record.State == idem.Done) && time.Since(began) < time.Second
+							if away.Load() && !slot && try == 0 {
+								asked.Add(1)
+								if ok {
+									served.Add(1)
+								}
+							}
+							if away.Load() && slot && ok {
+								again.Add(1)
+							}
+							if ok {
+								break
+							}
+						}
+					}
+				})
+			}
+			<-time.After(time.Second)
+			away.Store(true)
+			test.away(t, primaries[0], replicas[0])
+			redistest.Eventually(t, "the replica serves its keys", func() bool { return again.Load() > 50 })
+			<-time.After(2 * time.Second)
+			close(done)
+			clients.Wait()
+			if n, of := served.Load(), asked.Load(); n*100 < of*95 || of < 100 {
+				t.Errorf("%d of %d requests with keys of the others were served, want 95 of 100", n, of)
+			} else {
+				t.Logf("%d of %d with keys of the others were served, %d of the one that was away", n, of, again.Load())
+			}
+			for name, n := range runs {
+				if n > 1 {
+					t.Errorf("%s ran %d times", name, n)
+				}
+			}
+		})
+	}
+}
 
 // A key's shard is the address of the primary that has it, once that is known.
 func TestShard(t *testing.T) {
