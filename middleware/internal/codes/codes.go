@@ -94,7 +94,8 @@ var Table = map[string]Row{
 	InProgress: {Status: 409, Detail: "The first request with this Idempotency-Key is still being worked on. " +
 		"Retry after the wait to get its response.", RetryAfter: time.Second, Again: Helps},
 	OutcomeUnknown: {Status: 409, Detail: "The first request with this Idempotency-Key was interrupted, " +
-		"and whether it took effect is not known. Look at the resource before you try again with a new Idempotency-Key.",
+		"and whether it took effect is not known. Wait a minute, then look at the resource before you try again with a " +
+		"new Idempotency-Key.",
 		Again: InVain},
 	NotRetained: {Status: 409, Detail: "The response to the first request with this Idempotency-Key cannot be " +
 		"returned: it was a stream, cut short, too large or secret, there was no room for it, or it cannot be read any " +
