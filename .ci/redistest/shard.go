@@ -32,7 +32,8 @@ func StartShards(t testing.TB) (primaries, replicas []*Server) {
 		c := s.Client()
 		Eventually(t, "all servers know each other", func() bool {
 			nodes := c.ClusterNodes(t.Context()).Val()
-			return strings.Count(nodes, " connected") == 6 && strings.Count(nodes, "slave ") == 3 && !strings.Contains(nodes, "fail")
+			return strings.Count(nodes, " connected") == 6 && strings.Count(nodes, "slave ") == 3 &&
+				!strings.Contains(nodes, "fail")
 		})
 	}
 	return primaries, replicas

@@ -46,35 +46,46 @@ func retryAfter(value string) time.Duration {
 }
 
 // hold reads a body whose length is declared, so that one that breaks off is
-// found out while the request can still be sent again.
-func (o *operation) hold(res *http.Response) error {
-	if res.Body == nil {
+// found out while the request can still be sent again. end is called when the
+// body is no longer read.
+func (o *operation) hold(res *http.Response, end func()) error {
+	switch {
+	case res.StatusCode == http.StatusSwitchingProtocols: // the body is the connection
+		return nil
+	case res.Body == nil:
 		res.Body = http.NoBody
-	}
-	if res.StatusCode == http.StatusNotModified {
-		return nil // its Content-Length is that of the body which the client has
-	}
-	if res.ContentLength > 0 && res.ContentLength <= o.maxBody() {
-		body, err := io.ReadAll(res.Body)
+	case res.ContentLength > 0 && res.ContentLength <= o.maxBody() && res.StatusCode != http.StatusNotModified:
+		// The Content-Length of a 304 is that of the body which the client has.
+		whole, err := io.ReadAll(res.Body)
 		res.Body.Close()
-		res.Body = io.NopCloser(bytes.NewReader(body))
+		end()
+		res.Body = &body{io.NopCloser(bytes.NewReader(whole)), o, end}
 		return err
-	} else if o.key != "" && res.ContentLength != 0 {
-		res.Body = keyedBody{res.Body, o}
 	}
+	res.Body = &body{res.Body, o, end}
 	return nil
 }
 
-// keyedBody names the key when the body breaks off.
-type keyedBody struct {
+// body is that of an answer. It names the key when it breaks off.
+type body struct {
 	io.ReadCloser
-	o *operation
+	o   *operation
+	end func()
 }
 
-func (b keyedBody) Read(p []byte) (int, error) {
+func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
+	if err == nil {
+		return n, nil
+	}
+	b.end()
+	if err != io.EOF && b.o.key != "" {
 		err = b.o.unknown(err)
 	}
 	return n, err
+}
+
+func (b *body) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
 }

@@ -40,10 +40,12 @@ func (t *Transport) keyOf(req *http.Request) (string, error) {
 	case given:
 	case !slices.Contains(methods, req.Method) && (methods != nil || req.Method != http.MethodPost):
 		return "", nil
-	case req.Response == nil || req.Response.Request == nil || req.Response.Request.Header.Get(keyField) == "":
-		return rand.Text(), nil
 	default:
-		key = req.Response.Request.Header.Get(keyField)
+		from := redirected(req)
+		if from == nil || from.key == "" {
+			return rand.Text(), nil
+		}
+		key = from.key
 	}
 	wrong := func(c rune) bool { return c <= ' ' || c > '~' }
 	if key == "" || len(key) > 255 || strings.ContainsFunc(key, wrong) {

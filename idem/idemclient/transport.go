@@ -28,10 +28,10 @@
 //
 // A POST without a key gets a new one, which all tries and a redirect with 307
 // or 308 keep, with the body, also to another host: set http.Client.CheckRedirect
-// where that must not be. It is in the response's Request. Another call of Do makes another
-// key: a program that itself repeats calls needs [WithKey]. Requests with other
-// methods, safe ones aside, are sent once, unless WithKey, their header or
-// [Transport.Methods] gives them a key.
+// where that must not be. It is in the response's Request. Another call of Do
+// makes another key: a program that itself repeats calls needs [WithKey].
+// Requests with other methods, safe ones aside, are sent once, unless WithKey,
+// their header or [Transport.Methods] gives them a key.
 //
 // # What is repeated
 //
@@ -83,6 +83,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
@@ -98,9 +99,13 @@ import (
 // use. It is safe for concurrent use, and must not be copied.
 type Transport struct {
 	// Base sends each try; nil means http.DefaultTransport. A server that does
-	// not answer holds a try until the context ends. An http.Transport with a
-	// ResponseHeaderTimeout, such as 20 seconds, ends the try earlier.
+	// not answer holds a try for TryTimeout.
 	Base http.RoundTripper
+
+	// TryTimeout is how long a try may take, to the end of the response's body
+	// where that is kept, and else to its head; 0 means a minute. A negative one
+	// leaves it to Base and the context.
+	TryTimeout time.Duration
 
 	// Methods are those whose requests get a new key if they have none: nil means
 	// POST alone, an empty list that is not nil means none. The API must take an
@@ -153,9 +158,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	o := &operation{Transport: t, key: key}
 	o.request = req.WithContext(context.WithValue(req.Context(), operationKey{}, o))
-	if key != "" && req.Response != nil && req.Response.Request != nil {
-		from, ok := req.Response.Request.Context().Value(operationKey{}).(*operation)
-		o.open = ok && from.open && from.key == key // its tries may have been done before the redirect
+	if from := redirected(req); key != "" && from != nil {
+		o.open = from.open && from.key == key // its tries may have been done before the redirect
 	}
 	if err == nil {
 		err = o.keepBody()
@@ -207,6 +211,22 @@ func (t *Transport) pay(retries float64) bool {
 // operationKey is for the operation in the context of its tries, where the
 // request that a redirect leads to finds it.
 type operationKey struct{}
+
+// redirected returns the operation whose answer led to the request, or nil. What
+// stands around a Transport may have replaced the response's Request or Body.
+func redirected(req *http.Request) *operation {
+	if req.Response == nil {
+		return nil
+	}
+	if body, ok := req.Response.Body.(*body); ok {
+		return body.o
+	}
+	if req.Response.Request == nil {
+		return nil
+	}
+	o, _ := req.Response.Request.Context().Value(operationKey{}).(*operation)
+	return o
+}
 
 // operation is one request, however often it is sent.
 type operation struct {
@@ -265,20 +285,33 @@ func (o *operation) run() (*http.Response, error) {
 // nothing about connections the worst is believed.
 func (o *operation) try() (*http.Response, error) {
 	var asked, got atomic.Int32
-	r := o.request.WithContext(httptrace.WithClientTrace(o.request.Context(), &httptrace.ClientTrace{
+	ctx, end := context.WithCancel(o.request.Context())
+	most := cmp.Or(o.TryTimeout, time.Minute)
+	if most < 0 {
+		most = math.MaxInt64
+	}
+	late := time.AfterFunc(most, end)
+	r := o.request.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { asked.Add(1) },
 		GotConn: func(httptrace.GotConnInfo) { got.Add(1) },
 	}))
 	if o.tries++; o.tries > 1 && r.Body != nil && r.GetBody != nil {
 		var err error
 		if r.Body, err = r.GetBody(); err != nil {
+			end()
 			return nil, err
 		}
 	}
 	res, err := o.base().RoundTrip(r)
 	if err == nil {
-		res.Request = cmp.Or(res.Request, r)
-		err = o.hold(res)
+		res.Request = r
+		err = o.hold(res, end)
+	}
+	if !late.Stop() {
+		err = fmt.Errorf("idemclient: no whole answer in %v", most)
+	}
+	if err != nil {
+		end()
 	}
 	o.open = o.open || got.Load() > 1 || err != nil && (got.Load() == 1 || asked.Load() == 0)
 	return res, err

@@ -633,6 +633,68 @@ func TestRedirects(t *testing.T) {
 	})
 }
 
+// A redirect keeps the key where a RoundTripper around the Transport, or below
+// it, has set the Request of the response to another one.
+func TestRedirectsUnderOthers(t *testing.T) {
+	onBoth(t, func(t *testing.T, protocol string) {
+		other := func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				res, err := next.RoundTrip(r)
+				if err == nil {
+					res.Request = post(t, t.Context(), "")
+				}
+				return res, err
+			})
+		}
+		away := status(308, "Location", "http://other.example/b")
+		s := &script{answers: []http.HandlerFunc{away, status(200)}}
+		client := http.Client{Transport: other(&idemclient.Transport{Base: other(serve(t, protocol, s))})}
+		res, err := client.Do(post(t, t.Context(), "the body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if len(s.seen) != 2 || s.seen[0].key == "" || s.seen[1].key != s.seen[0].key {
+			t.Errorf("got %+v, want one key", s.seen)
+		}
+	})
+}
+
+// A try that does not answer, or stops in its body, ends after TryTimeout, and
+// leaves the rest of the deadline to the next ones. A stream goes on.
+func TestTryTimeout(t *testing.T) {
+	silent := func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	stops := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "12")
+		io.WriteString(w, "half")
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
+	long := func(w http.ResponseWriter, _ *http.Request) {
+		for range 5 {
+			io.WriteString(w, "part ")
+			http.NewResponseController(w).Flush()
+			time.Sleep(time.Second)
+		}
+	}
+	onBoth(t, func(t *testing.T, protocol string) {
+		s := &script{answers: []http.HandlerFunc{silent, stops, long}}
+		ctx, end := context.WithTimeout(t.Context(), time.Minute)
+		defer end()
+		transport := &idemclient.Transport{Base: serve(t, protocol, s), TryTimeout: 2 * time.Second}
+		got, body, err := read(transport, post(t, ctx, "the body"))
+		if got != 200 || body != strings.Repeat("part ", 5) || err != nil || s.tries() != 3 {
+			t.Errorf("got %d %q, %v after %d tries", got, body, err, s.tries())
+		}
+		s = &script{answers: []http.HandlerFunc{silent}}
+		transport = &idemclient.Transport{Base: serve(t, protocol, s), MaxTries: 1}
+		if got, _, err := read(transport, post(t, t.Context(), "the body")); kind(got, err) != "unknown" ||
+			!strings.Contains(err.Error(), "no whole answer in 1m0s") {
+			t.Errorf("without TryTimeout: got %d, %v", got, err)
+		}
+	})
+}
+
 // What a redirect leads to does not tell what became of a try before it.
 func TestRedirectsAfterALostAnswer(t *testing.T) {
 	on, far := status(307, "Location", "/b"), status(308, "Location", "/c")
