@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,10 +61,10 @@ func TestShards(t *testing.T) {
 		c.set("a", "a", "b", "c")
 		draining := make(chan struct{})
 		r := newRunner(c, idem.Options{Draining: draining})
-		n := 0
+		var asked atomic.Int64
 		ask := func(shard byte) (time.Duration, error) {
-			n++
-			req := idem.Claim{Key: idem.NewKey("organization", fmt.Sprint(n)), Tenant: fmt.Sprint(n), Fingerprint: [32]byte{1}}
+			n := fmt.Sprint(asked.Add(1))
+			req := idem.Claim{Key: idem.NewKey("organization", n), Tenant: n, Fingerprint: [32]byte{1}}
 			req.Key[0] = shard
 			began := time.Now()
 			_, e, err := r.Begin(t.Context(), req, nil)
