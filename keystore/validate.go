@@ -45,9 +45,6 @@ func (k *Key) problems(r *scope.Registry) []FieldError {
 		message := fmt.Sprintf("There is no scope %.64q.", n)
 		if meant, ok := r.Suggest(n); ok {
 			message = fmt.Sprintf("There is no scope %.64q; did you mean %q?", n, meant)
-		} else if r == scope.Default() {
-			message = fmt.Sprintf("There is no scope %.64q in scope.Default: "+
-				"give the issuing.Issuer the Service of your middleware.Options.", n)
 		}
 		problems = append(problems, FieldError{"scopes", message})
 	}
