@@ -19,7 +19,6 @@ import (
 // key is not in the log.
 func TestPanicOfALookup(t *testing.T) {
 	token := keystore.Service{}.Generate(keystore.Production).Reveal()
-	//sallyvet:ok it asks whether the log has the token
 	store := lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) { panic("lost " + token) })
 	log := newLogged()
 	for name, h := range map[string]http.Handler{
