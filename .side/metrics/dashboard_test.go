@@ -36,7 +36,7 @@ func TestDashboardSchema(t *testing.T) {
 	}
 }
 
-// The picture in the guide is of the dashboard as it is: draw has it.
+// The picture in the guide has the panels of the dashboard.
 func TestDashboardPicture(t *testing.T) {
 	picture, err := os.ReadFile("../../.github/dashboard.svg")
 	if err != nil {
