@@ -51,7 +51,7 @@ func TestEachFailure(t *testing.T) {
 				for fails = 1; ; fails++ {
 					claims++
 					c, done := claim(strconv.Itoa(claims)), claim("done "+strconv.Itoa(claims))
-					for _, c := range []idem.Claim{c, done} {
+					for _, c := range []*idem.Claim{&c, &done} {
 						prefix := idem.NewKey("the owner of a claim", "acme")
 						copy(c.Token[:], prefix[:8])
 					}

@@ -83,7 +83,7 @@ func (s *Store) eraseSome(ctx context.Context, q querier, after, prefix []byte) 
 		return e, err
 	}
 	for len(args) <= eraseSize {
-		args = append(args, e.last)
+		args = append(args, args[len(args)-1])
 	}
 	e.rows, err = s.exec(ctx, q, s.erase, args...)
 	return e, err
