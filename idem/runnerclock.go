@@ -35,7 +35,7 @@ func (r *Runner) lapsed(asked moment) bool {
 }
 
 var (
-	errTooLate   = fmt.Errorf("%w: the server stood still until its lease was over", ErrLost)
+	errTooLate   = fmt.Errorf("%w: the lease is over by the server's clock: it stood still, or the clock was set", ErrLost)
 	errLateClaim = errors.New("idem: the store's answer came when the lease was over")
 )
 

@@ -150,12 +150,13 @@ func (b *backend) probeLater(s *shard) {
 		}
 		s := b.named(name)
 		key, found := b.keyOf(s)
-		if !found { // its keys are elsewhere now
-			b.forget(s)
+		if b.gone(s, found) {
 			return
 		}
-		if began, err := s.outage.asks(); err == nil {
-			b.told(context.Background(), s, b.probe(s, key), began)
+		if found {
+			if began, err := s.outage.asks(); err == nil {
+				b.told(context.Background(), s, b.probe(s, key), began)
+			}
 		}
 		if s.outage.probesOn() {
 			b.probeLater(s)

@@ -3,6 +3,7 @@ package idem
 import (
 	"crypto/rand"
 	"maps"
+	"runtime/debug"
 	"time"
 )
 
@@ -20,17 +21,30 @@ type shard struct {
 	name    string
 	begins  slots
 	outage  outage
-	undoing int // keys with claims that are being undone; backend.mu guards it
+
+	// backend.mu guards these.
+	undoing int // keys with claims that are being undone
+	missed  int // probes in a row that found no key of it
 }
 
 // mostShards is how many are kept that answer: servers come and go.
 const mostShards = 1024
 
+// mostMissed is after how many probes a shard has no keys. One with 1 of 1000
+// has none in 1000 tries for a third of them.
+const mostMissed = 30
+
 // shard returns the shard of a key.
-func (b *backend) shard(key Key) *shard {
+func (b *backend) shard(key Key) (s *shard) {
 	if b.sharder == nil {
 		return b.whole
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			b.logger.Error("the reply store panicked", "panic", p, "stack", string(debug.Stack()))
+			s = b.whole
+		}
+	}()
 	return b.named(b.sharder.Shard(key))
 }
 
@@ -50,10 +64,19 @@ func (b *backend) named(name string) *shard {
 	return s
 }
 
-func (b *backend) forget(s *shard) {
+// gone notes whether a probe has found a key of a shard, and reports whether its
+// keys are elsewhere: then it is forgotten.
+func (b *backend) gone(s *shard, found bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.shards, s.name)
+	if s.missed++; found {
+		s.missed = 0
+	}
+	gone := s.missed >= mostMissed && s.undoing == 0
+	if gone {
+		delete(b.shards, s.name)
+	}
+	return gone
 }
 
 // keyOf returns a key of nobody that lies on a shard.

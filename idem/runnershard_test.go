@@ -16,7 +16,8 @@ import (
 type cluster struct {
 	idem.Store
 	mu    sync.Mutex
-	names []string // a key's is by its first byte
+	names []string // a key's is by its first byte, if of is nil
+	of    func(idem.Key) string
 	hangs string   // which of them does not answer
 	asked map[string]int
 }
@@ -24,6 +25,9 @@ type cluster struct {
 func (c *cluster) Shard(key idem.Key) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.of != nil {
+		return c.of(key)
+	}
 	return c.names[int(key[0])%len(c.names)]
 }
 
@@ -124,11 +128,53 @@ func TestShards(t *testing.T) {
 		if _, err := ask(1); err != nil {
 			t.Errorf("of the replica that took over: got %v", err)
 		}
-		time.Sleep(10 * time.Second)
+		time.Sleep(40 * time.Second)
 		if r.Stats().Down {
 			t.Error("Down is set for a server that has no keys any more")
 		}
 		close(draining)
 		r.WaitSettled(t.Context())
 	})
+}
+
+// A shard that is away, and has too few keys for a probe to find one, stays away.
+func TestShardOfFewKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		few := make(map[idem.Key]bool)
+		c := &cluster{Store: newMemory(), of: func(key idem.Key) string {
+			if few[key] {
+				return "few"
+			}
+			return "most"
+		}}
+		c.set("few")
+		draining := make(chan struct{})
+		r := newRunner(c, idem.Options{Draining: draining})
+		for n := range 4000 {
+			few[idem.NewKey("organization", fmt.Sprint(n))] = true
+		}
+		var wg sync.WaitGroup
+		for n := range 4000 {
+			wg.Go(func() {
+				name := fmt.Sprint(n)
+				r.Begin(t.Context(), idem.Claim{Key: idem.NewKey("organization", name), Tenant: name}, nil)
+			})
+			time.Sleep(5 * time.Millisecond)
+		}
+		wg.Wait()
+		if n := c.askedOf("few"); n > 1000 {
+			t.Errorf("a shard that hangs was asked %d times for 4000 requests in 20s", n)
+		}
+		close(draining)
+		r.WaitSettled(t.Context())
+	})
+}
+
+// A panic of Shard is the store's.
+func TestShardPanics(t *testing.T) {
+	c := &cluster{Store: newMemory(), of: func(idem.Key) string { panic("no slots") }}
+	r := newRunner(c, idem.Options{})
+	if _, _, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey("organization", "1"), Tenant: "1"}, nil); err == nil {
+		t.Error("got no error")
+	}
 }

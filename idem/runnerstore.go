@@ -38,7 +38,7 @@ type backend struct {
 	observe atomic.Pointer[func(ctx context.Context, call string, took time.Duration, answered bool)]
 
 	mu      sync.Mutex
-	undoing map[Key]int // claims of a key that are being undone
+	undoing map[Key]undone // claims of a key that are being undone
 	shards  map[string]*shard
 }
 
@@ -55,7 +55,7 @@ func newBackend(s Store, o *Options) *backend {
 		extends: make(slots, slotsPerKind),
 		settles: make(slots, slotsPerKind),
 		undos:   make(slots, slotsPerKind),
-		undoing: make(map[Key]int),
+		undoing: make(map[Key]undone),
 
 		draining: o.Draining,
 		shards:   make(map[string]*shard),

@@ -52,11 +52,24 @@ func (b *backend) undo(ctx context.Context, s *shard, c Claim, late lateReply) {
 func (b *backend) countUndo(s *shard, key Key, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := len(b.undoing)
-	if b.undoing[key] += n; b.undoing[key] == 0 {
-		delete(b.undoing, key)
+	u := b.undoing[key]
+	if u.claims == 0 {
+		u.shard = s
+		s.undoing++
 	}
-	s.undoing += len(b.undoing) - before
+	if u.claims += n; u.claims > 0 {
+		b.undoing[key] = u
+		return
+	}
+	u.shard.undoing--
+	delete(b.undoing, key)
+}
+
+// undone is what is undone of a key. The shard is that of the first claim: the
+// key may have moved since.
+type undone struct {
+	claims int
+	shard  *shard
 }
 
 // tooManyUndone reports whether the shard must not be asked for more claims.
@@ -70,7 +83,7 @@ func (b *backend) tooManyUndone(s *shard) bool {
 func (b *backend) isUndone(key Key) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.undoing[key] > 0
+	return b.undoing[key].claims > 0
 }
 
 // jittered spreads callers that wait for the same thing.

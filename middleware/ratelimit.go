@@ -216,9 +216,10 @@ func (l *limiter) charge(
 // nil.
 func (l *limiter) shares(m *limiter) bool {
 	return l != nil && reflect.ValueOf(l.Store).Comparable() && l.Store == m.Store &&
-		(l.Plan != nil && m.Plan != nil || slices.ContainsFunc(l.fixed(), func(p *ratelimit.Policy) bool {
-			return p != nil && slices.Contains(m.fixed(), p)
-		}))
+		(l.Plan != nil && reflect.ValueOf(l.Plan).Pointer() == reflect.ValueOf(m.Plan).Pointer() ||
+			slices.ContainsFunc(l.fixed(), func(p *ratelimit.Policy) bool {
+				return p != nil && slices.Contains(m.fixed(), p)
+			}))
 }
 
 // take makes the charges that policies may refuse.

@@ -51,6 +51,9 @@ func retryAfter(value string) time.Duration {
 func (o *operation) hold(res *http.Response, end func()) error {
 	switch {
 	case res.StatusCode == http.StatusSwitchingProtocols: // the body is the connection
+		if conn, ok := res.Body.(io.ReadWriteCloser); ok {
+			res.Body = &connection{conn, end}
+		}
 		return nil
 	case res.Body == nil:
 		res.Body = http.NoBody
@@ -88,4 +91,15 @@ func (b *body) Read(p []byte) (int, error) {
 func (b *body) Close() error {
 	defer b.end()
 	return b.ReadCloser.Close()
+}
+
+// connection is the body of 101.
+type connection struct {
+	io.ReadWriteCloser
+	end func()
+}
+
+func (c *connection) Close() error {
+	defer c.end()
+	return c.ReadWriteCloser.Close()
 }

@@ -298,6 +298,7 @@ func (o *operation) try() (*http.Response, error) {
 	if o.tries++; o.tries > 1 && r.Body != nil && r.GetBody != nil {
 		var err error
 		if r.Body, err = r.GetBody(); err != nil {
+			late.Stop()
 			end()
 			return nil, err
 		}
