@@ -18,9 +18,9 @@ type Sharded interface {
 
 // shard is what can be away by itself.
 type shard struct {
-	name    string
-	begins  slots
-	outage  outage
+	name   string
+	begins slots
+	outage outage
 
 	// backend.mu guards these.
 	undoing int // keys with claims that are being undone

@@ -18,7 +18,7 @@ type cluster struct {
 	mu    sync.Mutex
 	names []string // a key's is by its first byte, if of is nil
 	of    func(idem.Key) string
-	hangs string   // which of them does not answer
+	hangs string // which of them does not answer
 	asked map[string]int
 }
 
