@@ -21,7 +21,7 @@ func (p *Process) Idempotency(o middleware.IdempotencyOptions) middleware.Idempo
 	case expired:
 		o.Timeout = p.run.longer(shortTimeout)
 	case lostClaim:
-		ro.Lease = shortLease
+		ro.Lease = p.run.longer(shortLease)
 	}
 	p.keyed = true
 	o.Runner = idem.NewRunner(&store{o.Runner.Store(), p}, ro)
