@@ -37,8 +37,8 @@ type erased struct {
 }
 
 // Erase implements [idem.Eraser]. It reads the whole table in the order of its
-// keys, 500 rows at a time. A row that a joined request is about to replace it waits for; one
-// that is not committed yet it does not see.
+// keys, 500 rows at a time. It waits for a row that a joined request is about to
+// replace, and does not see one that is not committed yet.
 func (s *Store) Erase(ctx context.Context, organization string) (removed int, err error) {
 	prefix := token.Prefix(organization)
 	for after := []byte{}; after != nil && err == nil; {
