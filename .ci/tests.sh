@@ -28,6 +28,10 @@ for package in sqlite/lib libc/... memory; do
 	race+=("-gcflags=modernc.org/$package=-race=false")
 done
 
+# A program with the detector would wait a second at its end for what it still
+# finds, and tests start many.
+export GORACE=${GORACE:-atexit_sleep_ms=50}
+
 # tested runs tests, adds what they print to the log, and shows a line
 # for each package, and all of one that fails.
 tested() { # arguments of go test
