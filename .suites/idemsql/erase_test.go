@@ -13,8 +13,8 @@ import (
 // Erase finds what a Runner has stored in either mode, also a reply that was
 // kept when the rows were taken back, and more rows than a statement removes.
 func TestErase(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		t.Parallel()
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
 		for owner, n := range map[string]int{"acme": 450, "other": 2} {
@@ -45,8 +45,8 @@ func TestErase(t *testing.T) {
 
 // No statement looks at more than 500 rows, also where few are the owner's.
 func TestEraseInBatches(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		t.Parallel()
 		var seen trips
 		store := d.on(d.watched(t, seen.watch), idemsql.Options{})
 		for i := range 1200 {
@@ -78,6 +78,7 @@ func TestEraseInBatches(t *testing.T) {
 // A joined request that runs is neither waited for nor lost: it has no row that
 // others see.
 func TestEraseBesideJoined(t *testing.T) {
+	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("key")
@@ -98,6 +99,7 @@ func TestEraseBesideJoined(t *testing.T) {
 
 // A database that fails is an error, and so is a context that has ended.
 func TestEraseErrors(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})

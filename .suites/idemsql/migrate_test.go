@@ -21,6 +21,7 @@ func mustMigrate(t testing.TB, what string, s interface{ Migrate(context.Context
 }
 
 func TestMigrateAgain(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("key")
@@ -36,6 +37,7 @@ func TestMigrateAgain(t *testing.T) {
 }
 
 func TestSchemaByHand(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
@@ -51,6 +53,7 @@ func TestSchemaByHand(t *testing.T) {
 // Rows of the first version are swept when their time is over, and its servers
 // can go on.
 func TestMigrateSweepAt(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	db := d.open(t)
 	store := idemsql.Postgres(db, idemsql.Options{})
@@ -73,6 +76,7 @@ func TestMigrateSweepAt(t *testing.T) {
 
 // The checks of the first version are gone from a table with any prefix.
 func TestMigrateAwayChecks(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	db := d.open(t)
 	mustMigrate(t, "the longest prefix", idemsql.Postgres(db, idemsql.Options{Prefix: strings.Repeat("x", 40)}))
@@ -85,6 +89,7 @@ func TestMigrateAwayChecks(t *testing.T) {
 // Servers that migrate at once do so once, also where a transaction sees what
 // there was when it began.
 func TestMigrateAtOnceWithOldSnapshots(t *testing.T) {
+	t.Parallel()
 	d := inPostgres(pgtest.Schema(t)).with("default_transaction_isolation", "repeatable read")
 	var running sync.WaitGroup
 	start := make(chan struct{})
