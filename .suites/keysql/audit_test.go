@@ -25,6 +25,7 @@ func newEntry(k *keystore.Key) issuing.AuditEntry {
 
 // An act whose entry cannot be stored does not take place.
 func TestNoActWithoutItsEntry(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.wrap(db, keysql.Options{})
@@ -55,6 +56,7 @@ func TestNoActWithoutItsEntry(t *testing.T) {
 // An entry that not every database could keep is refused before anything is
 // written, and one that somebody has spoilt is no entry.
 func TestBadEntries(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.wrap(db, keysql.Options{})
@@ -85,6 +87,7 @@ func TestBadEntries(t *testing.T) {
 // erased an organization. What tells of the organization is gone at once, and
 // the rest an hour later.
 func TestErasedOnAnotherServer(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		a, b := servers(t, d)
 		issuer := issuing.New(a, issuing.Options{})
@@ -163,6 +166,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 // Of several imports of a token that was erased one succeeds, with a limit of
 // keys or without, and none breaks off.
 func TestErasedTokenIsStoredOnce(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		for range 20 {
@@ -196,6 +200,7 @@ func TestErasedTokenIsStoredOnce(t *testing.T) {
 // A key that cannot be stored, since another one has its ID, does not remove what
 // an erasure has left: caches may yet have to learn of it.
 func TestErasedStaysWithoutAnotherKey(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		erased, other := inserted(t, store, "acme", 1)[0], inserted(t, store, "other", 1)[0]
@@ -216,6 +221,7 @@ func TestErasedStaysWithoutAnotherKey(t *testing.T) {
 
 // A sweep of more than one statement removes all that is old.
 func TestSweepOfManyEntries(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.wrap(db, keysql.Options{})
@@ -238,6 +244,7 @@ func TestSweepOfManyEntries(t *testing.T) {
 // The room for keys is counted after the other calls have ended, also where a
 // transaction sees what there was when it began.
 func TestMaxKeysWithOldSnapshots(t *testing.T) {
+	t.Parallel()
 	config := pgtest.Schema(t)
 	config.RuntimeParams["default_transaction_isolation"] = "repeatable read"
 	db := stdlib.OpenDB(*config)

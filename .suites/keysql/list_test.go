@@ -10,6 +10,7 @@ import (
 
 // A thousand keys, read in pages while somebody goes on creating new ones.
 func TestListWhileInserting(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		const many = 1000
@@ -71,6 +72,7 @@ func TestListWhileInserting(t *testing.T) {
 
 // Ids are sorted by their bytes, also where the database has another language.
 func TestListSortsBytes(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		created := newKey("acme").CreatedAt
@@ -100,6 +102,7 @@ func TestListSortsBytes(t *testing.T) {
 }
 
 func TestPostgresCollation(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	var column string
 	err := d.open(t).QueryRowContext(t.Context(), `

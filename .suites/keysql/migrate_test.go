@@ -22,12 +22,12 @@ import (
 // inEachEmpty runs f as a subtest on an empty database of each kind.
 func inEachEmpty(t *testing.T, f func(t *testing.T, d database)) {
 	inEachTransactional(t, f)
-	t.Run("mariadb", func(t *testing.T) { f(t, emptyMariaDB(t)) })
+	beside(t, "mariadb", func(t *testing.T) { f(t, emptyMariaDB(t)) })
 }
 
 // inEachTransactional leaves out what cannot take a schema back.
 func inEachTransactional(t *testing.T, f func(t *testing.T, d database)) {
-	t.Run("sqlite", func(t *testing.T) {
+	beside(t, "sqlite", func(t *testing.T) {
 		d := emptySQLite(filepath.Join(t.TempDir(), "keys.db"))
 		// Two connections that begin a WAL at once do not wait for each other,
 		// whatever busy_timeout says: one gets SQLITE_BUSY.
@@ -36,7 +36,7 @@ func inEachTransactional(t *testing.T, f func(t *testing.T, d database)) {
 		}
 		f(t, d)
 	})
-	t.Run("postgres", func(t *testing.T) { f(t, emptyPostgres(t)) })
+	beside(t, "postgres", func(t *testing.T) { f(t, emptyPostgres(t)) })
 }
 
 func migrate(t testing.TB, s *keysql.Store) {
@@ -71,6 +71,7 @@ func (d database) statements(step string) []string {
 // A schema that is missing is an error of the database, and no key is reported
 // as unknown.
 func TestNotMigrated(t *testing.T) {
+	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		_, err := d.store(t).Lookup(t.Context(), keystore.Digest{})
 		if err == nil || errors.Is(err, keystore.ErrNotFound) {
@@ -80,6 +81,7 @@ func TestNotMigrated(t *testing.T) {
 }
 
 func TestMigrateAgain(t *testing.T) {
+	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		migrate(t, store)
@@ -91,6 +93,7 @@ func TestMigrateAgain(t *testing.T) {
 }
 
 func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		const servers = 8
 		errs := make([]error, servers)
@@ -129,6 +132,7 @@ func TestMigrateAtOnce(t *testing.T) {
 }
 
 func TestMigrateToLater(t *testing.T) {
+	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		migrate(t, store)
@@ -150,6 +154,7 @@ func TestMigrateToLater(t *testing.T) {
 
 // The first version let a key have several successors.
 func TestMigrateSuccessors(t *testing.T) {
+	t.Parallel()
 	inEachTransactional(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		d.migrateTo(t, 1)
@@ -180,6 +185,7 @@ func TestMigrateSuccessors(t *testing.T) {
 // The second version kept no attributes, networks or marks of legacy keys. Its
 // servers go on beside those of the third.
 func TestMigrateAttributes(t *testing.T) {
+	t.Parallel()
 	inEachTransactional(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		d.migrateTo(t, 2)
@@ -212,6 +218,7 @@ func TestMigrateAttributes(t *testing.T) {
 // feed. Their servers go on beside newer ones, and after the migration the keys
 // that they insert are in it.
 func TestMigrateInserts(t *testing.T) {
+	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		d.migrateTo(t, map[string]int{"sqlite": 3, "postgres": 3, "mariadb": 1}[d.name])
@@ -254,6 +261,7 @@ func keyOf(t testing.TB, s *keysql.Store, id string) *keystore.Key {
 // Lookups wait behind a migration that waits for a transaction, and go on when
 // its context ends. The next call finishes it.
 func TestMigrateGivesUp(t *testing.T) {
+	t.Parallel()
 	waits := map[string]string{
 		"postgres": "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'sallyport_keys'::regclass",
 		"mariadb": "SELECT 1 FROM information_schema.processlist WHERE db = DATABASE() AND state = 'Waiting for " +
@@ -298,6 +306,7 @@ func TestMigrateGivesUp(t *testing.T) {
 // What is changed by hand reaches the caches, and is not undone by a program
 // that has read the key before.
 func TestAttributesByHand(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		for _, set := range []string{`attributes = '{"plan":"free"}'`, `networks = '["192.0.2.0/24"]'`,
@@ -315,6 +324,7 @@ func TestAttributesByHand(t *testing.T) {
 }
 
 func TestMigrateIsOneStep(t *testing.T) {
+	t.Parallel()
 	inEachTransactional(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		execute(t, d.open(t), "CREATE TABLE sallyport_keys_audit (id integer)") // which the last step wants to make
@@ -334,11 +344,12 @@ func TestMigrateIsOneStep(t *testing.T) {
 // interrupted after any of them is finished by the next one, whatever of it is
 // there.
 func TestMigrateInterrupted(t *testing.T) {
+	t.Parallel()
 	for i, step := range keysql.MySQL(new(sql.DB), keysql.Options{}).Schema() {
 		statements := append(database{name: "mariadb"}.statements(step),
 			fmt.Sprintf("UPDATE sallyport_keys_schema SET version = %d", i+1))
 		for n, next := range statements {
-			t.Run(fmt.Sprintf("version %d after %d", i+1, n), func(t *testing.T) {
+			beside(t, fmt.Sprintf("version %d after %d", i+1, n), func(t *testing.T) {
 				d := emptyMariaDB(t)
 				store, db := d.store(t), d.open(t)
 				d.migrateTo(t, i)
@@ -369,6 +380,7 @@ func TestMigrateInterrupted(t *testing.T) {
 
 // A server without the right to change the schema can call Migrate as well.
 func TestMigrateWithoutRights(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys.db")
 	writer := emptySQLite(file).migrated(t).store(t)
 	k := inserted(t, writer, "acme", 1)[0]
@@ -379,6 +391,7 @@ func TestMigrateWithoutRights(t *testing.T) {
 
 // Who may use the keys and not the version is told so.
 func TestMigrateWithoutRightOnTheVersion(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	admin := d.open(t)
 	k := inserted(t, d.store(t), "acme", 1)[0]
@@ -408,6 +421,7 @@ func TestMigrateWithoutRightOnTheVersion(t *testing.T) {
 
 // A version that none of this package made is an error and not a panic.
 func TestMigrateFromNoVersion(t *testing.T) {
+	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		migrate(t, store)
@@ -423,6 +437,7 @@ func TestMigrateFromNoVersion(t *testing.T) {
 }
 
 func TestSchemaByHand(t *testing.T) {
+	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		for _, statements := range store.Schema() {
@@ -441,6 +456,7 @@ func TestSchemaByHand(t *testing.T) {
 
 // The rights that the guide names are enough for all but Migrate.
 func TestRightsOfTheGuide(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	admin, db := d.open(t), d.open(t)
 	role := "rights_" + strings.ToLower(rand.Text())

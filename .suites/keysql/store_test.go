@@ -26,7 +26,6 @@ import (
 func TestSuite(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		t.Parallel()
 		store := d.store(t)
 		keystoretest.Suite{
 			New: func(*testing.T) issuing.Manager { return store },
@@ -54,6 +53,7 @@ func TestSuiteOnOneConnection(t *testing.T) {
 // A program that ends and starts again finds every key as it was, and a
 // position in the feed is still one.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	d := emptySQLite(filepath.Join(t.TempDir(), "keys.db"))
 	db := d.open(t)
 	store := d.wrap(db, keysql.Options{})
@@ -193,6 +193,7 @@ func (r *breakingRows) Next(dest []driver.Value) error {
 // Migrate returns the error of each of its statements, and the next one
 // finishes what it began.
 func TestMigrateThatBreaksOff(t *testing.T) {
+	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		d.migrateTo(t, len(store.Schema())-1)
@@ -258,6 +259,7 @@ func isAnswer(err error) bool {
 }
 
 func TestAway(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		closed := d.open(t)
 		closed.Close()
@@ -274,6 +276,7 @@ func TestAway(t *testing.T) {
 
 // The deadline holds while somebody else has locked everything.
 func TestDeadline(t *testing.T) {
+	t.Parallel()
 	lock := map[string]string{
 		"mariadb":  "LOCK TABLES sallyport_keys WRITE, sallyport_keys_changes WRITE, sallyport_keys_schema WRITE",
 		"postgres": "LOCK TABLE sallyport_keys, sallyport_keys_schema IN ACCESS EXCLUSIVE MODE",
@@ -322,6 +325,7 @@ func TestDeadline(t *testing.T) {
 // or nothing. They never make a key unknown, and the store needs no help to
 // go on.
 func TestBackendsKilled(t *testing.T) {
+	t.Parallel()
 	t.Run("postgres", func(t *testing.T) {
 		d := postgres(t)
 		testBackendsKilled(t, d, func(admin *sql.DB) {
@@ -423,6 +427,7 @@ func wantNoPart(t testing.TB, where string, dump []byte, tokens []string) {
 }
 
 func TestNoSecretInColumns(t *testing.T) {
+	t.Parallel()
 	tables := map[string]string{
 		"mariadb": "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
 		"sqlite":  "SELECT name FROM sqlite_schema WHERE type = 'table'",
@@ -472,6 +477,7 @@ func values(t testing.TB, db *sql.DB, query string) (all [][]byte) {
 }
 
 func TestNoSecretInFile(t *testing.T) {
+	t.Parallel()
 	d := sqliteFile(t)
 	db := d.open(t)
 	tokens := used(t, d.wrap(db, keysql.Options{}))
