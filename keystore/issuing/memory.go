@@ -178,19 +178,30 @@ func (m *memory) List(ctx context.Context, organization string, p Page) ([]*keys
 		list := m.lists[o]
 		end := len(list)
 		switch {
-		case p.After == nil || p.AllOrganizations && o < p.After.Organization:
+		case p.After == nil || p.byExpiry() || p.AllOrganizations && o < p.After.Organization:
 		case p.AllOrganizations && o > p.After.Organization:
 			end = 0
 		default:
 			end, _ = slices.BinarySearchFunc(list, p.After, byAge)
 		}
-		for i := end - 1; i >= 0 && (len(page) < p.Size() || p.Total != nil); i-- {
-			if k := list[i].key; p.selects(k, now) && list[i].usage.leaves(k, p.ScopesUnusedSince) {
-				if total++; len(page) < p.Size() {
-					page = append(page, k.Clone())
+		for i := end - 1; i >= 0 && (len(page) < p.Size() || p.Total != nil || p.byExpiry()); i-- {
+			k := list[i].key
+			if p.byExpiry() && p.After != nil && byEnd(k, p.After) <= 0 {
+				continue
+			}
+			if p.selects(k, now) && list[i].usage.leaves(k, p.ScopesUnusedSince) {
+				if total++; len(page) < p.Size() || p.byExpiry() {
+					page = append(page, k)
 				}
 			}
 		}
+	}
+	if p.byExpiry() {
+		slices.SortFunc(page, byEnd)
+		page = page[:min(len(page), p.Size())]
+	}
+	for i, k := range page {
+		page[i] = k.Clone()
 	}
 	if p.Total != nil {
 		*p.Total = total
@@ -357,4 +368,8 @@ func wallTime(t time.Time) time.Time { return t.Round(0) }
 
 func byAge(r *record, k *keystore.Key) int {
 	return cmp.Or(r.key.CreatedAt.Compare(k.CreatedAt), cmp.Compare(r.key.ID, k.ID))
+}
+
+func byEnd(a, b *keystore.Key) int {
+	return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
 }

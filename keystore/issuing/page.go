@@ -35,7 +35,8 @@ type Page struct {
 
 	// AllOrganizations selects keys of each organization, for those who operate
 	// the service. No organization is named then. The order is by Organization,
-	// CreatedAt and ID, all descending, and of After all three count.
+	// CreatedAt and ID, all descending, and of After all three count. With
+	// ExpiresBefore it is by ExpiresAt and ID, ascending, and those two count.
 	AllOrganizations bool
 
 	// Total, if it is not nil, is set to how many keys are selected from After
@@ -52,6 +53,9 @@ type Page struct {
 func (p Page) extended() bool {
 	return p.OrStatus != "" || p.Search != "" || !p.ScopesUnusedSince.IsZero() || p.AllOrganizations
 }
+
+// byExpiry reports whether what expires first comes first.
+func (p Page) byExpiry() bool { return p.AllOrganizations && !p.ExpiresBefore.IsZero() }
 
 // selects reports whether the page is to list k.
 func (p Page) selects(k *keystore.Key, now time.Time) bool {

@@ -49,8 +49,9 @@ type dialect struct {
 	ends     string // the time at which a child expires or is revoked
 
 	// A list of all organizations: the condition for what is after ?9, ?7 and ?8,
-	// as a range of the index, and that index, where it has to be named.
-	after, byIndex string
+	// as a range of the index, and that index, where it has to be named. Of what
+	// expires: the condition for what is after ?7 and ?8.
+	after, byIndex, later string
 
 	// isolation is that of a transaction, where another one that a program may
 	// have made the default would not see what was written during a wait.
@@ -80,6 +81,7 @@ var postgres = dialect{
 	batch:    batch,
 	ends:     "least(expires_at, revoked_at)",
 	after:    afterRow,
+	later:    laterRow,
 
 	isolation: sql.LevelReadCommitted,
 
@@ -104,6 +106,7 @@ var sqlite = dialect{
 	batch:    batch,
 	ends:     "ifnull(min(expires_at, revoked_at), ifnull(expires_at, revoked_at))",
 	after:    afterRow,
+	later:    laterRow,
 
 	folded:  "lower(%s)",
 	within:  "instr(%s, ?)",
@@ -130,6 +133,7 @@ var mysql = dialect{
 	byIndex:  " FORCE INDEX (sallyport_keys_children)", // or it reads the range of the parent alone
 	after: " AND (organization < ?9 OR organization = ?9 AND created_at < ?7 OR " +
 		"organization = ?9 AND created_at = ?7 AND id < ?8)",
+	later: " AND expires_at >= ?7 AND (expires_at > ?7 OR id > ?8)",
 
 	folded:  "CAST(LOWER(CONVERT(%s USING utf8mb4)) AS BINARY)", // the columns are bytes, which have no case
 	within:  "INSTR(%s, ?)",
@@ -144,7 +148,10 @@ var mysql = dialect{
 const batch = "DELETE FROM %[1]s WHERE id IN " +
 	"(SELECT id FROM %[1]s WHERE %[2]s %[3]s < ?1 ORDER BY %[3]s LIMIT %[4]d)"
 
-const afterRow = " AND (organization, created_at, id) < (?9, ?7, ?8)"
+const (
+	afterRow = " AND (organization, created_at, id) < (?9, ?7, ?8)"
+	laterRow = " AND (expires_at, id) > (?7, ?8)"
+)
 
 const issued = "issue_token = ?3 AND issue_token <> ''"
 

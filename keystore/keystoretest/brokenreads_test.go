@@ -287,6 +287,18 @@ var brokenReads = []defect{
 			return b.Store.List(ctx, organization, p)
 		}
 	}},
+	{"has what expires in the order of organizations", []string{"List/ExpiringOfAll"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+			before := p.ExpiresBefore
+			if p.AllOrganizations {
+				p.ExpiresBefore = time.Time{}
+			}
+			page, err := b.Store.List(ctx, organization, p)
+			return slices.DeleteFunc(page, func(k *keystore.Key) bool {
+				return p.AllOrganizations && !before.IsZero() && !k.ExpiresAt.Before(before)
+			}), err
+		}
+	}},
 	{"counts a page", []string{"List/Total"}, func(b *broken) {
 		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
 			page, err := b.Store.List(ctx, organization, p)
