@@ -1,11 +1,14 @@
 package keysql_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
 // A thousand keys, read in pages while somebody goes on creating new ones.
@@ -112,4 +115,25 @@ func TestPostgresCollation(t *testing.T) {
 		t.Errorf("columns %q (%v) are sorted by the rules of the database's language, want all texts by their bytes",
 			column, err)
 	}
+}
+
+// A page reads of no more than 1000 keys which scopes they needed.
+func TestScopesUnusedOfManyKeys(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		const organization = "many"
+		seed(t, d, organization, 1100)
+		db, now := d.open(t), time.Now()
+		execute(t, db, "UPDATE sallyport_keys SET observed_since = created_at")
+		execute(t, db, fmt.Sprintf("INSERT INTO sallyport_keys_scopes (id, scope, day) "+
+			"SELECT id, 'tasks:read', %d FROM sallyport_keys", now.Unix()/(24*60*60)))
+		total := 0
+		page := issuing.Page{ScopesUnusedSince: now, Total: &total, Limit: 150}
+		for _, want := range []int{1000, 950, 800} {
+			keys, err := d.wrap(db, keysql.Options{}).List(t.Context(), organization, page)
+			if err != nil || len(keys) != 150 || total != want {
+				t.Fatalf("got %d of %d keys, %v, want 150 of %d", len(keys), total, err, want)
+			}
+			page.After = keys[149]
+		}
+	})
 }

@@ -27,7 +27,8 @@ type Page struct {
 
 	// ScopesUnusedSince selects keys that were observed before this time
 	// already, and of whose scopes requests since its day in UTC needed some,
-	// but not all. It is for a [UsageReader]. Zero: all.
+	// but not all. It is for a [UsageReader], which may look at no more than
+	// 1000 keys from After on, and leave out the others. Zero: all.
 	ScopesUnusedSince time.Time
 
 	RotatedFrom string // the key that replaces the one with this id, if there is one. Empty: all
