@@ -279,10 +279,3 @@ func (a *API) routeIdempotency(method string, own IdempotencyOptions) (*idempote
 	}
 	return g.newIdempotency(merged, bodies), nil
 }
-
-func named(field string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", field, err)
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"strings"
 	"time"
 
@@ -13,11 +12,6 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/bearer"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 )
-
-// requestHeader matches headers that browsers, proxies and other stages write.
-var requestHeader = regexp.MustCompile(`^(Accept|If-|Proxy-|Sec-|X-Forwarded-|` +
-	`(Cookie2?|Dnt|Expect|Forwarded|From|Host|Idempotency-Key` +
-	`|Max-Forwards|Origin|Priority|Range|Referer|Traceparent|Tracestate|User-Agent|Via|X-Real-Ip|X-Requested-With)$)`)
 
 type keyAuthenticator struct {
 	options  Options

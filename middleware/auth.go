@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"reflect"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/bearer"
@@ -163,14 +162,4 @@ func unchecked(err error) bool {
 	}
 	_, notAccepted := errors.AsType[*keystore.FieldsError](err)
 	return err != nil && !notAccepted && !errors.Is(err, ErrNoCredentials)
-}
-
-// absent reports whether v is nil, or a nil pointer or function in an
-// interface, which would panic at the first request.
-func absent(v any) bool {
-	if v == nil {
-		return true
-	}
-	value := reflect.ValueOf(v)
-	return (value.Kind() == reflect.Pointer || value.Kind() == reflect.Func) && value.IsNil()
 }
