@@ -173,7 +173,7 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
-	ends, err := newDeprecation(&o)
+	ends, err := newDeprecation(o.Deprecated, o.Sunset, o.Successor)
 	if err != nil {
 		mistake(pattern, err.Error())
 	}

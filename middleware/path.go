@@ -129,7 +129,9 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f, x := &c.facts, c.facts.response
 	x.record.match(r.Pattern)
 	if rt.deprecation != nil {
-		rt.deprecation.tell(c)
+		rt.deprecation.tell(c.w.Header())
+		c.before = fieldsBefore(x, c.w.Header()) // a panic leaves them
+		x.record.note(func(e *Event) { e.Deprecated = true })
 	}
 	if rt.idempotent != nil {
 		f.idempotent, f.repeatable = rt.idempotent.idempotency, r
