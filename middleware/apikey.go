@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/bearer"
@@ -50,6 +49,10 @@ func newKeyAuthenticator(keys keystore.Store, o Options, p *proxies) *keyAuthent
 	a.invalid = invalidKey("")
 	return a
 }
+
+// ErrNoCredentials is what [Options].Authenticate returns for a request that
+// carries no credentials of its kind.
+var ErrNoCredentials = errors.New("middleware: the request carries no credentials")
 
 // errForeignToken is the answer of a joined keyAuthenticator to a Bearer token
 // of another shape.
@@ -122,10 +125,6 @@ func (a *keyAuthenticator) badHeader() string {
 	}
 	return "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between."
 }
-
-// lookupTimeout bounds a look-up in a store that is not behind a
-// keystore.Cached, which has a bound of its own.
-const lookupTimeout = 5 * time.Second
 
 // verify asks the store, and returns who calls, if the key may be used now and
 // here. The look-up goes on when the client leaves: net/http also reports a

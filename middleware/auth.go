@@ -12,10 +12,6 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// ErrNoCredentials is what [Options].Authenticate returns for a request that
-// carries no credentials of its kind.
-var ErrNoCredentials = errors.New("middleware: the request carries no credentials")
-
 // authentication finds out who calls.
 type authentication struct {
 	keys     *keyAuthenticator                             // nil without a key store
@@ -143,9 +139,6 @@ func (a *authentication) session(r *http.Request) (*keystore.Caller, error) {
 	}
 	return c, nil
 }
-
-// known reports whether c is somebody.
-func known(c *keystore.Caller) bool { return c.Tenant() != "" }
 
 // fits reports whether the registry knows all scopes of a caller that
 // keystore.NewCaller made. Of a key that was stored before, unknown scopes grant

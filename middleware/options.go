@@ -9,6 +9,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -181,6 +182,13 @@ func (o Options) Validate() error {
 	add("RateLimit", o.RateLimit.validate())
 	add("Idempotency", o.Idempotency.validate())
 	return errors.Join(errs...)
+}
+
+func (o Options) proxies() *proxies {
+	return &proxies{o.TrustedProxies, o.TrustUnixSocket, sync.OnceFunc(func() {
+		o.Hooks.logger().Warn("middleware: requests come through a unix socket, so all clients count as one, " +
+			"without an address: set Options.TrustUnixSocket if a proxy sends them with X-Forwarded-For")
+	})}
 }
 
 // forKeys reports whether an option is set that is for API keys alone.

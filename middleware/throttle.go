@@ -29,6 +29,10 @@ type lookups struct {
 	changed  chan struct{}            // closed when a reservation ends
 }
 
+// lookupTimeout bounds a look-up in a store that is not behind a
+// keystore.Cached, which has a bound of its own.
+const lookupTimeout = 5 * time.Second
+
 func newThrottle(failures ratelimit.Limit) *throttle {
 	if failures == (ratelimit.Limit{}) {
 		return nil
