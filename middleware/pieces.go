@@ -154,8 +154,8 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 			// On a copy: an adapter that does not hand on the request is found out.
 			inner := extend(r.Context())
 			inner.scoped.Store(true)
-			if f.response != nil && f.response.auth != nil {
-				f.response.auth.decided.Store(true)
+			if f.response != nil && f.response.admission != nil {
+				f.response.admission.decided.Store(true)
 			}
 			inner.serve(next, w, r)
 			g.warnUnused(w, r)
