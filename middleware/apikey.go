@@ -12,18 +12,21 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 )
 
+// keyAuthenticator finds out whose API key a request carries.
 type keyAuthenticator struct {
-	options  Options
-	service  keystore.Service
-	keys     keystore.Store
-	cache    *keystore.Cached // keys, or nil when it is another store, which may embed one
-	memory   rememberer       // keys, or nil when it neither is nor embeds a Cached
-	proxies  *proxies
-	throttle *throttle
-	invalid  *Problem // for a token that names no active key
-	joined   bool     // a Bearer token of another shape may be somebody else's
+	service        keystore.Service
+	header         string // that may carry the key, beside Authorization
+	environment    keystore.Environment
+	rejectBrowsers bool
+	lastUsed       *keystore.LastUsed
+	joined         bool // a Bearer token of another shape may be somebody else's
+	reportOnly     bool // the throttle refuses no active key, which would be nobody then
+	proxies        *proxies
+	throttle       *throttle // nil without one
 
-	reportOnly bool // the throttle refuses no active key, which would be nobody then
+	keys   keystore.Store
+	cache  *keystore.Cached // keys, or nil when it is another store, which may embed one
+	memory rememberer       // keys, or nil when it neither is nor embeds a Cached
 }
 
 // A rememberer knows which tokens were usable. A type that embeds a
@@ -32,21 +35,13 @@ type rememberer interface {
 	Remembered(keystore.Token) (caller *keystore.Caller, wasUsable bool)
 }
 
-func newKeyAuthenticator(keys keystore.Store, o Options, p *proxies) *keyAuthenticator {
-	a := &keyAuthenticator{
-		options: o, service: o.Service, keys: keys, proxies: p,
-		throttle: newThrottle(o.Failures), joined: o.Authenticate != nil,
-		reportOnly: o.ReportOnly,
-	}
+// over makes a ask keys.
+func (a *keyAuthenticator) over(keys keystore.Store) *keyAuthenticator {
+	a.keys = keys
 	if cache, itself := keystore.CacheOf(keys); itself {
 		a.cache = cache
 	}
 	a.memory, _ = keys.(rememberer)
-	if a.throttle != nil && a.memory == nil {
-		o.Hooks.logger().Warn("middleware: Options.Failures without a keystore.Cached: " +
-			"an address that has used them up gets 429 for its active keys too")
-	}
-	a.invalid = invalidKey("")
 	return a
 }
 
@@ -73,7 +68,7 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	switch {
 	case isMalformed && a.joined && !ownHeader && !a.service.Claims(token):
 		return nil, errForeignToken
-	case a.options.RejectBrowsers && fromPage(r.Header):
+	case a.rejectBrowsers && fromPage(r.Header):
 		return nil, a.failed(r, invalidKey("A secret API key must not be used in a browser, "+
 			"where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))
 	case isMalformed:
@@ -95,8 +90,8 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	if caller.Restricted() && !caller.AllowsAddress(a.proxies.client(r)) {
 		return nil, refusal(codes.AddressNotAllowed).of(caller)
 	}
-	if a.options.LastUsed != nil {
-		a.options.LastUsed.Record(caller, func() netip.Addr { return a.proxies.client(r) })
+	if a.lastUsed != nil {
+		a.lastUsed.Record(caller, func() netip.Addr { return a.proxies.client(r) })
 	}
 	return caller, nil
 }
@@ -105,10 +100,10 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 // keys alone.
 func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Found, ownHeader bool) {
 	token, found = bearer.Parse(r.Header["Authorization"])
-	if a.options.KeyHeader == "" {
+	if a.header == "" {
 		return token, found, false
 	}
-	values := r.Header[a.options.KeyHeader]
+	values := r.Header[a.header]
 	switch {
 	case len(values) == 0:
 		return token, found, false
@@ -119,8 +114,8 @@ func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Fo
 }
 
 func (a *keyAuthenticator) badHeader() string {
-	if a.options.KeyHeader != "" {
-		return "The API key must be sent once, in one header: as " + a.options.KeyHeader + ": YOUR_API_KEY, " +
+	if a.header != "" {
+		return "The API key must be sent once, in one header: as " + a.header + ": YOUR_API_KEY, " +
 			"or as Authorization: Bearer YOUR_API_KEY, with a space in between."
 	}
 	return "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between."
@@ -140,7 +135,7 @@ func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore
 	switch {
 	case err == nil:
 	case errors.Is(err, keystore.ErrNotFound):
-		return nil, a.invalid
+		return nil, wrongKey
 	default:
 		return nil, err
 	}
@@ -154,11 +149,11 @@ func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore
 }
 
 func (a *keyAuthenticator) accepts(e keystore.Environment) bool {
-	return a.options.Environment == "" || e == a.options.Environment
+	return a.environment == "" || e == a.environment
 }
 
 func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
-	return invalidKey("This host takes " + string(a.options.Environment) +
+	return invalidKey("This host takes " + string(a.environment) +
 		" keys, and the API key is a " + string(e) + " one.")
 }
 
@@ -200,6 +195,9 @@ func (a *keyAuthenticator) failed(r *http.Request, refused *Problem) *Problem {
 	}
 	return refused
 }
+
+// wrongKey is the refusal of a token that names no active key.
+var wrongKey = invalidKey("")
 
 func invalidKey(detail string) *Problem {
 	p := refusal(codes.APIKeyInvalid)

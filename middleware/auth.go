@@ -28,7 +28,15 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 	if keys == nil {
 		a.missing.Detail = "No credentials were sent, or none that this service takes."
 	} else {
-		a.keys = newKeyAuthenticator(keys, o, report.proxies)
+		a.keys = (&keyAuthenticator{
+			service: o.Service, header: o.KeyHeader, environment: o.Environment, rejectBrowsers: o.RejectBrowsers,
+			lastUsed: o.LastUsed, joined: o.Authenticate != nil, reportOnly: o.ReportOnly,
+			proxies: report.proxies, throttle: newThrottle(o.Failures),
+		}).over(keys)
+		if a.keys.throttle != nil && a.keys.memory == nil {
+			o.Hooks.logger().Warn("middleware: Options.Failures without a keystore.Cached: " +
+				"an address that has used them up gets 429 for its active keys too")
+		}
 	}
 	return a
 }
@@ -36,8 +44,8 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 // check returns the caller of a request that is answered by x.
 func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Request) (*keystore.Caller, denial) {
 	x.authorization = firstValue(r.Header["Authorization"])
-	if a.keys != nil && a.keys.options.KeyHeader != "" {
-		x.apiKey = firstValue(r.Header[a.keys.options.KeyHeader])
+	if a.keys != nil && a.keys.header != "" {
+		x.apiKey = firstValue(r.Header[a.keys.header])
 	}
 	caller, err := a.caller(r)
 	if err == nil && known(caller) && fits(caller, a.registry) {
@@ -87,7 +95,7 @@ func (a *authentication) hint(w http.ResponseWriter, r *http.Request, code strin
 	case missing && r.Method == http.MethodOptions && len(r.Header["Access-Control-Request-Method"]) > 0:
 		a.report.hint(w, r, "middleware: a browser's preflight request, which has no credentials, is refused: "+
 			"put the CORS middleware outside Authenticate")
-	case missing && a.keys != nil && a.keys.options.KeyHeader == "" &&
+	case missing && a.keys != nil && a.keys.header == "" &&
 		a.keys.service.Claims(firstValue(r.Header["X-Api-Key"])):
 		a.report.hint(w, r, "middleware: an API key in the header X-API-Key is not looked at: set Options.KeyHeader, "+
 			"or send it as Authorization: Bearer")
