@@ -69,10 +69,8 @@ func (c *call) enter() {
 			g.report.refuse(c.w, c.r, StageAuthenticate, d) // 401, 400, 403, 429, 500, 503
 			return
 		}
-		if c.gate.mux == nil {
-			c.report, c.reportOnly = g.report, g.options.ReportOnly
-			c.facts.response.admission, c.facts.response.Checked = &c.admission, true
-		}
+		c.report, c.reportOnly = g.report, g.options.ReportOnly
+		c.facts.response.admission, c.facts.response.Checked = &c.admission, c.gate.mux == nil
 	}
 
 	switch {
