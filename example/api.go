@@ -39,7 +39,7 @@ func handler(api *middleware.API, console http.Handler) http.Handler {
 		}
 		api.ServeHTTP(w, r)
 	}
-	return middleware.Chain(api.RequestID, api.Recover)(http.HandlerFunc(root))
+	return middleware.Chain(api.Guard().RequestID, api.Guard().Recover)(http.HandlerFunc(root))
 }
 
 // account answers with what the key that called stands for.

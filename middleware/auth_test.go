@@ -577,7 +577,7 @@ func TestNils(t *testing.T) {
 // preflights, which carry no key, and its fields are on refusals too.
 func TestPreflights(t *testing.T) {
 	api := testAPI(newKeyring().keys, middleware.Options{Hooks: quiet()})
-	cors := api.RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	cors := api.Guard().RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "https://shop.example")
 		if r.Method == http.MethodOptions {
 			w.WriteHeader(http.StatusNoContent)

@@ -75,7 +75,7 @@ func ExampleAPI_beside() {
 	mux.HandleFunc("GET /healthz", healthy)
 	mux.Handle("POST /webhooks/carrier", public.RateLimit(http.HandlerFunc(receive)))
 	mux.HandleFunc("/", notFound) // in the form of the other refusals
-	server := middleware.Chain(api.RequestID, api.Recover)(mux)
+	server := middleware.Chain(api.Guard().RequestID, api.Guard().Recover)(mux)
 
 	key := issue(issuing.New(keys, issuing.Options{}), "org_1", scope.AccountRead)
 	send(server, "GET", "/api/v1/account", key, "")
@@ -132,7 +132,7 @@ func ExampleOptions_publishableKey() {
 		},
 	})
 	api.HandleFunc("GET /api/v1/chat", middleware.Require(scope.ChatRead), account)
-	server := api.RequestID(cors(api)) // ids on preflights, CORS fields on refusals
+	server := api.Guard().RequestID(cors(api)) // ids on preflights, CORS fields on refusals
 
 	secret := issue(issuing.New(keys, issuing.Options{}), "org_1", scope.ChatRead)
 	for _, header := range [][]string{

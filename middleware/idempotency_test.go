@@ -207,8 +207,8 @@ func TestRepliesByDefault(t *testing.T) {
 			api.Handle("GET /api/v1/tasks", middleware.AnyCaller(), http.HandlerFunc(sayOK))
 			api.Handle("POST /api/v1/tasks", middleware.AnyCaller(), create, route...)
 			api.Handle("POST /api/v1/others", middleware.AnyCaller(), create, route...)
-			if route == nil && (api.Options().Idempotency.Runner == nil) != o.Idempotency.Off {
-				t.Errorf("Off is %t, and the Runner is %v", o.Idempotency.Off, api.Options().Idempotency.Runner)
+			if route == nil && (api.Guard().Options().Idempotency.Runner == nil) != o.Idempotency.Off {
+				t.Errorf("Off is %t, and the Runner is %v", o.Idempotency.Off, api.Guard().Options().Idempotency.Runner)
 			}
 			return api
 		}

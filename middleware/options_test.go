@@ -353,7 +353,7 @@ func TestOneService(t *testing.T) {
 		"a Cached":      middleware.NewAPI(own, middleware.Options{}),
 		"both the same": middleware.NewAPI(own, middleware.Options{Service: acme}),
 	} {
-		if got := api.Options().Service; got.Prefix != "acme" || got.Scopes != acme.Scopes {
+		if got := api.Guard().Options().Service; got.Prefix != "acme" || got.Scopes != acme.Scopes {
 			t.Errorf("%s: got the service %+v", name, got)
 		}
 	}

@@ -63,7 +63,7 @@ func testServerKilled(t *testing.T, own interface {
 			}
 			clients.leave()
 			for _, s := range servers {
-				if err := s.WaitSettled(t.Context()); err != nil {
+				if err := s.Guard().WaitSettled(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}

@@ -25,7 +25,7 @@ func serveMetrics(
 ) (*http.Server, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector())
-	options := middlewareprom.Options{Keys: keys, Replies: api.Options().Idempotency.Runner,
+	options := middlewareprom.Options{Keys: keys, Replies: api.Guard().Options().Idempotency.Runner,
 		RequestDuration: true, StoreDuration: true}
 	options.Counters, _ = s.limits.(interface {
 		Stats() ratelimit.FailoverStats
@@ -34,7 +34,7 @@ func serveMetrics(
 	if err != nil {
 		return nil, err
 	}
-	hooks := api.Options().Hooks // before the first request
+	hooks := api.Guard().Options().Hooks // before the first request
 	log := hooks.Observe
 	hooks.Observe = func(ctx context.Context, e middleware.Event) {
 		if metrics.Observe(ctx, e); log != nil {

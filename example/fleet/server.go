@@ -88,7 +88,7 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 		}
 	})
 	srv := &http.Server{
-		Handler:        middleware.New(nil, api.Options()).RequestID(root),
+		Handler:        api.Guard().RequestID(root),
 		MaxHeaderBytes: 32 << 10,
 		ErrorLog:       slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 	}
