@@ -220,6 +220,7 @@ without_race() { # flags of go test
 newest_go=go1.27.4 # go.mod has the oldest
 staticcheck_version=v0.8.2
 govulncheck_version=v1.8.0
+gremlins_version=v0.6.0
 gorelease_version=v0.0.0-20261113113407-e3970619a1a4
 
 # The folders with a go.mod. The root's stands first, and its ./... leaves out the others.

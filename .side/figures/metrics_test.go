@@ -1,6 +1,5 @@
 // Package figures reads what the packages for metrics show: middlewareotel under
-// the SDK of OpenTelemetry, and middlewareprom from its registry. It is the
-// suite by which .ci/mutate judges both.
+// the SDK of OpenTelemetry, and middlewareprom from its registry.
 package figures
 
 import (
