@@ -33,6 +33,7 @@ func TestShardAway(t *testing.T) {
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			primaries, replicas := redistest.StartShards(t)
 			client := redis.NewClusterClient(&redis.ClusterOptions{
 				Addrs: []string{primaries[0].Addr, primaries[1].Addr, primaries[2].Addr}, ContextTimeoutEnabled: true,
@@ -107,6 +108,7 @@ func TestShardAway(t *testing.T) {
 
 // A key's shard is the address of the primary that has it, once that is known.
 func TestShard(t *testing.T) {
+	t.Parallel()
 	servers := redistest.StartCluster(t)
 	client := connectCluster(t, servers)
 	store := idemredis.New(client, idemredis.Options{})
@@ -121,7 +123,8 @@ func TestShard(t *testing.T) {
 			t.Errorf("got the shard %q, want %q", got, want)
 		}
 	}
-	one := idemredis.New(redistest.Connect(t, redistest.Options(t)), idemredis.Options{Prefix: "shard:"})
+	alone := redistest.Connect(t, redistest.Options(t))
+	one := idemredis.New(alone, idemredis.Options{Prefix: redistest.OwnPrefix(t, alone)})
 	mustBegin(t, one, aClaim("one"), idem.Claimed)
 	if got := one.Shard(idem.Key{}); got != "" {
 		t.Errorf("without a cluster: got the shard %q", got)
