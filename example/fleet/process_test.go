@@ -31,6 +31,7 @@ func process(t *testing.T, args ...string) *exec.Cmd {
 }
 
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	taken := start(t)
 	for _, row := range []struct {
 		args   string
@@ -61,6 +62,7 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestSignalsEndTheServerAndTheNextStartHasNewKeys(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys.json")
 	var last demoKeys
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
@@ -110,6 +112,7 @@ func TestSignalsEndTheServerAndTheNextStartHasNewKeys(t *testing.T) {
 }
 
 func TestThePrintedRequestsWork(t *testing.T) {
+	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
 	end := make(chan error, 1)
 	stdout, w := io.Pipe()

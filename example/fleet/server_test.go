@@ -165,6 +165,7 @@ func TestLatencyDelaysCreatingAlone(t *testing.T) {
 }
 
 func TestCreatingOnceFor200ClientsWithOneKey(t *testing.T) {
+	t.Parallel()
 	srv := start(t, "-rate", "1000-S", "-latency", "200ms")
 	replies := make([]reply, 200)
 	var wg sync.WaitGroup
@@ -280,6 +281,7 @@ func TestAClientThatLeavesGetsItsTaskWithTheRetry(t *testing.T) {
 }
 
 func TestShutdownWaitsForWhatWasBegun(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name   string
 		leaves bool // the client does not wait for its response
@@ -348,6 +350,7 @@ func (s *lateStore) Settle(ctx context.Context, key idem.Key, token idem.ClaimTo
 }
 
 func TestShutdownWaitsForRepliesThatAreNotSavedYet(t *testing.T) {
+	t.Parallel()
 	s := memoryStores()
 	late := &lateStore{Store: s.replies}
 	late.broken.Store(true)

@@ -23,15 +23,18 @@ import (
 	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
-// inEachDatabase runs f as a subtest with the flags of a database of each kind
-// that no other test sees.
+// inEachDatabase runs f as a subtest, beside others, with the flags of a database
+// of each kind that no other test sees.
 func inEachDatabase(t *testing.T, f func(t *testing.T, flags []string)) {
 	for kind, flags := range map[string]func(t *testing.T) []string{
 		"sqlite":   func(t *testing.T) []string { return []string{"-sqlite", newFile(t)} },
 		"postgres": func(t *testing.T) []string { return []string{"-postgres", newDatabase(t)} },
 		"pgx":      func(t *testing.T) []string { return []string{"-pgx", "-postgres", newDatabase(t)} },
 	} {
-		t.Run(kind, func(t *testing.T) { f(t, flags(t)) })
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f(t, flags(t))
+		})
 	}
 }
 
@@ -68,6 +71,7 @@ func newDatabase(t *testing.T) string {
 }
 
 func TestKeysTasksAndRepliesSurviveARestart(t *testing.T) {
+	t.Parallel()
 	inEachDatabase(t, func(t *testing.T, flags []string) {
 		first := start(t, flags...)
 		secret := first.keys.Full
@@ -99,6 +103,7 @@ func TestKeysTasksAndRepliesSurviveARestart(t *testing.T) {
 }
 
 func TestTasksInADatabase(t *testing.T) {
+	t.Parallel()
 	inEachDatabase(t, func(t *testing.T, flags []string) {
 		srv := start(t, flags...)
 		var ids []string
@@ -142,6 +147,7 @@ func TestTasksInADatabase(t *testing.T) {
 // A handler that fails after it has written leaves nothing, since its rows and
 // its reply are one transaction.
 func TestAFailedCreateLeavesNoTask(t *testing.T) {
+	t.Parallel()
 	inEachDatabase(t, func(t *testing.T, flags []string) {
 		c, err := parseFlags(flags, t.Output())
 		if err != nil {
@@ -184,6 +190,7 @@ func (s *failsOnce) Create(ctx context.Context, tenant, title string) (t task, e
 }
 
 func TestTwoServersBehaveAsOne(t *testing.T) {
+	t.Parallel()
 	cache := servers.Redis.Address(t)
 	prefix := ownPrefix(t, cache)
 	flags := []string{"-postgres", newDatabase(t), "-redis", cache, "-rate", "1000-S", "-sandbox-rate", "20-H"}
@@ -258,6 +265,7 @@ func ownPrefix(t *testing.T, cache string) string {
 }
 
 func TestAStoreThatIsNotThereIsSaidAtTheStart(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct{ flags, want string }{
 		{"-postgres postgres://nobody@127.0.0.1:1/x?connect_timeout=1", "-postgres"},
 		{"-redis redis://127.0.0.1:1", "-redis"},
@@ -276,6 +284,7 @@ func TestAStoreThatIsNotThereIsSaidAtTheStart(t *testing.T) {
 }
 
 func TestFileNamesAreTakenAsTheyAre(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "we?ird#na%6de.db")
 	start(t, "-sqlite", file)
 	if info, err := os.Stat(file); err != nil || info.Size() == 0 {
@@ -284,6 +293,7 @@ func TestFileNamesAreTakenAsTheyAre(t *testing.T) {
 }
 
 func TestATakenPortLeavesNoKeys(t *testing.T) {
+	t.Parallel()
 	taken := strings.TrimPrefix(start(t).base, "http://")
 	file := filepath.Join(t.TempDir(), "example.db")
 	for _, args := range [][]string{{"-addr", taken}, {"-addr", "127.0.0.1:0", "-metrics", taken}} {

@@ -120,6 +120,7 @@ func TestOrganizationsAndEnvironmentsAreApart(t *testing.T) {
 }
 
 func TestPagesAreLinked(t *testing.T) {
+	t.Parallel()
 	srv := start(t, "-rate", "100000-S")
 	const n = 105
 	var want []string // newest first
@@ -169,6 +170,7 @@ func TestPagesAreLinked(t *testing.T) {
 }
 
 func TestWhatAClientCanGetWrong(t *testing.T) {
+	t.Parallel()
 	srv := start(t, "-rate", "100000-S")
 	long := strings.Repeat("é", 200)
 	for i, row := range []struct {
