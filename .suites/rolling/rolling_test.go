@@ -262,13 +262,24 @@ func build(t *testing.T) (previous, present string) {
 		}
 		commit = strings.TrimSpace(string(kept))
 	}
-	if out, err := exec.Command("git", "rev-parse", "--verify", "--end-of-options",
-		commit+"^{commit}").CombinedOutput(); err != nil {
+	out, err := exec.Command("git", "rev-parse", "--verify", "--end-of-options", commit+"^{commit}").CombinedOutput()
+	if err != nil {
 		t.Fatalf("the history lacks the previous version, commit %s; a shallow clone gets it by git fetch --unshallow: "+
 			"%v\n%s", commit, err, out)
 	}
-	old := filepath.Join(dir, "source")
-	unpack(t, output(root, "git", "archive", "--format=tar", commit), old)
+	// Go compiles what lies in another folder anew, so the source stays where it is.
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = dir
+	}
+	old := filepath.Join(cache, "sallyport-rolling", strings.TrimSpace(string(out)))
+	if _, err := os.Stat(old); err != nil {
+		unpacked := old + "." + rand.Text()
+		unpack(t, output(root, "git", "archive", "--format=tar", commit), unpacked)
+		if err := os.Rename(unpacked, old); err != nil { // another run was quicker
+			os.RemoveAll(unpacked)
+		}
+	}
 	previous, present = filepath.Join(dir, "previous"), filepath.Join(dir, "present")
 	module, server := filepath.Join(old, ".suites"), "./rolling/server"
 	if _, err := os.Stat(module); err != nil { // the server was in the root module
