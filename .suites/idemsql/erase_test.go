@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
@@ -71,6 +72,39 @@ func TestEraseInBatches(t *testing.T) {
 		}
 		if selects != 4 { // 500, 500, 200 and none
 			t.Errorf("Erase of 1,200 rows took %d queries, want 4", selects)
+		}
+	})
+}
+
+// Erase waits for no row of another organization, which MariaDB would lock if a
+// statement named it.
+func TestEraseBesideAnother(t *testing.T) {
+	inServers(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		first, last := claim("first"), claim("last")
+		first.Key, last.Key = idem.Key{1}, idem.Key{2}
+		prefix := idem.NewKey("the owner of a claim", "acme")
+		copy(first.Token[:], prefix[:8])
+		for _, c := range []idem.Claim{first, last} {
+			if _, err := store.Begin(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		key := "decode('%x', 'hex')"
+		if d.my != nil {
+			key = "UNHEX('%x')"
+		}
+		execute(t, tx, fmt.Sprintf("UPDATE sallyport_idem SET attempt = attempt WHERE request_key = "+key, last.Key[:]))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if n, err := store.Erase(ctx, "acme"); n != 1 || err != nil {
+			t.Errorf("Erase beside a locked row of another organization: got %d, %v, want 1", n, err)
 		}
 	})
 }
