@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/bearer"
@@ -121,6 +122,10 @@ func (a *keyAuthenticator) badHeader() string {
 	return "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between."
 }
 
+// lookupTimeout bounds a look-up in a store that is not behind a
+// keystore.Cached, which has a bound of its own.
+const lookupTimeout = 5 * time.Second
+
 // verify asks the store, and returns who calls, if the key may be used now and
 // here. The look-up goes on when the client leaves: net/http also reports a
 // client that has only closed its sending half.
@@ -157,6 +162,8 @@ func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
 		" keys, and the API key is a " + string(e) + " one.")
 }
 
+// verifyThrottled is verify with the throttle around it. What the cache knows to
+// be active passes always.
 func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (*keystore.Caller, error) {
 	remembered := false
 	if a.memory != nil {
@@ -166,30 +173,24 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (
 			return caller.Bind(a.service.Scopes), nil
 		}
 	}
-	release, refused := a.throttle.reserve(r.Context(), a.proxies.bucket(r), t.Digests()[0])
-	if refused != nil {
-		if !remembered && !a.reportOnly {
-			return nil, refused
-		}
-		// Only keys that were once active are remembered. One that is not
-		// any more gets the throttle's refusal.
-		caller, err := a.verify(r, t)
-		if _, wrong := err.(*Problem); wrong {
-			return nil, refused
-		}
-		return caller, err
+	spent := a.throttle.spent(r.Context(), a.proxies.bucket(r))
+	if spent != nil && !remembered && !a.reportOnly {
+		return nil, spent
 	}
-	failed := false // unless the answer says so: a panic of the store is not the client's fault
-	defer func() { release(failed) }()
 	caller, err := a.verify(r, t)
-	_, failed = err.(*Problem)
+	switch refused, wrong := err.(*Problem); {
+	case wrong && spent != nil:
+		return nil, spent // remembered are keys that were active once; this one is not any more
+	case wrong:
+		return nil, a.failed(r, refused)
+	}
 	return caller, err
 }
 
-// failed charges a failure that needed no store.
+// failed charges a failure, and returns how the request is refused.
 func (a *keyAuthenticator) failed(r *http.Request, refused *Problem) *Problem {
 	if a.throttle != nil {
-		if spent := a.throttle.take(r.Context(), a.proxies.bucket(r)); spent != nil {
+		if spent := a.throttle.charge(r.Context(), a.proxies.bucket(r)); spent != nil {
 			return spent
 		}
 	}

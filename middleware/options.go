@@ -110,6 +110,12 @@ type Options struct {
 	// may send, an IPv6 address as its /64: ratelimit.MustParse("20-M") is 20 at
 	// once and 20 a minute. Each process counts for itself. Zero is any number.
 	// See [Guard.Authenticate].
+	//
+	// A failure is charged when the key store has answered. Requests that come
+	// before that are looked up too: over a keystore.Cached at most 64 wrong keys
+	// at one moment, two look-ups for an imported key with two digests; over
+	// another store as many as come. None but the failures that were left is told
+	// that its key is wrong.
 	Failures ratelimit.Limit
 
 	// TrustedProxies are the proxies whose X-Forwarded-For is believed: the

@@ -151,24 +151,6 @@ func (m *Memory) commit(ps []pending, now int64) {
 	}
 }
 
-// Refund gives the units of an admitted charge back, at most until the bucket is
-// full. It ignores a charge that Check refuses, and is safe for concurrent use.
-func (m *Memory) Refund(c Charge) {
-	pace, err := c.pace()
-	if err != nil {
-		return // it was never admitted
-	}
-	key, now := m.key(&c, pace), m.now()
-	s := &m.shards[m.index(key)]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now = max(now, s.latest) // as in Take
-	if e := s.find(key); e != nil {
-		debt := pace.debt(now, e.tat)
-		e.tat = now + int64(debt-min(debt, pace.interval*uint64(c.Cost)))
-	}
-}
-
 // key is a hash of the same facts as Charge.AppendKey. It is never 0, the key
 // of an empty place.
 func (m *Memory) key(c *Charge, p pace) uint64 {
