@@ -14,7 +14,7 @@ import (
 // newAPI returns the routes, each with the scope that it asks for.
 func newAPI(keys keystore.Store, used *keystore.LastUsed, rate ratelimit.Limit) *middleware.API {
 	limits := middleware.RateLimitOptions{
-		Store:        ratelimit.NewMemory(),
+		Store:        &ratelimit.Memory{},
 		Organization: &ratelimit.Policy{Name: "organization", Limit: rate},
 		Sandbox:      &ratelimit.Policy{Name: "sandbox", Limit: ratelimit.MustParse("25-S")},
 	}

@@ -465,7 +465,7 @@ func ExampleAllow() {
 func ExampleRequirement_ReportOnly() {
 	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{
-		RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Organization: &ratelimit.Policy{
+		RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Organization: &ratelimit.Policy{
 			Name: "organization", Limit: ratelimit.MustParse("2-H"), ReportOnly: true,
 		}},
 		Hooks: &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) {

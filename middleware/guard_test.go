@@ -43,7 +43,7 @@ func TestUnusedStages(t *testing.T) {
 		log := newLogged()
 		g := middleware.New(ring.keys, middleware.Options{
 			Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
-			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Client: policy("client", "9-S", 0)},
+			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Client: policy("client", "9-S", 0)},
 		})
 		h := http.Handler(http.HandlerFunc(sayOK))
 		if row.use != nil {
@@ -89,9 +89,9 @@ func TestChargedTwice(t *testing.T) {
 		return policy("plan", "999-S", 0), nil, nil
 	}
 	limits := middleware.PerOrganization("999-S")
-	planned := middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}
+	planned := middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Plan: plan}
 	elsewhere := limits
-	elsewhere.Store = takeFunc(ratelimit.NewMemory().Take)
+	elsewhere.Store = takeFunc((&ratelimit.Memory{}).Take)
 	for name, row := range map[string]struct {
 		build func(*logged) http.Handler
 		want  int

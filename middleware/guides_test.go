@@ -56,7 +56,7 @@ func receive(w http.ResponseWriter, r *http.Request) {
 // events of all of them.
 func ExampleAPI_beside() {
 	keys := issuing.NewMemory()
-	counters := ratelimit.NewMemory()
+	counters := &ratelimit.Memory{}
 	hooks := &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) {
 		fmt.Println(e.Status, e.Pattern, e.Outcome, len(e.RequestID))
 	}}
@@ -127,7 +127,7 @@ func ExampleOptions_publishableKey() {
 		RejectBrowsers: true, // a secret key in a page is a leaked key
 		Authenticate:   publishable,
 		RateLimit: middleware.RateLimitOptions{
-			Store:  ratelimit.NewMemory(),
+			Store:  &ratelimit.Memory{},
 			Client: &ratelimit.Policy{Name: "client", Limit: ratelimit.MustParse("10-S")},
 		},
 	})
@@ -208,7 +208,7 @@ func ExampleRateLimitOptions() {
 	small, large := policy("small", "100-M"), policy("large", "50-S") // a minute, a second
 	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
-		Store:        ratelimit.NewMemory(),
+		Store:        &ratelimit.Memory{},
 		Organization: small,
 		Key:          policy("key", "4-H"),
 		Plan: func(_ context.Context, caller *keystore.Caller) (organization, key *ratelimit.Policy, err error) {

@@ -117,7 +117,7 @@ func TestRunnerOfARoute(t *testing.T) {
 	shared, own := &idem.Memory{}, &idem.Memory{}
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Idempotency: keyedOptions{Runner: runnerOf(shared)},
-			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory()}})
+			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}}})
 	route := middleware.RouteOptions{Idempotency: keyedOptions{Runner: runnerOf(own), Required: true}}
 	api.Handle("POST /api/v1/own", middleware.AnyCaller(), numbered(&runs, nil), route)
 	route.Policy = &ratelimit.Policy{Name: "route", Limit: ratelimit.MustParse("9-H")}

@@ -76,7 +76,7 @@ func TestValidateAccepts(t *testing.T) {
 		"nothing":  {},
 		"statuses": {Idempotency: middleware.IdempotencyOptions{Runner: replies(), FreeOn: []int{400, 599}}},
 		"one name for organization and sandbox": {RateLimit: middleware.RateLimitOptions{
-			Store:        ratelimit.NewMemory(),
+			Store:        &ratelimit.Memory{},
 			Organization: &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("9-S")},
 			Sandbox:      &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("1-S")},
 		}},

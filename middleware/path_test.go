@@ -563,7 +563,7 @@ func TestFactsDoNotChange(t *testing.T) {
 	token := ring.issue(t)
 	var wg sync.WaitGroup
 	api := middleware.NewAPI(ring.keys,
-		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(),
+		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{},
 			Plan: func(ctx context.Context, p *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
 				wg.Go(func() { // refreshes a cache in the background
 					for range 100 {
@@ -590,7 +590,7 @@ func TestFreeOfWhom(t *testing.T) {
 	o := func() middleware.Options {
 		return middleware.Options{
 			Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
-			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Client: policy("client", "1-H", 0)},
+			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Client: policy("client", "1-H", 0)},
 		}
 	}
 	forms := map[string]func(http.Handler) http.Handler{

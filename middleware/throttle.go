@@ -13,14 +13,14 @@ import (
 // what is being looked up does not count yet. Counters are per process.
 type throttle struct {
 	policy   ratelimit.Policy
-	counters *ratelimit.Memory
+	counters ratelimit.Memory
 }
 
 func newThrottle(failures ratelimit.Limit) *throttle {
 	if failures == (ratelimit.Limit{}) {
 		return nil
 	}
-	return &throttle{ratelimit.Policy{Name: "failures", Limit: failures}, ratelimit.NewMemory()}
+	return &throttle{policy: ratelimit.Policy{Name: "failures", Limit: failures}}
 }
 
 // spent returns the refusal for an address that has used up its failures, nil

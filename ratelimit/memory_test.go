@@ -44,7 +44,7 @@ func exhaust(t *testing.T, s ratelimit.Store, p *ratelimit.Policy, bucket string
 
 func TestMemoryWaitIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, p := ratelimit.NewMemory(), policy("live", "3-S") // an interval of 333,333,334 ns
+		store, p := &ratelimit.Memory{}, policy("live", "3-S") // an interval of 333,333,334 ns
 		exhaust(t, store, p, "org")
 		for _, passed := range []time.Duration{100 * time.Millisecond, 233333333, 1} {
 			if takeOne(t, store, p, "org").Allowed {
@@ -59,7 +59,7 @@ func TestMemoryWaitIsExact(t *testing.T) {
 }
 
 func TestMemoryAllocatesNothing(t *testing.T) {
-	store := ratelimit.NewMemory()
+	store := &ratelimit.Memory{}
 	large, once := policy("large", "1000000-S"), policy("once", "1-D")
 	takeOne(t, store, once, "org")
 	n := 0
@@ -194,7 +194,7 @@ func TestMemoryGrowsWithinADecision(t *testing.T) {
 // The room is that for the buckets in debt at one time, however many there were.
 func TestMemoryGrowsWithDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, p := ratelimit.NewMemory(), policy("live", "1-S")
+		store, p := &ratelimit.Memory{}, policy("live", "1-S")
 		for _, tt := range []struct{ atOnce, rounds, least, most int }{
 			{1, 5000, 512, 512},
 			{2000, 5, 2000, 8000},
@@ -233,9 +233,10 @@ func TestMemoryLateCall(t *testing.T) {
 	})
 }
 
-// A Memory made outside a bubble counts inside it, where the clock is another.
+// A Memory used outside a bubble counts inside it, where the clock is another.
 func TestMemoryOlderThanItsBubble(t *testing.T) {
-	store, p := ratelimit.NewMemory(), policy("live", "10-S")
+	store, p := &ratelimit.Memory{}, policy("live", "10-S")
+	takeOne(t, store, p, "other")
 	synctest.Test(t, func(t *testing.T) {
 		for range 2 {
 			if got := exhaust(t, store, p, "org"); got != 10 {
@@ -312,7 +313,7 @@ func bucketNames(n int) []string {
 // All goroutines charge the same few buckets, one at a time and several, in any
 // order. There are units for all, so none is denied and every unit is charged.
 func TestMemoryRaceLosesNothing(t *testing.T) {
-	store := ratelimit.NewMemory()
+	store := &ratelimit.Memory{}
 	p := &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: 1, Period: time.Hour, Burst: 160_000}}
 	var spent [4]atomic.Int64
 	var wg sync.WaitGroup
@@ -345,7 +346,7 @@ func TestMemoryRaceLosesNothing(t *testing.T) {
 
 func TestMemorySuite(t *testing.T) {
 	ratelimittest.Suite{
-		New:    func(t *testing.T) ratelimit.Store { return ratelimit.NewMemory() },
+		New:    func(t *testing.T) ratelimit.Store { return &ratelimit.Memory{} },
 		Bubble: true, Atomic: true, Smooth: true, DenialWritesNothing: true,
 	}.Run(t)
 }

@@ -108,7 +108,7 @@ var growing = []grown{
 		return caller, c
 	}, func(n int) int { return n * int(unsafe.Sizeof(keystore.Token{})) }},
 	{"ratelimit.Memory", func(n int) (func(int), any) {
-		m := ratelimit.NewMemory()
+		m := &ratelimit.Memory{}
 		// A unit comes back in a second: all buckets are in debt.
 		p := &ratelimit.Policy{Name: "organization", Limit: ratelimit.Limit{Count: 1e5, Period: 1e5 * time.Second}}
 		takes, names := []ratelimit.Charge{{Policy: p, Cost: 1}}, bucketNames(n)

@@ -34,7 +34,7 @@ func Limiters() []Limiter {
 	ctx := context.Background()
 	return []Limiter{
 		{"sallyport", func(limit int, period time.Duration, keys int) func() func(string) bool {
-			m := ratelimit.NewMemory()
+			m := &ratelimit.Memory{}
 			p := &ratelimit.Policy{Name: "organization", Limit: ratelimit.Limit{Count: int64(limit), Period: period}}
 			return func() func(string) bool {
 				takes := []ratelimit.Charge{{Policy: p, Cost: 1}}

@@ -48,7 +48,7 @@ func memoryStores() stores {
 	return stores{
 		keys:    issuing.NewMemory(),
 		replies: &idem.Memory{},
-		limits:  ratelimit.NewMemory(),
+		limits:  &ratelimit.Memory{},
 		tasks:   &memoryTasks{},
 	}
 }
