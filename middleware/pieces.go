@@ -184,12 +184,10 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 //     free the Idempotency-Key.
 //   - In joined mode an issuing.Issuer refuses to write: it cannot do so in the
 //     transaction. Serve a route that issues keys in lease mode.
-//   - In lease mode a response of a streaming media type streams from its first
-//     flush on. It is recorded meanwhile, and if it ends within MaxResponse, a
-//     repeat gets all of it at once. If the client leaves, the handler may go
-//     on for one Timeout; without the recording its context ends, as it does
-//     without an Idempotency-Key. A response that grows over MaxResponse
-//     streams too, and is not retained.
+//   - In lease mode a response of a streaming media type, or one that grows over
+//     MaxResponse, streams. The first is recorded meanwhile: if it ends within
+//     MaxResponse, a repeat gets all of it at once. If the client leaves, a handler
+//     that is recorded may go on for one Timeout; the context of another ends.
 //   - In joined mode a flushed response of a streaming media type is committed
 //     before its first byte leaves, and is not retained. All others are held
 //     back to their end, whatever their size.
