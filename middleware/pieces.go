@@ -30,9 +30,10 @@ func (g *Guard) RequestID(next http.Handler) http.Handler {
 // never taken for a whole one. The panic and its stack, which has no arguments,
 // go to the log without the request's credentials. Of each credential no eight
 // characters in a row are shown; one of four to seven is left out whole, a
-// shorter one stays. A text of more than 8 KiB is cut. If the credentials are
-// more than 8 KiB, the type of the panic replaces its text.
-// http.ErrAbortHandler passes through without a log line, as in net/http.
+// shorter one stays. Eight numbers in a row, which may be bytes of one, are left
+// out. A text of more than 8 KiB is cut. If the credentials are more than 8 KiB,
+// the type of the panic replaces its text. http.ErrAbortHandler passes through
+// without a log line, as in net/http.
 //
 // It SHOULD stand directly inside [Guard.RequestID]; without one outside, it
 // adds one.
