@@ -163,3 +163,21 @@ func BenchmarkGrowth(b *testing.B) {
 		}
 	}
 }
+
+func bucketNames(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("org_%016x", i)
+	}
+	rand.Shuffle(n, func(i, j int) { names[i], names[j] = names[j], names[i] })
+	return names
+}
+
+// heap is how many bytes live.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

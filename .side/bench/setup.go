@@ -130,7 +130,6 @@ func Peers() []Peer {
 		{"gin+ulule", false, true, newGin},
 		{"echo", false, true, newEcho},
 		{"fiber", true, true, newFiber},
-		{"floor", false, false, newFloor},
 		{"bare", false, false, newBare},
 		{"bare-fiber", false, false, newBareFiber},
 	}
