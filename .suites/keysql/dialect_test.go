@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -68,11 +69,15 @@ func TestInsertDuringMigration(t *testing.T) {
 	defer migrating.Close()
 	execute(t, migrating, "SET timestamp = 1") // to MariaDB the trigger is older than the insert
 	execute(t, migrating, "DROP TRIGGER sallyport_keys_insert")
+	statements := d.statements(store.Schema()[0])
+	trigger := statements[slices.IndexFunc(statements, func(s string) bool {
+		return strings.Contains(s, "CREATE TRIGGER sallyport_keys_insert")
+	})]
 	below, err := mysql.NewConnector(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := sql.OpenDB(preparing{below, sync.OnceFunc(func() { execute(t, migrating, store.Schema()[1]) })})
+	db := sql.OpenDB(preparing{below, sync.OnceFunc(func() { execute(t, migrating, trigger) })})
 	defer db.Close()
 	k := newKey("acme")
 	if err := d.wrap(db, keysql.Options{}).Insert(t.Context(), k); err != nil {

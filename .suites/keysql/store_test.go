@@ -196,11 +196,11 @@ func TestMigrateThatBreaksOff(t *testing.T) {
 	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
-		d.migrateTo(t, len(store.Schema())-1)
-		d.insertedEarlier(t, "before")
+		migrate(t, store)
+		d.insertByHand(t, "before")
 		for at := 1; ; at++ {
 			statements, failed := 0, ""
-			broken := d.wrap(breaking{next: func(what string) error {
+			broken := breaking{next: func(what string) error {
 				// The lock of MySQL ends with the connection too.
 				if what == "row" || strings.HasPrefix(what, "DO RELEASE_LOCK") {
 					return nil
@@ -210,8 +210,8 @@ func TestMigrateThatBreaksOff(t *testing.T) {
 					return errBroken
 				}
 				return nil
-			}}.on(t, d), keysql.Options{})
-			err := broken.Migrate(t.Context())
+			}}.on(t, d)
+			err := d.later(t).Migrate(t.Context(), broken)
 			if failed == "" {
 				if err != nil || at < 6 {
 					t.Errorf("Migrate returned %v after %d statements, want nil after six or more", err, statements)
@@ -223,7 +223,7 @@ func TestMigrateThatBreaksOff(t *testing.T) {
 			}
 		}
 		start := present(t, store)
-		after := inserted(t, store, "acme", 1)[0] // which the last step puts into the feed
+		after := inserted(t, store, "acme", 1)[0]
 		changed, _ := changes(t, store, start)
 		wantNamed(t, changed, after, "a key that was inserted after the migration")
 		lookup(t, store, keyOf(t, store, "before"))

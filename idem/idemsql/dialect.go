@@ -63,7 +63,7 @@ var postgres = func() dialect {
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
 	d.home, d.where = claims.PostgresHome, claims.PostgresWhere
 	d.columns += ", sweep_at"
-	d.steps, d.engine = steps("postgres.sql", "postgres2.sql", "postgres3.sql"), sqlschema.Postgres()
+	d.steps, d.engine = steps("postgres.sql"), sqlschema.Postgres()
 	return d
 }()
 

@@ -70,7 +70,7 @@ var postgres = dialect{
 		return strings.ReplaceAll(query, "?", "$"), args
 	},
 	time:     func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
-	steps:    steps("postgres", 9),
+	steps:    steps("postgres", 1),
 	engine:   sqlschema.Postgres(),
 	issued:   issued,
 	touch:    postgresTouch,
@@ -96,7 +96,7 @@ var postgres = dialect{
 var sqlite = dialect{
 	sql:      func(query string, args []any) (string, []any) { return query, args },
 	time:     func(t time.Time) any { return t.UnixMicro() },
-	steps:    steps("sqlite", 9),
+	steps:    steps("sqlite", 1),
 	engine:   sqlschema.SQLite(),
 	issued:   issued,
 	touch:    sqliteTouch,
@@ -120,7 +120,7 @@ var mysql = dialect{
 	sql:      positional,
 	time:     func(t time.Time) any { return t.UnixMicro() },
 	longest:  512,
-	steps:    steps("mysql", 7),
+	steps:    steps("mysql", 1),
 	engine:   sqlschema.MySQL(),
 	issued:   "issued = ?3",
 	touch:    mysqlTouch,
