@@ -30,22 +30,8 @@ func (s *Store) waitedFor() func() bool {
 	}
 }
 
-func (s *Store) look(ctx context.Context, c idem.Claim) (idem.Record, error) {
-	return s.ask(ctx, s.pool, peek, claims.PeekArgs(&c))
-}
-
-// A querier is a pool or a connection.
-type querier interface {
-	QueryRow(ctx context.Context, statement string, args ...any) pgx.Row
-}
-
-// ask runs a statement that begins, or its part that only looks.
-func (s *Store) ask(ctx context.Context, q querier, statement string, args []any) (idem.Record, error) {
-	var a claims.Answer
-	if err := q.QueryRow(ctx, s.names.Text(statement), args...).Scan(a.Columns()...); err != nil {
-		return idem.Record{}, err
-	}
-	return a.Record()
+func (s *Store) one(ctx context.Context, statement string, dest []any, args ...any) error {
+	return s.pool.QueryRow(ctx, s.names.Text(statement), args...).Scan(dest...)
 }
 
 // conn is the connection of a joined request.
@@ -119,7 +105,7 @@ func (c *conn) Claim(
 	if claimed.RowsAffected() == 1 {
 		return idem.Record{State: idem.Claimed, Fingerprint: claim.Fingerprint, Attempt: 1}, nil
 	}
-	record, err := s.ask(ctx, c.conn, decide, args)
+	record, err := claims.Ask(ctx, c.One, decide, args...)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = claims.ErrOvertaken
 	}

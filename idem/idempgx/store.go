@@ -67,7 +67,7 @@ func New(pool *pgxpool.Pool, o Options) *Store {
 	}
 	joiner := &claims.Joiner{
 		Package: "idempgx", Logger: o.Logger, Names: s.names, Size: s.size, Waits: s.waitedFor, Conn: s.conn,
-		Look: s.look, Mark: mark, Keep: keep, Held: held, Roles: true, Tells: true,
+		One: s.one, Peek: peek, Mark: mark, Keep: keep, Held: held, Roles: true, Tells: true,
 	}
 	s.joiner = joiner.Open()
 	return s

@@ -16,7 +16,7 @@ import (
 func (s *Store) newJoiner() *claims.Joiner {
 	j := &claims.Joiner{
 		Package: "idemsql", Logger: s.options.Logger, Names: s.names, Size: s.size, Waits: s.waitedFor, Conn: s.conn,
-		Look: s.look, Mark: s.mark, Keep: s.keep, Held: s.held, Roles: s.keep != "", Outlasts: true,
+		One: s.oneOnPool, Peek: s.peek, Mark: s.mark, Keep: s.keep, Held: s.held, Roles: s.keep != "", Outlasts: true,
 	}
 	if s.oneWriter { // a rollback fails when the handler has committed
 		j.Held = ""
@@ -42,12 +42,8 @@ func (s *Store) waitedFor() func() bool {
 	}
 }
 
-func (s *Store) look(ctx context.Context, c idem.Claim) (r idem.Record, err error) {
-	err = s.onPool(ctx, func(ctx context.Context, q querier) error {
-		r, err = s.decision(ctx, q, s.peek, nil, claims.PeekArgs(&c)...)
-		return err
-	})
-	return r, err
+func (s *Store) oneOnPool(ctx context.Context, statement string, dest []any, args ...any) error {
+	return s.onPool(ctx, func(ctx context.Context, q querier) error { return s.one(ctx, q, statement, dest, args...) })
 }
 
 // conn is the connection of a joined request.

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -105,4 +106,13 @@ func (a *Answer) Record() (idem.Record, error) {
 		r.Retained = true
 	}
 	return r, nil
+}
+
+// Ask runs a statement that begins, or its part that only looks.
+func Ask(ctx context.Context, one One, statement string, args ...any) (idem.Record, error) {
+	var a Answer
+	if err := one(ctx, statement, a.Columns(), args...); err != nil {
+		return idem.Record{}, err
+	}
+	return a.Record()
 }

@@ -12,12 +12,14 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
+// One scans the only row of a statement. Without one it is sql.ErrNoRows.
+type One func(ctx context.Context, statement string, dest []any, args ...any) error
+
 // A Conn is a connection that a joined request has for itself. Its statements
 // run in the transaction for as long as there is one.
 type Conn interface {
 	// Exec runs a write and returns how many rows it has changed.
 	Exec(ctx context.Context, statement string, args ...any) (rows int, err error)
-	// One scans the only row of a statement. Without one it is sql.ErrNoRows.
 	One(ctx context.Context, statement string, dest []any, args ...any) error
 
 	// Claim begins the transaction and claims the key in it, or returns the
@@ -55,13 +57,12 @@ type Joiner struct {
 	Size  func() int         // of the pool of connections; 0 is no limit
 	Waits func() func() bool // what Watch takes
 	Conn  func(ctx context.Context) (Conn, error)
-	// Look returns the record that keeps a key from being claimed.
-	Look func(ctx context.Context, c idem.Claim) (idem.Record, error)
+	One   One // on any connection
 
-	// Statements: Mark; PostgresKeep where a transaction that has failed cannot
+	// Statements: Peek; Mark; PostgresKeep where a transaction that has failed cannot
 	// roll back a part of itself; Held where a handler may have committed its
 	// transaction and a rollback does not say so.
-	Mark, Keep, Held string
+	Peek, Mark, Keep, Held string
 
 	Roles    bool // sessions have roles; see NoteRole
 	Outlasts bool // calls may outlast their context
@@ -93,7 +94,7 @@ func (e *Joiner) Join(
 		return idem.Record{}, nil, fmt.Errorf("%s: %w", e.joining, err)
 	}
 	known, deadline, err := e.queue.Enter(ctx, c.Key, timeout, func(ctx context.Context) (idem.Record, error) {
-		r, err := e.Look(ctx, c)
+		r, err := Ask(ctx, e.One, e.Peek, PeekArgs(&c)...)
 		if r.State == Lapsed {
 			err = ErrOvertaken // it is marked when its turn has come
 		}

@@ -45,9 +45,7 @@ func NewNames(prefix, home, where string) *Names {
 
 // Locate finds out the schema, unless it is known or there is no table. A
 // connection that no handler has used yet is asked.
-func (n *Names) Locate(
-	ctx context.Context, ask func(ctx context.Context, statement string, dest []any, args ...any) error,
-) error {
+func (n *Names) Locate(ctx context.Context, ask One) error {
 	if n.texts.Load().located {
 		return nil
 	}
