@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
+	"github.com/sallyport-go/sallyport/internal/sqlschema"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"

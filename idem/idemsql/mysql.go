@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
+	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
 // MySQL has no statement that looks, claims and tells. A claim is a look, which
@@ -106,7 +106,7 @@ var mysql = func() dialect {
 		taken:       columns(mysqlTaken),
 		finish:      "SET autocommit = 1, @sallyport = RELEASE_LOCK(" + mysqlLock + ")",
 	}
-	d.steps, d.engine = steps("mysql.sql"), sqlschema.MySQL()
+	d.steps, d.engine = []string{mysqlSchema}, sqlschema.MySQL()
 	return d
 }()
 

@@ -2,34 +2,22 @@ package keysql
 
 import (
 	"database/sql"
-	"embed"
+	_ "embed"
 	"encoding/hex"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
+	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
-//go:embed schema
-var schema embed.FS
+//go:embed schema/postgres.sql
+var postgresSchema string
 
-// steps returns the texts of a database's schema, in the order of their
-// versions.
-func steps(database string, versions int) (texts []string) {
-	for version := range versions {
-		name := database
-		if version > 0 {
-			name += strconv.Itoa(version + 1)
-		}
-		text, err := schema.ReadFile("schema/" + name + ".sql")
-		if err != nil {
-			panic(err)
-		}
-		texts = append(texts, string(text))
-	}
-	return texts
-}
+//go:embed schema/sqlite.sql
+var sqliteSchema string
+
+//go:embed schema/mysql.sql
+var mysqlSchema string
 
 // A dialect is what differs between the databases.
 type dialect struct {
@@ -70,7 +58,7 @@ var postgres = dialect{
 		return strings.ReplaceAll(query, "?", "$"), args
 	},
 	time:     func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
-	steps:    steps("postgres", 1),
+	steps:    []string{postgresSchema},
 	engine:   sqlschema.Postgres(),
 	issued:   issued,
 	touch:    postgresTouch,
@@ -96,7 +84,7 @@ var postgres = dialect{
 var sqlite = dialect{
 	sql:      func(query string, args []any) (string, []any) { return query, args },
 	time:     func(t time.Time) any { return t.UnixMicro() },
-	steps:    steps("sqlite", 1),
+	steps:    []string{sqliteSchema},
 	engine:   sqlschema.SQLite(),
 	issued:   issued,
 	touch:    sqliteTouch,
@@ -120,7 +108,7 @@ var mysql = dialect{
 	sql:      positional,
 	time:     func(t time.Time) any { return t.UnixMicro() },
 	longest:  512,
-	steps:    steps("mysql", 1),
+	steps:    []string{mysqlSchema},
 	engine:   sqlschema.MySQL(),
 	issued:   "issued = ?3",
 	touch:    mysqlTouch,

@@ -3,7 +3,7 @@ package claims
 import (
 	"errors"
 
-	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
+	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
 // ErrOvertaken means that a row changed between two looks at it.
