@@ -101,11 +101,10 @@ func (a *API) Routes() []Route {
 
 // RouteOptions are the options of one route, beside the API's.
 type RouteOptions struct {
-	// Policy is a limit of this route, beside the API's limits. Routes with the
-	// same policy share its buckets, one for each tenant.
-	// It needs RateLimit.Store. With ratelimit.Unlimited the route is free: its
-	// requests are charged to no policy, the API's and Client among them, and
-	// only Concurrent counts them.
+	// Policy is a limit of this route, beside the API's limits; it needs
+	// RateLimit.Store. Routes with the same policy share its buckets, one for each
+	// tenant. With ratelimit.Unlimited the requests of the route are charged to no
+	// policy, the API's and Client among them, and only Concurrent counts them.
 	Policy *ratelimit.Policy
 	// Cost is what one request spends of each policy; 0 means 1. It needs a
 	// policy. Handle panics if Cost is above the burst of Policy, or of a
@@ -121,9 +120,8 @@ type RouteOptions struct {
 	// Deprecated is since when, or from when on, clients should not use the
 	// route; Sunset is when it will be gone, not before. Responses of the route
 	// say so in the fields Deprecation (RFC 9745) and Sunset (RFC 8594), its
-	// refusals and replays too. A request without a caller is refused before
-	// the route is known: that response has neither field. [Event].Deprecated
-	// tells who still calls. Zero says nothing.
+	// refusals and replays too, but for those of a request without a caller, which
+	// come before the route is known. [Event].Deprecated tells who still calls.
 	Deprecated, Sunset time.Time
 	// Successor is the URL of a page that says what to use in place of the
 	// route: a Link of the relations "deprecation" and "sunset", as they are set.
