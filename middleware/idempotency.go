@@ -78,12 +78,12 @@ type IdempotencyOptions struct {
 	MaxBody int64
 
 	// MaxBodies is how many bytes all such bodies, and all responses that are
-	// recorded while they stream, may take in this process; at least twice
-	// MaxBody; 0 means 256 MiB. A tenant may take as much as it leaves free:
-	// half, if it is the only one. Beyond that its requests get 503, and its
-	// streams are not recorded any more. A body of less than 4 KiB does not count,
-	// and one whose Content-Length is over 256 KiB does before it is read. A route
-	// without MaxBodies of its own shares the API's.
+	// recorded while they stream, may take in this process: at least twice
+	// MaxBody; 0 means 256 MiB. A tenant may take as much as it leaves free: half,
+	// if it is the only one. Beyond that its requests get 503, and its streams are
+	// not recorded any more. A body of less than 4 KiB does not count, and one
+	// whose Content-Length is over 256 KiB does before it is read. A route without
+	// MaxBodies of its own shares the API's.
 	MaxBodies int64
 
 	// MaxResponse is the largest response body that is retained, in bytes; 0
@@ -120,10 +120,10 @@ type IdempotencyOptions struct {
 	Timeout time.Duration
 
 	// FreeOn are statuses by which a handler says that nothing happened: the
-	// Idempotency-Key is free, and a repeat runs the handler again. By default a
-	// status frees none, except in joined mode (see [Guard.Idempotent]), because a
-	// handler may have created something before it passed on the 429 of another
-	// service. [Execution.Free] says it for one request.
+	// Idempotency-Key is free, and a repeat runs the handler again. By default
+	// there is none, except in joined mode (see [Guard.Idempotent]): a handler may
+	// have created something before it passed on the 429 of another service.
+	// [Execution.Free] says it for one request.
 	FreeOn []int
 }
 
