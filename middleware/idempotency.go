@@ -38,8 +38,8 @@ type IdempotencyOptions struct {
 
 	// Partition returns a further part of what an Idempotency-Key belongs to,
 	// beside tenant and subject: a project, or the name of the service where
-	// several share a store. Nil adds none. It may call [CallerFrom], and it may
-	// read the body: the handler still gets all of it.
+	// several share a store. It may call [CallerFrom] and read the body: the
+	// handler still gets all of it.
 	Partition func(*http.Request) string
 
 	// Host returns the canonical name of a service that has several hosts. A
@@ -93,9 +93,9 @@ type IdempotencyOptions struct {
 
 	// Streaming adds media types to those whose responses stream from the
 	// handler's first flush on: text/event-stream, application/x-ndjson,
-	// application/json-seq and multipart/x-mixed-replace. All other responses
-	// are held back until they are saved, flushed or not. A route with an empty
-	// list that is not nil adds none of the API's; so it is with FreeOn.
+	// application/json-seq and multipart/x-mixed-replace. All others are held back
+	// until they are saved. A route with an empty list that is not nil adds none
+	// of the API's; so it is with FreeOn.
 	Streaming []string
 
 	// Timeout is how long the handler's context lives, which does not end when
