@@ -42,10 +42,10 @@ type IdempotencyOptions struct {
 	// handler still gets all of it.
 	Partition func(*http.Request) string
 
-	// Host returns the canonical name of a service that has several hosts. A
+	// CanonicalHost returns the name of a service that has several hosts. A
 	// repeat to another host is another request, and gets 422. Nil keeps the
 	// host as sent.
-	Host func(host string) string
+	CanonicalHost func(host string) string
 
 	// JSONByValue compares bodies of the types application/json and +json by
 	// their value: members in another order, other spaces and escapes, 1.0 for 1,

@@ -92,7 +92,7 @@ type Options struct {
 
 	// ReportOnly is for an API that has callers without keys already. A request
 	// that authentication would refuse goes on without a caller: [CallerFrom]
-	// returns nil, and each handler has to ask it. [Event].Reported is the code
+	// returns nil, and each handler has to ask it. [Event].ReportedCode is the code
 	// of the refusal. No scope is asked for, an Idempotency-Key is ignored, and of
 	// the limits only RateLimit.Client counts.
 	//
