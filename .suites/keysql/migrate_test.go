@@ -1,6 +1,7 @@
 package keysql_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -163,19 +164,23 @@ func TestMigrateToLater(t *testing.T) {
 	})
 }
 
-// Tables of the development before the first release are left as they are, and
-// the error says how to go on with their keys.
+// Tables of the development before the first release are left as they are, also
+// those that Migrate had not finished. The error says how to go on with them.
 func TestMigrateFromDevelopment(t *testing.T) {
 	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		migrate(t, store)
 		k := inserted(t, store, "acme", 1)[0]
-		for _, version := range []int{1, 9, 99} {
-			execute(t, d.open(t), fmt.Sprintf("UPDATE sallyport_keys_schema SET version = %d", version))
+		for _, row := range []struct{ set, want string }{
+			{"version = 1", "of version 1, from the development before v0.1.0"},
+			{"version = 99", "of version 99, from the development before v0.1.0"},
+			{map[string]string{"mariadb": "version = 0, begun = 1"}[d.name], "that Migrate did not make"},
+		} {
+			execute(t, d.open(t), "UPDATE sallyport_keys_schema SET "+cmp.Or(row.set, "version = 0"))
 			err := store.Migrate(t.Context())
-			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("of version %d, from the development", version)) {
-				t.Fatalf("version %d: got %v, want an error that says where the tables are from", version, err)
+			if err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Fatalf("%s: got %v, want an error that says where the tables are from", row.set, err)
 			}
 			d.heed(t, err)
 			migrate(t, store)

@@ -20,6 +20,7 @@ type One func(ctx context.Context, statement string, dest []any, args ...any) er
 type Conn interface {
 	// Exec runs a write and returns how many rows it has changed.
 	Exec(ctx context.Context, statement string, args ...any) (rows int, err error)
+	// One is as the type One.
 	One(ctx context.Context, statement string, dest []any, args ...any) error
 
 	// Claim begins the transaction and claims the key in it, or returns the
@@ -59,9 +60,9 @@ type Joiner struct {
 	Conn  func(ctx context.Context) (Conn, error)
 	One   One // on any connection
 
-	// Statements: Peek; Mark; PostgresKeep where a transaction that has failed cannot
-	// roll back a part of itself; Held where a handler may have committed its
-	// transaction and a rollback does not say so.
+	// Statements: Peek; Mark; PostgresKeep where a transaction that has failed
+	// cannot roll back a part of itself; Held where a rollback does not say that
+	// the handler has committed.
 	Peek, Mark, Keep, Held string
 
 	Roles    bool // sessions have roles; see NoteRole
