@@ -60,17 +60,6 @@ func (d database) later(t testing.TB) sqlschema.Schema {
 	}
 }
 
-// versioned makes the table of the version as Migrate does.
-func (d database) versioned(t testing.TB, version int) {
-	t.Helper()
-	table := "CREATE TABLE sallyport_keys_schema (version integer NOT NULL); INSERT INTO sallyport_keys_schema VALUES ($n)"
-	if d.name == "mariadb" {
-		table = "CREATE TABLE sallyport_keys_schema (id tinyint NOT NULL PRIMARY KEY, version integer NOT NULL, " +
-			"begun integer NOT NULL DEFAULT 0) ENGINE=InnoDB; INSERT INTO sallyport_keys_schema VALUES (1, $n, $n)"
-	}
-	execute(t, d.tool(t), strings.ReplaceAll(table, "$n", fmt.Sprint(version)))
-}
-
 // statements are those that Migrate runs for a step of the schema.
 func (d database) statements(step string) []string {
 	if d.name == "mariadb" {
