@@ -8,6 +8,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -178,9 +179,16 @@ func TestMigrateFromDevelopment(t *testing.T) {
 	})
 }
 
-// heed runs the statement that an error of Migrate ends with.
+// heed runs the statement that an error of Migrate ends with, and looks for the
+// section that it names.
 func (d database) heed(t testing.TB, err error) {
 	t.Helper()
+	_, section, _ := strings.Cut(err.Error(), "GUIDES.md, ")
+	section, _, _ = strings.Cut(section, ")")
+	guide, failed := os.ReadFile("../../.github/GUIDES.md")
+	if failed != nil || !strings.Contains(string(guide), "\n## "+section+"\n") {
+		t.Errorf("the guide has no section %q, %v", section, failed)
+	}
 	_, statement, _ := strings.Cut(err.Error(), " then run ")
 	execute(t, d.open(t), statement)
 }
