@@ -71,7 +71,8 @@ func TestAllowIsEnforce(t *testing.T) {
 				}
 			}
 			if got.Caller == nil || got.Stage != want.Stage || got.Outcome != want.Outcome ||
-				got.ReportedCode != want.ReportedCode || got.Status != want.Status || got.ProblemCode != "" || got.RequestID != "id" {
+				got.ReportedCode != want.ReportedCode || got.Status != want.Status || got.ProblemCode != "" ||
+				got.RequestID != "id" {
 				t.Errorf("%s, %s: got the Event %+v, want %+v", name, form, got, want)
 			}
 		}

@@ -48,7 +48,8 @@ func migrate(t testing.TB, s *keysql.Store) {
 	}
 }
 
-const laterStep = "ALTER TABLE sallyport_keys ADD COLUMN note text;\n\nCREATE TABLE sallyport_keys_later (id integer);\n"
+const laterStep = "ALTER TABLE sallyport_keys ADD COLUMN note text;\n\n" +
+	"CREATE TABLE sallyport_keys_later (id integer);\n"
 
 // later is the schema of a version after this one.
 func (d database) later(t testing.TB) sqlschema.Schema {
