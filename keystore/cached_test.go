@@ -619,7 +619,7 @@ func TestRevokeWhileLoading(t *testing.T) {
 				revoked := read.Clone()
 				revoked.RevokedAt = time.Now()
 				if name != "Revoke" {
-					if err := store.Update(t.Context(), revoked); err != nil {
+					if err := store.Update(t.Context(), revoked, issuing.AuditEntry{}); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -60,7 +60,7 @@ func (f *fake) add(t testing.TB, change ...func(k *keystore.Key)) keystore.Diges
 	for _, c := range change {
 		c(k)
 	}
-	if err := f.Insert(t.Context(), k); err != nil {
+	if err := f.Insert(t.Context(), k, issuing.AuditEntry{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	return k.Digest
@@ -75,7 +75,7 @@ func (f *fake) edit(t testing.TB, d keystore.Digest, change func(k *keystore.Key
 	}
 	k = k.Clone()
 	change(k)
-	if err := f.Update(t.Context(), k); err != nil {
+	if err := f.Update(t.Context(), k, issuing.AuditEntry{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -251,7 +251,7 @@ func (k *keyring) expire(t testing.TB, key *keystore.Key) {
 // update stores a change as another process does, which this one hears of.
 func (k *keyring) update(t testing.TB, changed *keystore.Key) {
 	t.Helper()
-	if err := k.memory.Update(context.Background(), changed); err != nil {
+	if err := k.memory.Update(context.Background(), changed, issuing.AuditEntry{}); err != nil {
 		t.Fatalf("Update: %v", err)
 	}
 	k.keys.Invalidate(changed.Digest)
@@ -530,7 +530,7 @@ func (k *keyring) plant(t testing.TB, key keystore.Key) string {
 	if key.ID == "" {
 		key.ID = "key_" + token[len(token)-8:]
 	}
-	if err := k.memory.Insert(t.Context(), &key); err != nil {
+	if err := k.memory.Insert(t.Context(), &key, issuing.AuditEntry{}, 0); err != nil {
 		t.Fatalf("Insert: %v", err)
 	}
 	return token

@@ -872,7 +872,7 @@ func TestIssuerInAJoinedRequest(t *testing.T) {
 			t.Errorf("Issuer.%s has no row here", m.Name)
 		}
 	}
-	noStore := issuing.New(struct{ issuing.Manager }{}, issuing.Options{}) // each call panics
+	noStore := issuing.New(struct{ issuing.Store }{}, issuing.Options{}) // each call panics
 	for name, act := range acts {
 		ring := newKeyring()
 		_, k := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})

@@ -72,8 +72,8 @@ func Example_database() {
 	}
 	stop()
 	work.Wait()
-	used, err := keyTable.List(context.Background(), "org_1", issuing.Page{NeverUsed: true, Limit: 1})
-	fmt.Println(len(used), "never used", err)
+	used, err := keyTable.List(context.Background(), "org_1", issuing.Query{NeverUsed: true, Limit: 1})
+	fmt.Println(len(used.Keys), "never used", err)
 	// Output:
 	// 201 parcel 1
 	// 201 parcel 1

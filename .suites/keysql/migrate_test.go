@@ -171,7 +171,7 @@ func TestMigrateSuccessors(t *testing.T) {
 		}
 		second := newKey("acme")
 		second.RotatedFrom = "key_1"
-		if err := store.Insert(t.Context(), second); !errors.Is(err, issuing.ErrRotated) {
+		if err := store.Insert(t.Context(), second, newEntry(second), 0); !errors.Is(err, issuing.ErrRotated) {
 			t.Errorf("a second successor after the migration: got %v, want ErrRotated", err)
 		}
 	})
@@ -307,7 +307,7 @@ func TestAttributesByHand(t *testing.T) {
 			execute(t, d.open(t), "UPDATE sallyport_keys SET "+set+" WHERE id = '"+k.ID+"'")
 			changed, _ := changes(t, store, since)
 			wantNamed(t, changed, k, set)
-			if err := store.Update(t.Context(), k); !errors.Is(err, issuing.ErrConflict) {
+			if err := store.Update(t.Context(), k, newEntry(k)); !errors.Is(err, issuing.ErrConflict) {
 				t.Errorf("Update of a key that was read before %s returned %v, want ErrConflict", set, err)
 			}
 		}

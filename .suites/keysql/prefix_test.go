@@ -26,7 +26,7 @@ func TestPrefix(t *testing.T) {
 		if _, err := plain.Lookup(t.Context(), k.Digest); !errors.Is(err, keystore.ErrNotFound) {
 			t.Errorf("Lookup in the other store: got error %v, want ErrNotFound", err)
 		}
-		if err := plain.Insert(t.Context(), k); err != nil {
+		if err := insert(t.Context(), plain, k); err != nil {
 			t.Errorf("Insert of the same key in the other store: %v", err)
 		}
 		position, of := present(t, plain), present(t, other)
@@ -41,9 +41,9 @@ func TestPrefix(t *testing.T) {
 		if got := lookup(t, plain, k); got.Name == "changed" {
 			t.Error("the key in the other store has changed")
 		}
-		page, err := other.List(t.Context(), "acme", issuing.Page{})
-		if err != nil || len(page) != 1 {
-			t.Errorf("List: got %d keys, error %v, want one", len(page), err)
+		page, err := other.List(t.Context(), "acme", issuing.Query{})
+		if err != nil || len(page.Keys) != 1 {
+			t.Errorf("List: got %d keys, error %v, want one", len(page.Keys), err)
 		}
 		if err := other.Touch(t.Context(), []keystore.Use{{Organization: k.Organization, ID: k.ID,
 			At: k.CreatedAt}}); err != nil {

@@ -95,7 +95,7 @@ func TestTouchOddUses(t *testing.T) {
 		k := inserted(t, store, "acme", 1)[0]
 		odd := newKey("acme")
 		odd.ID = "replacement \uFFFD"
-		if err := store.Insert(t.Context(), odd); err != nil {
+		if err := store.Insert(t.Context(), odd, newEntry(odd), 0); err != nil {
 			t.Fatal(err)
 		}
 		at := time.Date(1969, 7, 20, 20, 17, 40, 123456789, time.UTC)

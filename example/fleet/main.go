@@ -83,7 +83,9 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	lastUsed := keystore.NewLastUsed(cached, keystore.LastUsedOptions{Interval: 2 * time.Second, Logger: logger})
 	s.keys, s.upkeep = cached, append(s.upkeep, cached.Run, lastUsed.Run)
 
-	issuer := issuing.New(cached, issuing.Options{Audit: issuing.LogAudit(logger)})
+	issuer := issuing.New(cached, issuing.Options{Audit: func(ctx context.Context, e issuing.AuditEntry) {
+		logger.InfoContext(ctx, "audit", "entry", e)
+	}})
 	// They are printed: the log has what people do afterwards.
 	keys, err := issueKeys(ctx, issuing.New(cached, issuing.Options{}))
 	if err != nil {

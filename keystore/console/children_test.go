@@ -1,7 +1,6 @@
 package console_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -51,24 +50,6 @@ func TestChildrenStandWithTheirParent(t *testing.T) {
 	wantText(t, "of another organization", b.do("oda", "GET", "/?parent="+parent.ID, ""), 404)
 }
 
-// A store that knows no parents lists any key.
-type noParents struct{ issuing.Manager }
-
-func (s noParents) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-	p.Parent = ""
-	return s.Manager.List(ctx, organization, p)
-}
-
-func TestNoOtherKeyIsAChild(t *testing.T) {
-	b := newBench(t)
-	_, k := b.add(t, "acme")
-	b.add(t, "acme")
-	b.serve(noParents{b.store.Manager})
-	if page := plain(b.get("/" + k.ID)); !strings.Contains(page, "Old one") || strings.Contains(page, "Children") {
-		t.Errorf("the page of a key without children: %s", page)
-	}
-}
-
 // A child is not rotated, and none is created like it: the limits of its
 // ancestors are not in its record. It shows how it is with them.
 func TestPageOfAChild(t *testing.T) {
@@ -108,7 +89,7 @@ func TestPageOfAChild(t *testing.T) {
 		time.Now().UTC().Format("2 Jan 2006"))
 	orphan := &keystore.Key{ID: "key_orphan", Organization: "acme", Environment: keystore.Sandbox, Parent: "key_swept",
 		ExpiresAt: time.Now().Add(time.Hour)}
-	if err := b.store.Insert(t.Context(), orphan); err != nil {
+	if err := b.store.Insert(t.Context(), orphan, issuing.AuditEntry{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	page = b.get("/key_orphan")

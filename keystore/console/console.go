@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -23,8 +22,6 @@ type console struct {
 	look     look
 	csp      string
 	origins  http.CrossOriginProtection
-
-	unobserved, unaudited bool // the store does not keep how keys are used, or what is done to them
 }
 
 // New returns the console of an issuer's keys. It serves the root of whatever
@@ -34,8 +31,6 @@ type console struct {
 // admin says for each request which administrator makes it, or returns
 // [ErrSignedOut] or [ErrNotAdmin]. It has to rely on what a browser does not
 // send along from other sites, such as a cookie with SameSite=Lax or Strict.
-//
-// The issuer's store sets [issuing.Page].Total; those of this module do.
 //
 // New panics when issuer or admin is nil, or an option makes no sense.
 func New(issuer *issuing.Issuer, admin func(*http.Request) (Actor, error), o Options) http.Handler {
@@ -51,14 +46,9 @@ func New(issuer *issuing.Issuer, admin func(*http.Request) (Actor, error), o Opt
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	l := o.Theme.look()
-	ended, end := context.WithCancel(context.Background())
-	end()
-	_, noUsage := issuer.Usage(ended, "", "") // no store begins with such a context
-	_, noAudit := issuer.Audit(ended, "", "", "")
 	return &console{issuer: issuer, registry: issuer.Service().Scopes, admin: admin, options: o, look: l,
 		csp: "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; " + l.sources +
-			"form-action 'self'; base-uri 'none'; frame-ancestors " + o.frameAncestors(),
-		unobserved: errors.Is(noUsage, errors.ErrUnsupported), unaudited: errors.Is(noAudit, errors.ErrUnsupported)}
+			"form-action 'self'; base-uri 'none'; frame-ancestors " + o.frameAncestors()}
 }
 
 // An exchange is one request with the administrator who makes it.

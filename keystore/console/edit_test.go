@@ -187,7 +187,7 @@ func TestEditIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	expired.ExpiresAt = time.Now().Add(-time.Hour)
-	if err := b.store.Manager.Update(t.Context(), expired); err != nil {
+	if err := b.store.Update(t.Context(), expired, issuing.AuditEntry{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {

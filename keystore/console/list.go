@@ -11,8 +11,7 @@ const maxEnded = 10 // keys behind the fold
 
 // list shows a page of the organization's keys, the live ones first.
 func (x *exchange) list() error {
-	shows := x.shows()
-	s, at, err := readSelection(x.r.URL, shows)
+	s, at, err := readSelection(x.r.URL)
 	if err != nil {
 		return err
 	}
@@ -28,8 +27,7 @@ func (x *exchange) list() error {
 		AllEnded    string // the query of all ended keys; empty: these are all
 		Empty       bool   // there is not one key
 		Creatable   bool
-		Audited     bool
-	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0, Audited: !x.unaudited}
+	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0}
 	title, parent := "API keys", (*keystore.Key)(nil)
 	if s.Parent != "" {
 		if parent, err = x.issuer.Key(x.r.Context(), x.actor.Organization, s.Parent); err != nil {
@@ -65,7 +63,7 @@ func (x *exchange) list() error {
 	}
 	body.Empty = none && !s.Narrows() && at.trail == nil
 	if s.Search == "" && parent == nil { // counting while somebody types would keep the store busy
-		if body.Care, err = x.care(shows); err != nil {
+		if body.Care, err = x.care(); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -304,7 +305,7 @@ func TestUnknownScopesAreShownAsSuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.Scopes = append(k.Scopes, scope.Name("future:thing"))
-	if err := b.store.Update(t.Context(), k); err != nil {
+	if err := b.store.Update(t.Context(), k, issuing.AuditEntry{}); err != nil {
 		t.Fatal(err)
 	}
 	wantText(t, "the page", b.get("/"+k.ID), 200, "future:thing (unknown)", "It grants nothing.")

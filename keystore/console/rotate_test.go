@@ -97,7 +97,7 @@ func TestRotateAKeyThatDoesNotWork(t *testing.T) {
 			b := newBench(t)
 			_, k := b.add(t, "acme")
 			test.change(k)
-			if err := b.store.Update(t.Context(), k); err != nil {
+			if err := b.store.Update(t.Context(), k, issuing.AuditEntry{}); err != nil {
 				t.Fatal(err)
 			}
 			path := "/" + k.ID + "/rotate"

@@ -115,8 +115,6 @@ func (x *exchange) show(k *keystore.Key) error {
 	if err != nil {
 		return err
 	}
-	// A store that knows no parents may list any key.
-	children = slices.DeleteFunc(children, func(c *keystore.Key) bool { return c.Parent != k.ID })
 	v := x.view(k)
 	x.render(http.StatusOK, "key.html", v.Name, struct {
 		view

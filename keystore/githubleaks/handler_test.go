@@ -42,11 +42,11 @@ type store struct {
 	broken []string // ids
 }
 
-func (s *store) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+func (s *store) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	if slices.Contains(s.broken, k.ID) {
 		return errors.New("the disk is full")
 	}
-	return s.Store.UpdateAudited(ctx, k, e)
+	return s.Store.Update(ctx, k, e)
 }
 
 func newFixture(t *testing.T) *fixture {

@@ -2,7 +2,6 @@ package issuing_test
 
 import (
 	"errors"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -190,7 +189,7 @@ func TestDelegateOfARefusedKey(t *testing.T) {
 		_, parent := issue(t, issuer, grant())
 		_, child := delegate(t, issuer, delegation(parent))
 		change(parent)
-		if err := memory.Update(t.Context(), parent); err != nil {
+		if err := memory.Update(t.Context(), parent, entry()); err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range []*keystore.Key{parent, child} {
@@ -228,27 +227,22 @@ func TestDelegateAgain(t *testing.T) {
 }
 
 func TestMaxChildren(t *testing.T) {
-	options := issuing.Options{MaxChildren: 2, MaxKeys: 2, Audit: issuing.LogAudit(slog.New(slog.DiscardHandler))}
-	memory := issuing.NewMemory()
-	for name, m := range map[string]issuing.Manager{"an Auditor": memory,
-		"a Manager": struct{ issuing.Manager }{issuing.NewMemory()}} {
-		issuer := issuing.New(m, options)
-		_, one := issue(t, issuer, grant())
-		var first *keystore.Key
-		for range 2 {
-			_, first = delegate(t, issuer, delegation(one))
-		}
-		for _, k := range []*keystore.Key{one, first} {
-			_, _, err := issuer.Delegate(t.Context(), delegation(k))
-			wantField(t, err, "parent", name+": a third child of two, or one of a child")
-		}
-		_, two := issue(t, issuer, grant()) // children do not count
-		delegate(t, issuer, delegation(two))
-		if _, err := issuer.Revoke(t.Context(), "acme", first.ID); err != nil {
-			t.Fatal(err)
-		}
-		delegate(t, issuer, delegation(one))
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{MaxChildren: 2, MaxKeys: 2})
+	_, one := issue(t, issuer, grant())
+	var first *keystore.Key
+	for range 2 {
+		_, first = delegate(t, issuer, delegation(one))
 	}
+	for _, k := range []*keystore.Key{one, first} {
+		_, _, err := issuer.Delegate(t.Context(), delegation(k))
+		wantField(t, err, "parent", "a third child of two, or one of a child")
+	}
+	_, two := issue(t, issuer, grant()) // children do not count
+	delegate(t, issuer, delegation(two))
+	if _, err := issuer.Revoke(t.Context(), "acme", first.ID); err != nil {
+		t.Fatal(err)
+	}
+	delegate(t, issuer, delegation(one))
 }
 
 // An edit of a child only takes away, and what a parent loses its child loses.
@@ -310,8 +304,9 @@ func TestDelegateOfOtherKeys(t *testing.T) {
 	if err := status(); !errors.Is(err, keystore.ErrRevoked) {
 		t.Errorf("a child after the overlap: %v", err)
 	}
-	children, err := issuer.Keys(t.Context(), "acme", issuing.Page{Parent: next.ID})
-	if all, _ := issuer.Keys(t.Context(), "acme", issuing.Page{}); err != nil || len(children) != 1 || len(all) != 2 {
-		t.Errorf("got %d children and %d keys, %v, want 1 and 2", len(children), len(all), err)
+	children, err := issuer.Keys(t.Context(), "acme", issuing.Query{Parent: next.ID})
+	if all, _ := issuer.Keys(t.Context(), "acme", issuing.Query{}); err != nil || len(children.Keys) != 1 ||
+		len(all.Keys) != 2 {
+		t.Errorf("got %d children and %d keys, %v, want 1 and 2", len(children.Keys), len(all.Keys), err)
 	}
 }

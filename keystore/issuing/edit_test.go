@@ -116,7 +116,7 @@ func TestEditOfAStrangeKey(t *testing.T) {
 		Attributes: map[string]string{"a b": "", "c": strings.Repeat("x", 300)},
 		Networks:   []netip.Prefix{netip.MustParsePrefix("::ffff:10.1.1.1/104"), {}},
 	}
-	if err := memory.Insert(t.Context(), k); err != nil {
+	if err := memory.Insert(t.Context(), k, entry(), 0); err != nil {
 		t.Fatal(err)
 	}
 	got, err := edit(t, issuer, "acme", "key_1", renamed("new"))

@@ -72,7 +72,7 @@ func ExampleIssuer_By() {
 	ctx := context.Background()
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{
 		MaxLife: 90 * 24 * time.Hour, MaxKeys: 20,
-		Audit: issuing.LogAudit(slog.New(slog.DiscardHandler)), // or your own logger
+		Audit: func(ctx context.Context, e issuing.AuditEntry) { slog.DebugContext(ctx, "audit", "entry", e) },
 	})
 	_, key, err := issuer.By("ada", "").Issue(ctx, keystore.Key{
 		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},

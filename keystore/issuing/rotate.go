@@ -79,10 +79,7 @@ func (i *Issuer) Rotate(
 		return keystore.Secret{}, nil, err
 	}
 	if overlap > 0 {
-		switch err := i.room(ctx, organization, "", i.options.MaxKeys, retires); {
-		case errors.Is(err, ErrTooManyKeys):
-			return keystore.Secret{}, nil, i.options.tooManyOverlaps()
-		case err != nil:
+		if err := i.overlaps(ctx, organization); err != nil {
 			return keystore.Secret{}, nil, err
 		}
 	}
@@ -111,6 +108,27 @@ func (i *Issuer) Rotate(
 		return keystore.Secret{}, next, err
 	}
 	return secret, edited, nil
+}
+
+// overlaps returns an error if Options.MaxKeys old keys of the organization, or
+// more, work until a time that is set.
+func (i *Issuer) overlaps(ctx context.Context, organization string) error {
+	old, q := 0, Query{Limit: 200, Status: keystore.Active, OrStatus: keystore.Suspended}
+	for i.options.MaxKeys > 0 {
+		page, err := i.Keys(ctx, organization, q)
+		if err != nil || len(page.Keys) == 0 {
+			return err
+		}
+		for _, k := range page.Keys {
+			if q.After = k; !k.RevokedAt.IsZero() {
+				old++
+			}
+		}
+		if old >= i.options.MaxKeys {
+			return i.options.tooManyOverlaps()
+		}
+	}
+	return nil
 }
 
 // ends returns when the successor of a key expires: as the Options say, or as

@@ -104,7 +104,7 @@ func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 			{3 * time.Hour, 2 * time.Hour}, {time.Hour, time.Hour}} {
 			_, old := issue(t, issuer, grant())
 			old.RevokedAt = start.Add(2 * time.Hour)
-			if err := memory.Update(t.Context(), old); err != nil {
+			if err := memory.Update(t.Context(), old, entry()); err != nil {
 				t.Fatal(err)
 			}
 			if _, _, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, c.overlap, ""); err != nil {
@@ -133,7 +133,7 @@ func TestRotateRefusals(t *testing.T) {
 		"corrupt":   {keystore.Key{Environment: "staging"}, keystore.ErrCorrupt},
 	} {
 		c.key.ID, c.key.Organization, c.key.Digest = id, "acme", keystore.DigestOf(id)
-		if err := memory.Insert(t.Context(), &c.key); err != nil {
+		if err := memory.Insert(t.Context(), &c.key, entry(), 0); err != nil {
 			t.Fatal(err)
 		}
 		if secret, k, err := issuer.By("ada", "").Rotate(t.Context(), "acme", id, 0, "form-1"); !errors.Is(err,
@@ -153,8 +153,8 @@ func TestRotateRefusals(t *testing.T) {
 		t.Errorf("Rotate with a bad actor and a negative overlap returned %v, want both problems", err)
 	}
 	if page, _ := memory.List(t.Context(), "acme",
-		issuing.Page{Status: keystore.Active, Environment: keystore.Sandbox}); len(page) != 1 {
-		t.Errorf("%d keys are active, want only the one that was issued", len(page))
+		issuing.Query{Status: keystore.Active, Environment: keystore.Sandbox}); len(page.Keys) != 1 {
+		t.Errorf("%d keys are active, want only the one that was issued", len(page.Keys))
 	}
 }
 
@@ -162,7 +162,7 @@ func TestRotateKeepsUnknownScopes(t *testing.T) {
 	memory := issuing.NewMemory()
 	k := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{"future:thing", scope.TasksRead}}
-	if err := memory.Insert(t.Context(), k); err != nil {
+	if err := memory.Insert(t.Context(), k, entry(), 0); err != nil {
 		t.Fatal(err)
 	}
 	_, next, err := issuing.New(memory, issuing.Options{}).By("ada", "").Rotate(t.Context(), "acme",
@@ -268,7 +268,7 @@ func TestRotateHalfDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := issuing.NewMemory()
 		oldToken, old := issue(t, issuing.New(memory, issuing.Options{}), grant())
-		half := issuing.New(failing{Manager: memory, update: down}, issuing.Options{})
+		half := issuing.New(failing{Store: memory, update: down}, issuing.Options{})
 		secret, next, err := half.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1")
 		if !errors.Is(err, errStoreDown) || next == nil || secret.Reveal() == "" {
 			t.Fatalf("Rotate, unable to revoke, returned %v and the key %v, want the error, the key and its secret",
@@ -331,7 +331,7 @@ func TestRotateBesideAnEdit(t *testing.T) {
 		for _, broken := range []bool{false, true} {
 			_, old := issue(t, editor, g)
 			updates := 0
-			issuer := issuing.New(failing{Manager: memory, insert: func() error {
+			issuer := issuing.New(failing{Store: memory, insert: func() error {
 				k := old.Clone()
 				change(k)
 				_, err := editor.Edit(t.Context(), k)
@@ -376,7 +376,7 @@ func TestRotateTwiceAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := false
-	late := issuing.New(failing{Manager: memory, findIssued: func() error {
+	late := issuing.New(failing{Store: memory, findIssued: func() error {
 		if asked {
 			return nil
 		}
@@ -393,9 +393,9 @@ func TestRotateTwiceAtOnce(t *testing.T) {
 func TestRotateWhenTheStoreFails(t *testing.T) {
 	memory := issuing.NewMemory()
 	token, old := issue(t, issuing.New(memory, issuing.Options{}), grant())
-	for name, store := range map[string]issuing.Manager{
-		"insert":     failing{Manager: memory, insert: down},
-		"findIssued": failing{Manager: memory, findIssued: down},
+	for name, store := range map[string]issuing.Store{
+		"insert":     failing{Store: memory, insert: down},
+		"findIssued": failing{Store: memory, findIssued: down},
 	} {
 		secret, k, err := issuing.New(store, issuing.Options{}).By("ada", "").Rotate(t.Context(), "acme",
 			old.ID,

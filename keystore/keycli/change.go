@@ -116,7 +116,7 @@ func (c *call) revokeMany(before time.Time, dry bool) error {
 		return wrong("say whose keys with -org")
 	}
 	var keys []*keystore.Key
-	err := c.find(issuing.Page{}, func(page []*keystore.Key) error {
+	err := c.find(issuing.Query{}, func(page []*keystore.Key) error {
 		keys = append(keys, slices.DeleteFunc(page, func(k *keystore.Key) bool {
 			status := k.Status(time.Now())
 			return !k.CreatedAt.Before(before) || status == keystore.Revoked || status == keystore.Expired

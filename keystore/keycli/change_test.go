@@ -153,7 +153,7 @@ func TestRevokeMadeBefore(t *testing.T) {
 		if k.Organization == "" {
 			k.Organization = "acme"
 		}
-		if err := s.store.Insert(t.Context(), &k); err != nil {
+		if err := s.store.Insert(t.Context(), &k, issuing.AuditEntry{}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestRevokeMadeBefore(t *testing.T) {
 		t.Errorf("after -dry-run: got %q active", active)
 	}
 	store := s.store
-	s.store = &breaking{Manager: store, after: 2}
+	s.store = &breaking{Store: store, after: 2}
 	r := s.run(strings.NewReader(""), "revoke -org acme -made-before 30d -yes -json")
 	if r.code != 1 || !strings.Contains(r.stderror, "2 of 3 keys are revoked: the disk is full") {
 		t.Errorf("got %d %q", r.code, r.stderror)
@@ -190,15 +190,15 @@ func TestRevokeMadeBefore(t *testing.T) {
 
 // A breaking store fails after some updates.
 type breaking struct {
-	issuing.Manager
+	issuing.Store
 	after int
 }
 
-func (b *breaking) Update(ctx context.Context, k *keystore.Key) error {
+func (b *breaking) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	if b.after--; b.after < 0 {
 		return errors.New("the disk is full")
 	}
-	return b.Manager.Update(ctx, k)
+	return b.Store.Update(ctx, k, e)
 }
 
 func TestErase(t *testing.T) {

@@ -23,13 +23,13 @@ func list(c *call) func() error {
 	parent := c.flags.String("parent", "", "only children of the `KEY` with this id; without it none is listed")
 	unused := c.time("unused", "only keys that are older than this `TIME` and were not used since", true)
 	return func() error {
-		p := issuing.Page{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never, Parent: *parent}
-		if *active || p != (issuing.Page{}) {
-			p.Status = keystore.Active
+		q := issuing.Query{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never, Parent: *parent}
+		if *active || q != (issuing.Query{}) {
+			q.Status = keystore.Active
 		} else if c.organization == "" {
 			return wrong("say whose keys with -org, or which of all: -active, -expiring, -parent, -unused or -never-used")
 		}
-		return c.find(p, func(keys []*keystore.Key) error {
+		return c.find(q, func(keys []*keystore.Key) error {
 			if *parent != "" && len(keys) > 0 { // a list has no ancestors
 				above, err := c.issuer.Key(c.ctx, keys[0].Organization, *parent)
 				if err != nil && !errors.Is(err, keystore.ErrNotFound) { // as if it was swept
@@ -41,7 +41,7 @@ func list(c *call) func() error {
 					}
 				}
 			}
-			if len(keys) == 0 && !c.titled && p == (issuing.Page{}) {
+			if len(keys) == 0 && !c.titled && q == (issuing.Query{}) {
 				c.say("organization %q has no keys", c.organization)
 				return nil
 			}
@@ -57,20 +57,19 @@ func list(c *call) func() error {
 
 func scopes(k *keystore.Key) string { return listed(k.Scopes) }
 
-// find calls each for each page of the keys that p selects, of the organization,
+// find calls each for each page of the keys that q selects, of the organization,
 // or of all if none is given, and for the empty page behind the last one.
-func (c *call) find(p issuing.Page, each func([]*keystore.Key) error) error {
-	p.AllOrganizations, p.Children = c.organization == "", &c.children
-	for p.Limit = 200; ; {
-		clear(c.children)
-		keys, err := c.issuer.Keys(c.ctx, c.organization, p)
-		if len(keys) > 0 {
-			p.After = keys[len(keys)-1]
+func (c *call) find(q issuing.Query, each func([]*keystore.Key) error) error {
+	q.AllOrganizations, q.Children = c.organization == "", true
+	for q.Limit = 200; ; {
+		page, err := c.issuer.Keys(c.ctx, c.organization, q)
+		if len(page.Keys) > 0 {
+			q.After = page.Keys[len(page.Keys)-1]
 		}
-		if err == nil {
-			err = each(keys)
+		if c.children = page.Children; err == nil {
+			err = each(page.Keys)
 		}
-		if err != nil || len(keys) == 0 {
+		if err != nil || len(page.Keys) == 0 {
 			return err
 		}
 	}
@@ -100,7 +99,7 @@ func whoCan(c *call) func() error {
 				return !held.Has(wanted)
 			}))
 		}
-		return c.find(issuing.Page{Status: keystore.Active}, func(keys []*keystore.Key) error {
+		return c.find(issuing.Query{Status: keystore.Active}, func(keys []*keystore.Key) error {
 			all := len(keys)
 			keys = slices.DeleteFunc(keys, func(k *keystore.Key) bool { return by(k) == "" })
 			if len(keys) == 0 && all > 0 {
@@ -156,14 +155,11 @@ func show(c *call) func() error {
 			return err
 		}
 		use, err := c.issuer.Usage(c.ctx, k.Organization, k.ID)
-		if errors.Is(err, errors.ErrUnsupported) {
-			use, err = &issuing.Usage{}, nil
-		}
 		if err != nil {
 			return err
 		}
 		history, err := c.history(k.Organization, k.ID, time.Time{})
-		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		if err != nil {
 			return err
 		}
 		if c.json {

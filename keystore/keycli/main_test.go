@@ -24,7 +24,7 @@ import (
 // A shell runs commands on one store.
 type shell struct {
 	t       *testing.T
-	store   issuing.Manager
+	store   issuing.Store
 	service keystore.Service
 	config  keycli.Config
 }
@@ -315,7 +315,7 @@ func TestFailingCalls(t *testing.T) {
 	} {
 		s := newShell(t)
 		_, k := s.issue(nightly)
-		s.store = failing{s.store.(everything), c.at}
+		s.store = failing{s.store, c.at}
 		r := s.run(strings.NewReader(""), strings.Replace(c.line, "ID", k.ID, 1)+" -org acme")
 		if r.code != 1 || r.stdout != "" || r.stderror != "keys: the disk is full\n" {
 			t.Errorf("%s, when %s fails: got %d %q %q", c.line, c.at, r.code, r.stdout, r.stderror)
@@ -328,14 +328,9 @@ func TestFailingCalls(t *testing.T) {
 	}
 }
 
-type everything interface {
-	issuing.Auditor
-	issuing.UsageReader
-}
-
 // A failing store fails at one of its calls.
 type failing struct {
-	everything
+	issuing.Store
 	at string
 }
 
@@ -347,26 +342,26 @@ func (f failing) error(call string) error {
 }
 
 func (f failing) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
-	k, err := f.everything.Find(ctx, organization, id)
+	k, err := f.Store.Find(ctx, organization, id)
 	return k, cmp.Or(f.error("Find"), err)
 }
 
-func (f failing) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-	keys, err := f.everything.List(ctx, organization, p)
+func (f failing) List(ctx context.Context, organization string, p issuing.Query) (issuing.Listing, error) {
+	keys, err := f.Store.List(ctx, organization, p)
 	return keys, cmp.Or(f.error("List"), err)
 }
 
-func (f failing) UpdateAudited(context.Context, *keystore.Key, issuing.AuditEntry) error {
+func (f failing) Update(context.Context, *keystore.Key, issuing.AuditEntry) error {
 	return f.error("Update")
 }
 
 func (f failing) Audit(ctx context.Context, organization, key, after string) ([]issuing.AuditEntry, error) {
-	entries, err := f.everything.Audit(ctx, organization, key, after)
+	entries, err := f.Store.Audit(ctx, organization, key, after)
 	return entries, cmp.Or(f.error("Audit"), err)
 }
 
 func (f failing) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
-	use, err := f.everything.Usage(ctx, organization, id)
+	use, err := f.Store.Usage(ctx, organization, id)
 	return use, cmp.Or(f.error("Usage"), err)
 }
 
@@ -407,7 +402,7 @@ func TestTwoOperators(t *testing.T) {
 	s := newShell(t)
 	_, k := s.issue(nightly)
 	other := s.issuer()
-	s.store = &between{Manager: s.store, before: func() {
+	s.store = &between{Store: s.store, before: func() {
 		if _, err := other.Revoke(t.Context(), "acme", k.ID); err != nil {
 			t.Error(err)
 		}
@@ -431,12 +426,12 @@ func TestTwoOperators(t *testing.T) {
 
 // A between is a store in which something happens once a key was found.
 type between struct {
-	issuing.Manager
+	issuing.Store
 	before func()
 }
 
 func (b *between) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
-	k, err := b.Manager.Find(ctx, organization, id)
+	k, err := b.Store.Find(ctx, organization, id)
 	if before := b.before; before != nil {
 		b.before = nil
 		before()

@@ -11,7 +11,7 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// brokenUsage break what Touch and Usage promise of a UsageReader.
+// brokenUsage break what Touch and Usage promise.
 var brokenUsage = []defect{
 	{"keeps the address of whoever comes last", []string{"Usage/From"}, func(b *broken) {
 		var last netip.Addr

@@ -8,9 +8,9 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-func touch(t testing.TB, m issuing.Manager, uses ...keystore.Use) {
+func touch(t testing.TB, m issuing.Store, uses ...keystore.Use) {
 	t.Helper()
-	if err := toucher(t, m).Touch(t.Context(), uses); err != nil {
+	if err := m.Touch(t.Context(), uses); err != nil {
 		t.Fatalf("Touch returned %v, want nil", err)
 	}
 }
@@ -19,7 +19,7 @@ func use(k *keystore.Key, at time.Time) keystore.Use {
 	return keystore.Use{Organization: k.Organization, ID: k.ID, At: at}
 }
 
-func wantUsed(t testing.TB, m issuing.Manager, k *keystore.Key, want time.Time, rule string) {
+func wantUsed(t testing.TB, m issuing.Store, k *keystore.Key, want time.Time, rule string) {
 	t.Helper()
 	if got := find(t, m, k).LastUsedAt; !got.Equal(want) {
 		t.Errorf("%s: LastUsedAt is %v, want %v", rule, got, want)
@@ -27,7 +27,7 @@ func wantUsed(t testing.TB, m issuing.Manager, k *keystore.Key, want time.Time, 
 }
 
 var touchCases = []testCase{
-	{"Touch/Forward", func(t testing.TB, m issuing.Manager) {
+	{"Touch/Forward", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		now := at(0)
 		touch(t, m, use(k, now))
@@ -38,7 +38,7 @@ var touchCases = []testCase{
 		wantUsed(t, m, k, now.Add(2*time.Microsecond), "Touch with two later times, the latest first")
 	}},
 
-	{"Touch/Others", func(t testing.TB, m issuing.Manager) {
+	{"Touch/Others", func(t testing.TB, m issuing.Store) {
 		k, other := inserted(t, m), inserted(t, m)
 		now := at(0)
 		touch(t, m)
@@ -52,7 +52,7 @@ var touchCases = []testCase{
 		same(t, "Lookup of the key that was not touched", lookup(t, m, k), k)
 	}},
 
-	{"Touch/Many", func(t testing.TB, m issuing.Manager) {
+	{"Touch/Many", func(t testing.TB, m issuing.Store) {
 		// As many uses as LastUsed hands over in one call.
 		k := inserted(t, m)
 		now := at(0)
@@ -65,13 +65,13 @@ var touchCases = []testCase{
 		wantUsed(t, m, k, now, "Touch of 1000 keys")
 	}},
 
-	{"Touch/NothingElse", func(t testing.TB, m issuing.Manager) {
+	{"Touch/NothingElse", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		read := find(t, m, k)
 		touch(t, m, use(k, at(0)))
 		same(t, "Find after Touch", find(t, m, k), k)
 		read.RevokedAt = at(-time.Minute)
-		if err := m.Update(t.Context(), read); err != nil {
+		if err := m.Update(t.Context(), read, newEntry(read)); err != nil {
 			t.Fatalf("Update of a key that was touched since it was read returned %v, want nil: a use is no conflict",
 				err)
 		}
@@ -82,8 +82,7 @@ var touchCases = []testCase{
 		wantUsed(t, m, k, used, "Touch of a key that is revoked")
 	}},
 
-	{"Touch/RevokeRace", func(t testing.TB, m issuing.Manager) {
-		store := toucher(t, m)
+	{"Touch/RevokeRace", func(t testing.TB, m issuing.Store) {
 		for range 5 {
 			k := inserted(t, m)
 			now := at(0)
@@ -91,9 +90,9 @@ var touchCases = []testCase{
 			revoked.RevokedAt = now
 			errs := atOnce(racers, func(i int) error {
 				if i == racers/2 {
-					return m.Update(t.Context(), revoked)
+					return m.Update(t.Context(), revoked, newEntry(revoked))
 				}
-				return store.Touch(t.Context(), []keystore.Use{use(k, now.Add(time.Duration(i)*time.Second))})
+				return m.Touch(t.Context(), []keystore.Use{use(k, now.Add(time.Duration(i)*time.Second))})
 			})
 			for _, err := range errs {
 				if err != nil {

@@ -163,7 +163,7 @@ func fill(ctx context.Context, store issuing.Store, issuer *issuing.Issuer, i in
 		return issuing.AuditEntry{ID: fmt.Sprintf("act_%014x%02d", at.UnixMicro(), i), At: at, Act: act, Actor: actor,
 			Organization: organization, Key: k.ID, Reason: reason, Changes: changes}
 	}
-	if err := store.InsertAudited(ctx, k, entry("issue", k.CreatedBy, "", k.CreatedAt), 0); err != nil {
+	if err := store.Insert(ctx, k, entry("issue", k.CreatedBy, "", k.CreatedAt), 0); err != nil {
 		return err
 	}
 	k.Version = 1
@@ -183,7 +183,7 @@ func fill(ctx context.Context, store issuing.Store, issuer *issuing.Issuer, i in
 		edits = append(edits, entry("revoke", "user_ada", issuing.ReasonLeft, k.RevokedAt))
 	}
 	for _, e := range edits[2*(i%2):] {
-		if err := store.UpdateAudited(ctx, k, e); err != nil {
+		if err := store.Update(ctx, k, e); err != nil {
 			return err
 		}
 		k.Version++

@@ -170,7 +170,7 @@ func serve(ctx context.Context) error {
 }
 
 // open makes the tables, or brings them up to date.
-func open(ctx context.Context, db *sql.DB) (issuing.Manager, idem.Store, error) {
+func open(ctx context.Context, db *sql.DB) (issuing.Store, idem.Store, error) {
 	keys, replies := keysql.Postgres, idemsql.Postgres
 	switch *driver {
 	case "mysql":

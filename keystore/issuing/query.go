@@ -7,9 +7,9 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-// A Page selects keys in [Manager.List]. The zero Page selects the 50 newest.
+// A Query selects keys in [Store.List]. The zero Query selects the 50 newest.
 // A key is listed if all that is asked for holds.
-type Page struct {
+type Query struct {
 	After       *keystore.Key        // its CreatedAt and ID count, and it need not exist; nil: from the newest on
 	Limit       int                  // zero or less: 50; at most 200
 	Environment keystore.Environment // empty: both
@@ -27,7 +27,7 @@ type Page struct {
 
 	// ScopesUnusedSince selects keys that were observed before this time
 	// already, and of whose scopes requests since its day in UTC needed some,
-	// but not all. It is for a [UsageReader]. Zero: all.
+	// but not all. Zero: all.
 	ScopesUnusedSince time.Time
 
 	RotatedFrom string // the key that replaces the one with this id, if there is one. Empty: all
@@ -38,37 +38,31 @@ type Page struct {
 	// CreatedAt and ID, all descending, and of After all three count.
 	AllOrganizations bool
 
-	// Total, if it is not nil, is set to how many keys are selected from After
-	// on, whatever the Limit.
-	Total *int
-
-	// Children, if it is not nil, is a map, which gets how many live children the
-	// keys that are listed have, by their ID. Those without any are left out, and
-	// all where the store does not count them.
-	Children *map[string]int
+	Total    bool // count how many are selected
+	Children bool // count the live children of those that are listed
 }
 
-// extended reports whether the page asks for what not every [Manager] knows.
-func (p Page) extended() bool {
-	return p.OrStatus != "" || p.Search != "" || !p.ScopesUnusedSince.IsZero() || p.AllOrganizations
+// A Listing is what a [Query] has selected.
+type Listing struct {
+	Keys []*keystore.Key
+
+	// Total is how many keys are selected from Query.After on, whatever the
+	// Limit, if Query.Total asks for it.
+	Total int
+
+	// Children has how many live children the Keys have, by their ID, if
+	// Query.Children asks for it. Those without any are left out.
+	Children map[string]int
 }
 
-// selects reports whether the page is to list k.
-func (p Page) selects(k *keystore.Key, now time.Time) bool {
-	return (p.Environment == "" || p.Environment == k.Environment) &&
-		(p.Status == "" || p.Status == k.Status(now) || p.OrStatus == k.Status(now)) &&
-		(p.Search == "" || p.Search == k.ID || strings.EqualFold(p.Search, k.Hint) ||
-			strings.Contains(strings.ToLower(k.Name), strings.ToLower(p.Search))) &&
-		(p.ExpiresBefore.IsZero() || !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(p.ExpiresBefore)) &&
-		(p.UnusedSince.IsZero() || k.CreatedAt.Before(p.UnusedSince) && k.LastUsedAt.Before(p.UnusedSince)) &&
-		(!p.NeverUsed || k.LastUsedAt.IsZero()) &&
-		(p.RotatedFrom == "" || p.RotatedFrom == k.RotatedFrom) && p.Parent == k.Parent
-}
-
-// Size returns the number of keys a page of p holds at most.
-func (p Page) Size() int {
-	if p.Limit <= 0 {
-		return 50
-	}
-	return min(p.Limit, 200)
+// selects reports whether k is to be listed.
+func (q Query) selects(k *keystore.Key, now time.Time) bool {
+	return (q.Environment == "" || q.Environment == k.Environment) &&
+		(q.Status == "" || q.Status == k.Status(now) || q.OrStatus == k.Status(now)) &&
+		(q.Search == "" || q.Search == k.ID || strings.EqualFold(q.Search, k.Hint) ||
+			strings.Contains(strings.ToLower(k.Name), strings.ToLower(q.Search))) &&
+		(q.ExpiresBefore.IsZero() || !k.ExpiresAt.IsZero() && k.ExpiresAt.Before(q.ExpiresBefore)) &&
+		(q.UnusedSince.IsZero() || k.CreatedAt.Before(q.UnusedSince) && k.LastUsedAt.Before(q.UnusedSince)) &&
+		(!q.NeverUsed || k.LastUsedAt.IsZero()) &&
+		(q.RotatedFrom == "" || q.RotatedFrom == k.RotatedFrom) && q.Parent == k.Parent
 }
