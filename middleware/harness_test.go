@@ -64,7 +64,7 @@ func acme() keystore.Service {
 func importOld(t *testing.T, ring *keyring, token, pepper string, e keystore.Environment) *keystore.Key {
 	t.Helper()
 	issuer := issuing.New(ring.memory, issuing.Options{Service: acme()})
-	key, err := issuer.Import(t.Context(), &keystore.Key{
+	key, err := issuer.Import(t.Context(), keystore.Key{
 		Organization: "org_1", CreatedBy: "import", Name: "old", Environment: e,
 		Legacy: "acme", Digest: mac(pepper, token), Hint: token[len(token)-4:],
 	}, "")

@@ -69,7 +69,8 @@ func TestNotices(t *testing.T) {
 				t.Fatal(err)
 			}
 			if organization == "d" { // was rotated
-				if _, _, err := issuer.Rotate(t.Context(), "d", k.ID, time.Hour, "", time.Time{}); err != nil {
+				if _, _, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "d", ID: k.ID,
+					Overlap: time.Hour, NeverExpires: true}); err != nil {
 					t.Fatal(err)
 				}
 			} else if days == 3 {

@@ -107,7 +107,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		k.Name = "renamed"
-		if _, err := issuer.Edit(t.Context(), k); err != nil {
+		if _, err := issuer.Edit(t.Context(), *k); err != nil {
 			t.Fatal(err)
 		}
 		if keys, entries, err := issuer.Erase(t.Context(), "acme"); keys != 1 || entries != 2 || err != nil {

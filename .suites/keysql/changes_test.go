@@ -490,18 +490,17 @@ func TestInsertedOnAnotherServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, rotated, err := issuer.By("user_1", "").Rotate(t.Context(), "acme", issued.ID, 0, "")
+		_, rotated, err := issuer.By("user_1", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: issued.ID})
 		if err != nil {
 			t.Fatal(err)
 		}
-		imported, err := issuer.Import(t.Context(),
-			&keystore.Key{Organization: "acme", Environment: keystore.Production}, "acme_"+rand.Text())
+		imported, err := issuer.Import(t.Context(), keystore.Key{Organization: "acme", Environment: keystore.Production},
+			"acme_"+rand.Text())
 		if err != nil {
 			t.Fatal(err)
 		}
-		byDigest, err := issuer.Import(t.Context(),
-			&keystore.Key{Organization: "acme", Environment: keystore.Production,
-				Digest: keystore.DigestOf("acme_" + rand.Text()), Legacy: "v1"}, "")
+		byDigest, err := issuer.Import(t.Context(), keystore.Key{Organization: "acme", Environment: keystore.Production,
+			Digest: keystore.DigestOf("acme_" + rand.Text()), Legacy: "v1"}, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -389,7 +389,8 @@ func used(t testing.TB, s *keysql.Store) (tokens []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, _, err := issuer.By("user_1", "").Rotate(ctx, "acme", k.ID, time.Hour, "")
+		next, _, err := issuer.By("user_1", "").Rotate(ctx, issuing.Rotation{Organization: "acme", ID: k.ID,
+			Overlap: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -68,7 +68,7 @@ func TestPageOfAChild(t *testing.T) {
 	wantText(t, "one like it", b.get("/new?like="+at[1:]), 404)
 
 	parent.Suspended = true
-	parent, err := b.issuer.Edit(t.Context(), parent)
+	parent, err := b.issuer.Edit(t.Context(), *parent)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,7 +146,7 @@ func TestFailingCalls(t *testing.T) {
 				return secret, k
 			}
 			secret, old := issue()
-			_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
+			_, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -303,5 +303,5 @@ func edit(
 		return nil, err
 	}
 	change(k)
-	return i.Edit(t.Context(), k)
+	return i.Edit(t.Context(), *k)
 }

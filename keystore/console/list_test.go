@@ -281,7 +281,8 @@ func TestAdviceToRotate(t *testing.T) {
 		"revoked":   {func(id string) error { _, err := b.issuer.Revoke(t.Context(), "acme", id); return err }, false},
 		"suspended": {func(id string) error { _, err := edit(t, b.issuer, "acme", id, suspend); return err }, false},
 		"rotated": {func(id string) error {
-			_, _, err := b.issuer.By("ada", "").Rotate(t.Context(), "acme", id, time.Hour, "")
+			_, _, err := b.issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: id,
+				Overlap: time.Hour})
 			return err
 		}, false},
 	} {
@@ -325,7 +326,7 @@ func TestPagesOfAnImportedKey(t *testing.T) {
 	for _, id := range []string{"acme:12", "urn:uuid:7/a b?c#d%", "javascript:alert(1)"} {
 		b := newBench(t)
 		token := keystore.Service{}.Generate(keystore.Production).Reveal()
-		if _, err := b.issuer.Import(t.Context(), &keystore.Key{ID: id, Organization: "acme", Name: "Old one",
+		if _, err := b.issuer.Import(t.Context(), keystore.Key{ID: id, Organization: "acme", Name: "Old one",
 			Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}}, token); err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,7 @@ func TestPagesLeadForthAndBack(t *testing.T) {
 func TestPagesOfOldKeys(t *testing.T) {
 	b := newBench(t)
 	for i := range 30 {
-		if _, err := b.issuer.Import(t.Context(), &keystore.Key{Organization: "acme", Name: fmt.Sprint("key ", i),
+		if _, err := b.issuer.Import(t.Context(), keystore.Key{Organization: "acme", Name: fmt.Sprint("key ", i),
 			Environment: keystore.Production, CreatedAt: time.Date(1601, 1, 1, 0, 0, i, 0, time.UTC),
 		}, keystore.Service{}.Generate(keystore.Production).Reveal()); err != nil {
 			t.Fatal(err)

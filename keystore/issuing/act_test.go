@@ -67,7 +67,7 @@ func TestEveryActIsAudited(t *testing.T) {
 			"{networks  10.0.0.0/8} {expires_at  " + soon.Format(time.RFC3339) + "}]"}},
 		{func() error {
 			old := k
-			secret, next, err := by.Rotate(t.Context(), "acme", k.ID, 0, "")
+			secret, next, err := by.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID})
 			secrets, k = append(secrets, secret.Reveal()), next
 			if got, _ := issuer.Audit(t.Context(), "acme", old.ID, ""); len(got) != 6 || got[0].Act != "revoke" {
 				t.Errorf("the entries of the key that was rotated are %v, want 6, the newest its revocation", got)
@@ -174,7 +174,7 @@ func TestBadActorOrReason(t *testing.T) {
 		issuer := issuing.New(memory, issuing.Options{}).By(by[0], by[1])
 		token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
 		_, _, issueErr := issuer.Issue(t.Context(), grant())
-		_, _, rotateErr := issuer.Rotate(t.Context(), "acme", k.ID, 0, "")
+		_, _, rotateErr := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID})
 		_, revokeErr := issuer.Revoke(t.Context(), "acme", k.ID)
 		_, editErr := edit(t, issuer, "acme", k.ID, suspended)
 		_, importErr := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token)
@@ -277,9 +277,9 @@ func TestInTransaction(t *testing.T) {
 	_, k := issue(t, issuer, grant())
 	ctx := keystore.InTransaction(t.Context())
 	_, _, issueErr := issuer.Issue(ctx, grant())
-	_, _, rotateErr := issuer.Rotate(ctx, "acme", k.ID, 0, "")
+	_, _, rotateErr := issuer.Rotate(ctx, issuing.Rotation{Organization: "acme", ID: k.ID})
 	_, revokeErr := issuer.Revoke(ctx, "acme", k.ID)
-	_, editErr := issuer.Edit(ctx, k)
+	_, editErr := issuer.Edit(ctx, *k)
 	_, importErr := issuer.Import(ctx, record(grant(), keystore.Key{}), sandboxToken())
 	erased, entries, eraseErr := issuer.Erase(ctx, "acme")
 	_, sweepErr := issuer.SweepAudit(ctx, -time.Hour)

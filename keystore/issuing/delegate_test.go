@@ -85,7 +85,8 @@ func TestDelegateRefuses(t *testing.T) {
 	_, twice := delegate(t, issuer, delegationOf(child))
 	_, thrice := delegate(t, issuer, delegationOf(twice))
 	leaving := make(func(*keystore.Key) {})
-	if _, _, err := issuer.Rotate(t.Context(), "acme", leaving.ID, 10*time.Minute, ""); err != nil {
+	if _, _, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: leaving.ID,
+		Overlap: 10 * time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	set := func(parent *keystore.Key, change func(k *keystore.Key)) keystore.Key {
@@ -161,9 +162,9 @@ func TestDelegateRefuses(t *testing.T) {
 	k.Scopes, k.Parent = nil, parent.ID
 	_, _, err := issuer.Issue(t.Context(), k)
 	wantField(t, err, "parent", "Issue of a key with a parent")
-	_, err = issuer.Import(t.Context(), &k, sandboxToken())
+	_, err = issuer.Import(t.Context(), k, sandboxToken())
 	wantField(t, err, "parent", "Import of a key with a parent")
-	_, _, err = issuer.Rotate(t.Context(), "acme", child.ID, 0, "")
+	_, _, err = issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: child.ID})
 	wantField(t, err, "parent", "Rotate of a child")
 	_, _, err = issuer.Delegate(keystore.InTransaction(t.Context()), middle)
 	if !errors.Is(err, errors.ErrUnsupported) {
@@ -259,7 +260,7 @@ func TestEditOfAChild(t *testing.T) {
 	} {
 		_, child := delegate(t, issuer, delegation(parent))
 		change(child)
-		if _, err := issuer.Edit(t.Context(), child); field != "" {
+		if _, err := issuer.Edit(t.Context(), *child); field != "" {
 			wantField(t, err, field, "an edit of a child")
 		} else if err != nil {
 			t.Errorf("an edit of an attribute that a child may have: got %v", err)
@@ -267,7 +268,7 @@ func TestEditOfAChild(t *testing.T) {
 	}
 	token, _ := delegate(t, issuer, delegation(parent))
 	parent.Scopes = []scope.Name{scope.TasksWrite}
-	if _, err := issuer.Edit(t.Context(), parent); err != nil {
+	if _, err := issuer.Edit(t.Context(), *parent); err != nil {
 		t.Fatal(err)
 	}
 	k, err := issuer.KeyOf(t.Context(), token)
@@ -286,7 +287,7 @@ func TestDelegateOfOtherKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	token, _ := delegate(t, issuer, delegation(old))
-	_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
+	_, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

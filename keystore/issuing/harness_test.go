@@ -43,11 +43,11 @@ func sandboxToken() string { return keystore.Service{}.Generate(keystore.Sandbox
 
 // record is what Import takes: the fields of a grant, ada if nobody else made
 // it, and what else is known.
-func record(g keystore.Key, old keystore.Key) *keystore.Key {
+func record(g keystore.Key, old keystore.Key) keystore.Key {
 	old.Organization, old.CreatedBy, old.Name = g.Organization, cmp.Or(old.CreatedBy, "ada"), g.Name
 	old.Environment, old.Scopes = g.Environment, g.Scopes
 	old.Attributes, old.Networks, old.ExpiresAt, old.IssueToken = g.Attributes, g.Networks, g.ExpiresAt, g.IssueToken
-	return &old
+	return old
 }
 
 // acme is a token of an older system, and legacyHMAC its shape.

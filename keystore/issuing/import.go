@@ -38,7 +38,7 @@ const maxHint = 8
 // imports many can be run again. For an ID or IssueToken that another key has,
 // or the ID of a key that was swept before its children, the error is a
 // [*keystore.FieldsError].
-func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*keystore.Key, error) {
+func (i *Issuer) Import(ctx context.Context, old keystore.Key, token string) (*keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return nil, err
 	}
@@ -54,12 +54,12 @@ func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*
 		}
 	}
 	now := field.Now()
-	problems := append(i.actProblems(), fieldProblems(old, i.options.Service.Scopes)...)
-	problems = append(problems, i.importProblems(old, t, digests[0])...)
+	problems := append(i.actProblems(), fieldProblems(&old, i.options.Service.Scopes)...)
+	problems = append(problems, i.importProblems(&old, t, digests[0])...)
 	if problems != nil {
 		return nil, invalid(problems...)
 	}
-	k := newKey(old, digests[0], hint, now)
+	k := newKey(&old, digests[0], hint, now)
 	k.ID = cmp.Or(old.ID, k.ID)
 	k.Legacy = t.Legacy
 	k.CreatedBy = old.CreatedBy

@@ -196,15 +196,16 @@ func TestImportOfADigest(t *testing.T) {
 			t.Errorf("Import of a digest with the ID of another key returned %v, %v", k, err)
 		}
 	}
-	least, err := issuer.Import(t.Context(),
-		record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("2")), Legacy: "v1"}), "")
+	least, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("2")),
+		Legacy: "v1"}), "")
 	if err != nil || !strings.HasPrefix(least.ID, "key_") || least.CreatedAt.IsZero() || !least.LastUsedAt.IsZero() ||
 		issuer.Service().Masked(least) != "acme_…" {
 		t.Errorf("Import of a digest of no more than a digest returned %+v, %v", least, err)
 	}
 
 	// Rotation ends the mark.
-	secret, next, err := issuer.By("ada", "").Rotate(t.Context(), "acme", "ak_17", time.Hour, "")
+	secret, next, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: "ak_17",
+		Overlap: time.Hour})
 	if err != nil || next.Legacy != "" || next.RotatedFrom != "ak_17" || next.Attributes["plan"] != "pro" ||
 		!strings.HasPrefix(secret.Reveal(), "svc_test_") {
 		t.Errorf("Rotate of a legacy key returned %+v, %v, want a key of the present shape", next, err)

@@ -31,7 +31,7 @@ type Issuer struct {
 // Options configures an [Issuer]. The zero value is ready to use, and limits
 // nothing. Keys that are there already, and imported ones, stay as they are; the
 // successor of a key has its expiry, or MaxLife if that is shorter, unless
-// [Issuer.Rotate] is given another.
+// the [Rotation] has another.
 type Options struct {
 	// Service says which scopes can be granted and what the tokens look like.
 	// Where it is zero, that of the [keystore.Cached] is taken, if there is one.
@@ -46,7 +46,7 @@ type Options struct {
 	// MaxKeys is how many keys an organization may have. Those that have
 	// expired, are revoked, or will be after a rotation do not count. Keys that
 	// a rotation will end have a limit of their own, of the same number: once
-	// it is reached, [Issuer.Rotate] takes no overlap but zero; concurrent calls
+	// it is reached, [Issuer.Rotate] takes no Overlap but zero; concurrent calls
 	// of it can each add the last one. Zero: any number.
 	MaxKeys int
 

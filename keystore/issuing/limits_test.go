@@ -60,7 +60,7 @@ func TestLimitOfRotation(t *testing.T) {
 				g.ExpiresAt = time.Now().Add(expires)
 			}
 			_, old := issue(t, free, g)
-			_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
+			_, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour})
 			if err != nil || !next.ExpiresAt.Equal(time.Now().Add(want)) {
 				t.Errorf("Rotate of a key with %v to live returned %+v, %v, want one with %v", expires, next, err, want)
 			}
@@ -97,7 +97,8 @@ func TestRotateWithAnotherExpiry(t *testing.T) {
 			if c.expires != 0 {
 				expires = time.Now().Add(c.expires)
 			}
-			_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "", expires)
+			_, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour,
+				ExpiresAt: expires, NeverExpires: c.expires == 0})
 			wrong, _ := errors.AsType[*keystore.FieldsError](err)
 			switch {
 			case c.want != "" && (wrong == nil || len(wrong.Fields) != 1 ||
@@ -137,7 +138,8 @@ func TestLimitOfMaxKeys(t *testing.T) {
 			again == nil || again.ID != first.ID {
 			t.Errorf("%s: a repeat returned %v, %v, want the key that it made", name, again, err)
 		}
-		if _, _, err := issuer.Rotate(t.Context(), "acme", second.ID, time.Hour, ""); err != nil {
+		if _, _, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: second.ID,
+			Overlap: time.Hour}); err != nil {
 			t.Errorf("%s: Rotate returned %v, want a successor in place of a key", name, err)
 		}
 		if _, err := issuer.Revoke(t.Context(), "acme", first.ID); err != nil {
@@ -190,7 +192,8 @@ func TestLimitOfOverlaps(t *testing.T) {
 		_, k := issue(t, issuer, grant())
 		rotate := func(overlap time.Duration, want bool) {
 			t.Helper()
-			_, next, err := issuer.Rotate(t.Context(), "acme", k.ID, overlap, "form-"+k.ID)
+			_, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID, Overlap: overlap,
+				IssueToken: "form-" + k.ID})
 			wrong, _ := errors.AsType[*keystore.FieldsError](err)
 			switch {
 			case want != (err == nil):
@@ -205,7 +208,8 @@ func TestLimitOfOverlaps(t *testing.T) {
 		rotate(time.Hour, true)
 		old := k
 		rotate(100*365*day, true)
-		if _, _, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "form-"+old.ID); !errors.Is(err,
+		if _, _, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour,
+			IssueToken: "form-" + old.ID}); !errors.Is(err,
 			issuing.ErrExists) {
 			t.Errorf("a repeat returned %v, want ErrExists", err)
 		}
@@ -222,7 +226,7 @@ func TestPolicyWhenTheStoreFails(t *testing.T) {
 	memory := issuing.NewMemory()
 	_, old := issue(t, issuing.New(memory, issuing.Options{}), grant())
 	issuer := issuing.New(unlisted{memory}, issuing.Options{MaxKeys: 2})
-	secret, k, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
+	secret, k, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour})
 	if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
 		t.Errorf("Rotate returned %v and the key %v, want the store's error alone", err, k)
 	}

@@ -127,7 +127,7 @@ func TestIssuerOverCorruptStore(t *testing.T) {
 		_, keyErr := issuer.Key(ctx, "acme", "key_1")
 		_, keysErr := issuer.Keys(ctx, "acme", issuing.Query{})
 		_, revokeErr := issuer.Revoke(ctx, "acme", "key_1")
-		_, _, rotateErr := issuer.By("ada", "").Rotate(ctx, "acme", "key_1", 0, "")
+		_, _, rotateErr := issuer.By("ada", "").Rotate(ctx, issuing.Rotation{Organization: "acme", ID: "key_1"})
 		g := grant()
 		g.IssueToken = "form-1"
 		_, _, issueErr := issuer.Issue(ctx, g)

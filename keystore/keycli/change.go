@@ -40,7 +40,7 @@ func (c *call) change(done string, change func(*keystore.Key)) func() error {
 // store writes a changed key, unless somebody else has changed it since it was
 // read.
 func (c *call) store(k *keystore.Key, done string) error {
-	k, err := c.issuer.Edit(c.ctx, k)
+	k, err := c.issuer.Edit(c.ctx, *k)
 	if err != nil {
 		return err
 	}

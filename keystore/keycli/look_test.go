@@ -84,14 +84,14 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	other.Suspended = true
-	if _, err := s.issuer().Edit(t.Context(), other); err != nil {
+	if _, err := s.issuer().Edit(t.Context(), *other); err != nil {
 		t.Fatal(err)
 	}
 	if text := s.does(child.Reveal(), "show - -json"); !strings.Contains(text, `"status":"suspended"`) {
 		t.Errorf("got %s, want a child to be suspended with its parent", text)
 	}
 	other.Suspended, other.Version = false, other.Version+1
-	if _, err := s.issuer().Edit(t.Context(), other); err != nil {
+	if _, err := s.issuer().Edit(t.Context(), *other); err != nil {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{

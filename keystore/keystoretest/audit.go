@@ -284,7 +284,7 @@ var auditCases = []testCase{
 		wantPages(t, m, keys[6].Organization, issuing.Query{Parent: keys[6].ID}, "of a parent that was swept", keys[7])
 		issuer := issuing.New(m, issuing.Options{})
 		old := keystore.Key{ID: keys[6].ID, Organization: keys[6].Organization, Environment: keystore.Production}
-		revived, err := issuer.Import(t.Context(), &old, issuer.Service().Generate(keystore.Production).Reveal())
+		revived, err := issuer.Import(t.Context(), old, issuer.Service().Generate(keystore.Production).Reveal())
 		if _, ok := errors.AsType[*keystore.FieldsError](err); !ok {
 			t.Errorf("Import with the ID of a parent that was swept returned %+v, %v: its children would work again",
 				revived, err)
