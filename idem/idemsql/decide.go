@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
+	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
 // again reports whether the same statement may succeed now.

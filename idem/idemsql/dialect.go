@@ -4,8 +4,8 @@ import (
 	"embed"
 	"strings"
 
-	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
+	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
 //go:embed schema/*.sql

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
+	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
 // MySQL has no statement that looks, claims and tells. A claim is a look, which

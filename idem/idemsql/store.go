@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
+	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
 // Options are the settings of a [Store]. The zero value of each field stands

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
+	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
 //go:embed schema

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
+	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
 // A Moment is how far a joined request had come when its transaction failed.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/idem/idemsql/sqlschema"
+	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
 // mysqlError is as that of github.com/go-sql-driver/mysql.
