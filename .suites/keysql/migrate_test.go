@@ -393,7 +393,7 @@ func TestMigrateWithoutRightOnTheVersion(t *testing.T) {
 		}
 	})
 	execute(t, admin, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
-	execute(t, admin, "GRANT SELECT, INSERT, UPDATE ON sallyport_keys TO "+role)
+	execute(t, admin, "GRANT SELECT, INSERT, UPDATE ON sallyport_keys, sallyport_keys_audit TO "+role)
 	db := d.open(t)
 	db.SetMaxOpenConns(1)
 	execute(t, db, "SET ROLE "+role)

@@ -25,11 +25,11 @@ func TestSuspendResumeRename(t *testing.T) {
 		name      string
 		says      string
 	}{
-		{"suspend " + at, true, "Nightly", "is suspended until it is resumed"},
-		{"suspend " + at, true, "Nightly", "is suspended until it is resumed"},
-		{"rename " + at + " 'Every hour'", true, "Every hour", "has this name now"},
-		{"resume -org acme " + k.ID, false, "Every hour", "is not suspended"},
-		{"resume " + at + " -json", false, "Every hour", `"name":"Every hour"`},
+		{"edit -suspend " + at, true, "Nightly", "is suspended until it is resumed"},
+		{"edit -suspend " + at, true, "Nightly", "is suspended until it is resumed"},
+		{"edit " + at + " -name 'Every hour'", true, "Every hour", "has this name now"},
+		{"edit -resume -org acme " + k.ID, false, "Every hour", "is not suspended"},
+		{"edit -resume " + at + " -json", false, "Every hour", `"name":"Every hour"`},
 	} {
 		if r := s.run(nil, c.line); r.code != 0 || !strings.Contains(r.stdout+r.stderror, c.says) {
 			t.Errorf("%s: got %d %q %q, want %q", c.line, r.code, r.stdout, r.stderror, c.says)

@@ -14,20 +14,29 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// This file looks at keys: list, who-can, verify, show and audit.
+// This file looks at keys: list, verify, show and audit.
 
 func list(c *call) func() error {
 	active := c.flags.Bool("active", false, "only active keys; that goes without saying with the flags below")
 	expiring := c.time("expiring", "only keys that expire before this `TIME`", false)
 	never := c.flags.Bool("never-used", false, "only keys that were never used")
 	parent := c.flags.String("parent", "", "only children of the `KEY` with this id; without it none is listed")
+	wanted := c.flags.String("scope", "", "only keys that hold the scope with this `name`, and by which of theirs")
 	unused := c.time("unused", "only keys that are older than this `TIME` and were not used since", true)
 	return func() error {
 		q := issuing.Query{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never, Parent: *parent}
-		if *active || q != (issuing.Query{}) {
+		registry, column, note := c.issuer.Service().Scopes, "SCOPES", c.scopesAndChildren
+		if *wanted != "" {
+			if err := known(registry, scope.Name(*wanted)); err != nil {
+				return err
+			}
+			column, note = "BY", func(k *keystore.Key) string { return grants(registry, k, scope.Name(*wanted)) }
+		}
+		if *active || *wanted != "" || q != (issuing.Query{}) {
 			q.Status = keystore.Active
 		} else if c.organization == "" {
-			return wrong("say whose keys with -org, or which of all: -active, -expiring, -parent, -unused or -never-used")
+			return wrong("say whose keys with -org, or which of all: -active, -expiring, -parent, -scope, -unused or " +
+				"-never-used")
 		}
 		return c.find(q, func(keys []*keystore.Key) error {
 			if *parent != "" && len(keys) > 0 { // a list has no ancestors
@@ -45,14 +54,30 @@ func list(c *call) func() error {
 				c.say("organization %q has no keys", c.organization)
 				return nil
 			}
-			return c.keys(keys, "SCOPES", func(k *keystore.Key) string {
-				if n := c.children[k.ID]; n > 0 {
-					return fmt.Sprintf("%s (%d children)", scopes(k), n)
+			if *wanted != "" && len(keys) > 0 {
+				keys = slices.DeleteFunc(keys, func(k *keystore.Key) bool { return note(k) == "" })
+				if len(keys) == 0 {
+					return nil
 				}
-				return scopes(k)
-			})
+			}
+			return c.keys(keys, column, note)
 		})
 	}
+}
+
+func (c *call) scopesAndChildren(k *keystore.Key) string {
+	if n := c.children[k.ID]; n > 0 {
+		return fmt.Sprintf("%s (%d children)", scopes(k), n)
+	}
+	return scopes(k)
+}
+
+// grants returns the scopes of k that grant the wanted one.
+func grants(registry *scope.Registry, k *keystore.Key, wanted scope.Name) string {
+	return listed(slices.DeleteFunc(slices.Clone(k.Scopes), func(n scope.Name) bool {
+		held, _ := registry.Parse([]scope.Name{n})
+		return !held.Has(wanted)
+	}))
 }
 
 func scopes(k *keystore.Key) string { return listed(k.Scopes) }
@@ -84,30 +109,6 @@ func known(registry *scope.Registry, n scope.Name) error {
 		return wrong("there is no scope %q; did you mean %q?", n, meant)
 	}
 	return wrong("there is no scope %q; there are: %s", n, registry)
-}
-
-func whoCan(c *call) func() error {
-	return func() error {
-		registry, wanted := c.issuer.Service().Scopes, scope.Name(c.args[0])
-		if err := known(registry, wanted); err != nil {
-			return err
-		}
-		// by returns the scopes of a key that grant the wanted one.
-		by := func(k *keystore.Key) string {
-			return listed(slices.DeleteFunc(slices.Clone(k.Scopes), func(n scope.Name) bool {
-				held, _ := registry.Parse([]scope.Name{n})
-				return !held.Has(wanted)
-			}))
-		}
-		return c.find(issuing.Query{Status: keystore.Active}, func(keys []*keystore.Key) error {
-			all := len(keys)
-			keys = slices.DeleteFunc(keys, func(k *keystore.Key) bool { return by(k) == "" })
-			if len(keys) == 0 && all > 0 {
-				return nil
-			}
-			return c.keys(keys, "BY", by)
-		})
-	}
 }
 
 func verify(c *call) func() error {
