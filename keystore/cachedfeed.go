@@ -117,7 +117,7 @@ func (c *Cached) poll(ctx context.Context, feed Feed, position string) (string, 
 		changed, next, err := c.changes(ctx, feed, position)
 		if position != "" && errors.Is(err, ErrNotFound) {
 			// Forget now, because the next poll may fail.
-			c.InvalidateAll()
+			c.Invalidate()
 			c.options.Logger.Info("keystore: the feed of changes does not know where it was, as after a failover; " +
 				"all keys are looked up again")
 			position = ""
@@ -128,7 +128,7 @@ func (c *Cached) poll(ctx context.Context, feed Feed, position string) (string, 
 		}
 		if position == "" {
 			// Only now: what is loaded from here on is at least as new as next.
-			c.InvalidateAll()
+			c.Invalidate()
 			return next, nil
 		}
 		for _, d := range changed {

@@ -33,16 +33,16 @@ type Store interface {
 	Lookup(ctx context.Context, d Digest) (*Key, error)
 }
 
-// A Toucher is a store that remembers when a key was last used.
+// A UseStore is a store that remembers when a key was last used.
 //
-// Touch sets LastUsedAt of each key to At unless what is stored is later
+// AddUses sets LastUsedAt of each key to At unless what is stored is later
 // already. It MUST NOT change any other field, Version among them: a use that
 // is written while somebody revokes the key must not undo that, nor make it
 // fail. A key may have several uses in one call. Uses of keys that do not exist
 // are ignored. A store that keeps no more leaves the fields of a Use after At
 // alone.
-type Toucher interface {
-	Touch(ctx context.Context, uses []Use) error
+type UseStore interface {
+	AddUses(ctx context.Context, uses []Use) error
 }
 
 // A Use says when a key was last used, and how up to then on the day of At, in
@@ -53,7 +53,7 @@ type Use struct {
 	At           time.Time
 	From         netip.Addr   // the client's address at At or up to a second earlier; zero: unknown
 	Scopes       []scope.Name // that requests needed
-	Requests     int64        // of this process since its Use before; zero: Touch leaves ObservedSince as it is
+	Requests     int64        // of this process since its Use before; zero: AddUses leaves ObservedSince as it is
 }
 
 // A Feed is a store that can say which keys are new or were changed, so that

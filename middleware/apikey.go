@@ -95,11 +95,11 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	if caller.Restricted() && !caller.AllowsAddress(a.proxies.client(r)) {
+	if !caller.AllowsAddress(netip.Addr{}) && !caller.AllowsAddress(a.proxies.client(r)) {
 		return nil, refusal(codes.AddressNotAllowed).of(caller)
 	}
-	if a.options.LastUsed != nil {
-		a.options.LastUsed.Record(caller, func() netip.Addr { return a.proxies.client(r) })
+	if a.options.Uses != nil {
+		a.options.Uses.Record(caller, func() netip.Addr { return a.proxies.client(r) })
 	}
 	return caller, nil
 }
@@ -227,7 +227,7 @@ func fromPage(h http.Header) bool {
 // refusedDetail explains the refusal. It leaks nothing: only a holder of the
 // credentials can send them.
 func refusedDetail(c *keystore.Caller, err error) string {
-	expires, revoked := c.Ends()
+	expires, revoked := c.Expiry()
 	what := "The API key"
 	if c.KeyID() == "" {
 		what = "The credentials"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"reflect"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -137,7 +138,7 @@ func (a *authentication) session(r *http.Request) (*keystore.Caller, error) {
 	if err := c.Refused(); err != nil {
 		return nil, invalidKey(refusedDetail(c, err)).of(c)
 	}
-	if c.Restricted() && !c.AllowsAddress(a.report.proxies.client(r)) {
+	if !c.AllowsAddress(netip.Addr{}) && !c.AllowsAddress(a.report.proxies.client(r)) {
 		refused := refusal(codes.AddressNotAllowed)
 		refused.Detail = "The credentials may not be used from this address."
 		return nil, refused.of(c)

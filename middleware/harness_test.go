@@ -363,7 +363,7 @@ func runnerOf(store idem.Store, o ...idem.Options) *idem.Runner {
 }
 
 // flush writes the uses that were recorded.
-func flush(l *keystore.LastUsed) error {
+func flush(l *keystore.Uses) error {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	return l.Run(ended)

@@ -619,7 +619,7 @@ func (a adapters) reads(t *testing.T) map[string]func(context.Context) (any, err
 	use := keystore.Use{Organization: "org", ID: page.Keys[0].ID, At: time.Now(), Requests: 1,
 		Scopes: []scope.Name{"a:read", "b:read", "c:read"}}
 	for range 3 {
-		if err := a.keys.Touch(t.Context(), []keystore.Use{use}); err != nil {
+		if err := a.keys.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 			t.Fatal(err)
 		}
 		use.At = use.At.Add(-24 * time.Hour)

@@ -63,7 +63,7 @@ func issueKey(issuer *issuing.Issuer) http.HandlerFunc {
 				return
 			}
 		}
-		caller.Needed(want.Scopes...)
+		caller.Use(want.Scopes...)
 		ends := own.ExpiresAt
 		if revoked := own.RevokedAt; ends.IsZero() || !revoked.IsZero() && revoked.Before(ends) {
 			ends = revoked

@@ -103,7 +103,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 		if got, err := b.Lookup(t.Context(), token); err != nil || got.Refused() != nil {
 			t.Fatalf("server B does not know a new key: %v", err)
 		}
-		if err := d.store(t).Touch(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
+		if err := d.store(t).AddUses(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
 			t.Fatal(err)
 		}
 		k.Name = "renamed"

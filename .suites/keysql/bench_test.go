@@ -50,7 +50,7 @@ func BenchmarkTouch1000(b *testing.B) {
 				batch[j] = keystore.Use{Organization: "acme", ID: fmt.Sprint("acme_key_", j*(n/1000)+1),
 					At: now.Add(time.Duration(i) * time.Second)}
 			}
-			if err := store.Touch(b.Context(), batch); err != nil {
+			if err := store.AddUses(b.Context(), batch); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -41,7 +41,7 @@ func TestEachFailure(t *testing.T) {
 			child := newKey(k.Organization)
 			child.Parent = k.ID
 			if err := errors.Join(insert(t.Context(), whole, child), whole.Update(t.Context(), k, newEntry(k)),
-				whole.Touch(t.Context(), needed(k))); err != nil {
+				whole.AddUses(t.Context(), needed(k))); err != nil {
 				t.Fatal(err)
 			}
 			k.Version++
@@ -63,8 +63,8 @@ func TestEachFailure(t *testing.T) {
 		}
 	}
 	step, fails = 0, 0
-	if err := store.Touch(t.Context(), uses(inserted(t, whole, "acme", 1), time.Now())); err != nil || step != 1 {
-		t.Errorf("Touch without scopes and requests took %d statements, %v, want 1", step, err)
+	if err := store.AddUses(t.Context(), uses(inserted(t, whole, "acme", 1), time.Now())); err != nil || step != 1 {
+		t.Errorf("AddUses without scopes and requests took %d statements, %v, want 1", step, err)
 	}
 }
 
@@ -112,9 +112,9 @@ func breakable(s *keysql.Store, k, child *keystore.Key, start string) map[string
 			k := newKey(k.Organization)
 			return s.Insert(ctx, k, newEntry(k), 3)
 		},
-		"Touch":  func(ctx context.Context) error { return s.Touch(ctx, needed(k)) },
-		"Update": func(ctx context.Context) error { return s.Update(ctx, k, newEntry(k)) },
-		"Audit":  func(ctx context.Context) error { _, err := s.Audit(ctx, k.Organization, "", ""); return err },
+		"AddUses": func(ctx context.Context) error { return s.AddUses(ctx, needed(k)) },
+		"Update":  func(ctx context.Context) error { return s.Update(ctx, k, newEntry(k)) },
+		"Audit":   func(ctx context.Context) error { _, err := s.Audit(ctx, k.Organization, "", ""); return err },
 		"SweepAudit": func(ctx context.Context) error {
 			_, err := s.SweepAudit(ctx, time.Now().Add(time.Hour))
 			return err

@@ -203,7 +203,7 @@ func TestTooLong(t *testing.T) {
 	if got := lookup(t, store, k); got.Name != k.Name || got.Organization != k.Organization {
 		t.Error("a key of long texts came back as another")
 	}
-	if err := store.Touch(t.Context(), uses([]*keystore.Key{k, {Organization: long + long, ID: long + long}},
+	if err := store.AddUses(t.Context(), uses([]*keystore.Key{k, {Organization: long + long, ID: long + long}},
 		k.CreatedAt)); err != nil {
 		t.Error(err)
 	}

@@ -465,7 +465,7 @@ func TestRightsOfTheGuide(t *testing.T) {
 	k := inserted(t, store, "acme", 1)[0]
 	k.RevokedAt = time.Now()
 	update(t, store, k)
-	if err := store.Touch(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
+	if err := store.AddUses(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
 		t.Error(err)
 	}
 	if u, err := store.Usage(t.Context(), "acme", k.ID); err != nil || len(u.Days) != 1 {

@@ -45,12 +45,12 @@ func TestPrefix(t *testing.T) {
 		if err != nil || len(page.Keys) != 1 {
 			t.Errorf("List: got %d keys, error %v, want one", len(page.Keys), err)
 		}
-		if err := other.Touch(t.Context(), []keystore.Use{{Organization: k.Organization, ID: k.ID,
+		if err := other.AddUses(t.Context(), []keystore.Use{{Organization: k.Organization, ID: k.ID,
 			At: k.CreatedAt}}); err != nil {
 			t.Error(err)
 		}
 		if lookup(t, other, k).LastUsedAt.IsZero() || !lookup(t, plain, k).LastUsedAt.IsZero() {
-			t.Error("Touch has touched the wrong key")
+			t.Error("AddUses has touched the wrong key")
 		}
 		for _, step := range other.Schema() {
 			if strings.Contains(step, "sallyport_") {

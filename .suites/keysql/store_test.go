@@ -62,7 +62,7 @@ func TestRestart(t *testing.T) {
 	start := present(t, store)
 	keys[3].RevokedAt, keys[3].ExpiresAt, keys[3].Scopes = time.Now(), time.Now().Add(time.Hour), nil
 	update(t, store, keys[3])
-	if err := store.Touch(t.Context(), uses(keys[:7], time.Now())); err != nil {
+	if err := store.AddUses(t.Context(), uses(keys[:7], time.Now())); err != nil {
 		t.Fatal(err)
 	}
 	before, err := store.List(t.Context(), "acme", issuing.Query{})
@@ -244,7 +244,7 @@ func calls(s *keysql.Store, k *keystore.Key) map[string]func(context.Context) er
 		},
 		"Insert":  func(ctx context.Context) error { return insert(ctx, s, newKey(k.Organization)) },
 		"Update":  func(ctx context.Context) error { return s.Update(ctx, k, newEntry(k)) },
-		"Touch":   func(ctx context.Context) error { return s.Touch(ctx, uses([]*keystore.Key{k}, time.Now())) },
+		"AddUses": func(ctx context.Context) error { return s.AddUses(ctx, uses([]*keystore.Key{k}, time.Now())) },
 		"Changes": func(ctx context.Context) error { _, _, err := s.Changes(ctx, ""); return err },
 		"Migrate": s.Migrate,
 	}
@@ -397,7 +397,7 @@ func used(t testing.TB, s *keysql.Store) (tokens []string) {
 		if _, err := issuer.Revoke(ctx, "acme", k.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Touch(ctx, uses([]*keystore.Key{k}, time.Now())); err != nil {
+		if err := s.AddUses(ctx, uses([]*keystore.Key{k}, time.Now())); err != nil {
 			t.Fatal(err)
 		}
 		tokens = append(tokens, secret.Reveal(), next.Reveal())

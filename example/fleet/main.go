@@ -80,7 +80,7 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	}
 
 	cached := keystore.NewCached(s.keys, keystore.CacheOptions{Service: c.service, Timeout: c.patience, Logger: logger})
-	lastUsed := keystore.NewLastUsed(cached, keystore.LastUsedOptions{Interval: 2 * time.Second, Logger: logger})
+	lastUsed := keystore.NewUses(cached, keystore.UsesOptions{Interval: 2 * time.Second, Logger: logger})
 	s.keys, s.upkeep = cached, append(s.upkeep, cached.Run, lastUsed.Run)
 
 	issuer := issuing.New(cached, issuing.Options{Audit: func(ctx context.Context, e issuing.AuditEntry) {

@@ -28,7 +28,7 @@ const storeTimeout = 4 * time.Second
 // newServer puts the API and its routes together. The server tells the API when
 // it is shut down. Without a developer there is no console. busy is the number
 // of requests in progress.
-func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.LastUsed,
+func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.Uses,
 	logger *slog.Logger) (_ *http.Server, _ *middleware.API, busy *atomic.Int64) {
 	limits := middleware.RateLimitOptions{
 		Store:        s.limits,
@@ -45,7 +45,7 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.La
 	api := middleware.NewAPI(s.keys, middleware.Options{
 		Base:            basePath,
 		RequestIDHeader: c.requestIDHeader,
-		LastUsed:        lastUsed,
+		Uses:            lastUsed,
 		RateLimit:       limits,
 		Idempotency:     middleware.IdempotencyOptions{Runner: replies, Timeout: c.patience},
 		Hooks:           hooks,

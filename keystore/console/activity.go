@@ -95,7 +95,7 @@ func (w *watched) Quiet() bool {
 		last = w.Old.CreatedAt
 	}
 	over := last.UTC().Truncate(day).AddDate(0, 0, max(w.Apart, 1)+1)
-	known := time.Now().Add(-time.Hour) // a LastUsed writes far more often, by an interval that no page knows
+	known := time.Now().Add(-time.Hour) // Uses writes it far more often, by an interval that no page knows
 	return known.After(w.New.CreatedAt) && known.After(over) && (w.Apart > 0 || w.New.LastUsedAt.After(w.Use.LastUsedAt))
 }
 

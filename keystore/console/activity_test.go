@@ -24,7 +24,7 @@ func TestChart(t *testing.T) {
 		}
 		for days, requests := range map[int]int64{0: 1_000_000, 27: 250_000, 28: 1, 29: 7} { // from 30 December on
 			u := keystore.Use{Organization: "acme", ID: k.ID, At: time.Now().AddDate(0, 0, days-2), Requests: requests}
-			if err := b.store.Touch(t.Context(), []keystore.Use{u}); err != nil {
+			if err := b.store.AddUses(t.Context(), []keystore.Use{u}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -89,7 +89,7 @@ func TestWatch(t *testing.T) {
 		time.Sleep(day)
 		u := keystore.Use{Organization: "acme", ID: old.ID, At: time.Now(), Requests: 1,
 			From: netip.MustParseAddr("10.2.0.7")}
-		if err := b.store.Touch(t.Context(), []keystore.Use{u}); err != nil {
+		if err := b.store.AddUses(t.Context(), []keystore.Use{u}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Minute)
@@ -184,7 +184,7 @@ func TestQuiet(t *testing.T) {
 						b.use(t, k)
 					case k != nil, s.what == "unobserved":
 						u := keystore.Use{Organization: "acme", ID: cmp.Or(k, old).ID, At: time.Now()}
-						if err := b.store.Touch(t.Context(), []keystore.Use{u}); err != nil {
+						if err := b.store.AddUses(t.Context(), []keystore.Use{u}); err != nil {
 							t.Fatal(err)
 						}
 					case s.what == "rotate":
@@ -204,7 +204,7 @@ func TestUsesThatAreWrittenLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		_, old := b.add(t, "acme")
-		uses := keystore.NewLastUsed(b.keys, keystore.LastUsedOptions{})
+		uses := keystore.NewUses(b.keys, keystore.UsesOptions{})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- uses.Run(ctx) }()

@@ -18,7 +18,7 @@ const day = 24 * time.Hour
 func (b *bench) use(t *testing.T, k *keystore.Key, scopes ...scope.Name) {
 	t.Helper()
 	u := keystore.Use{Organization: k.Organization, ID: k.ID, At: time.Now(), Requests: 1, Scopes: scopes}
-	if err := b.store.Touch(t.Context(), []keystore.Use{u}); err != nil {
+	if err := b.store.AddUses(t.Context(), []keystore.Use{u}); err != nil {
 		t.Fatal(err)
 	}
 }

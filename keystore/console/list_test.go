@@ -114,14 +114,14 @@ func TestStatesOfAKey(t *testing.T) {
 		delete(people, "eva") // her account is gone; the key still says who made it
 		wantText(t, "a key of nobody", page(), 200, "by eva")
 		use := keystore.Use{Organization: "acme", ID: k.ID, At: time.Now()}
-		if err := b.store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+		if err := b.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Hour)
 		wantText(t, "a used key", page(), 200, "Last used 3 hours ago Ends")
 		use.At, use.From, use.Requests = time.Now(), netip.MustParseAddr("192.0.2.7"), 12
 		use.Scopes = []scope.Name{scope.TasksWrite}
-		if err := b.store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+		if err := b.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 			t.Fatal(err)
 		}
 		wantText(t, "an observed key", page(), 200, "from 192.0.2.7",

@@ -21,7 +21,7 @@ func TestFirstUse(t *testing.T) {
 	wantText(t, "before", b.get("/"+k.ID+"/used"), 200, "No request with this key so far.", "Check again")
 	use := keystore.Use{Organization: "acme", ID: k.ID, At: time.Now(), Requests: 1,
 		From: netip.MustParseAddr("192.0.2.7")}
-	if err := b.store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+	if err := b.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 		t.Fatal(err)
 	}
 	got = b.get("/" + k.ID + "/used")

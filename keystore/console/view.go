@@ -51,7 +51,7 @@ func (x *exchange) view(k *keystore.Key) view {
 		Legacy: k.Legacy, Attributes: x.attributeViews(k), Networks: networkTexts(k.Networks),
 	}
 	if len(k.Ancestors) > 0 { // a child ends with them
-		v.ExpiresAt, v.RevokedAt = k.Bind(x.registry).Ends()
+		v.ExpiresAt, v.RevokedAt = k.Bind(x.registry).Expiry()
 	}
 	if v.Status == keystore.Active && k.Refused() == keystore.ErrRevoked { // also where an ancestor is missing
 		v.Status = keystore.Revoked

@@ -58,7 +58,7 @@ func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries 
 
 func (i *Issuer) erase(ctx context.Context, organization string) (keys, entries int, err error) {
 	if i.cache != nil {
-		defer i.cache.InvalidateAll() // also after an error
+		defer i.cache.Invalidate() // also after an error
 	}
 	return i.store.Erase(ctx, organization)
 }

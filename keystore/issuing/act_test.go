@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/internal/transaction"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
@@ -275,7 +276,7 @@ func TestInTransaction(t *testing.T) {
 	memory := issuing.NewMemory()
 	issuer := issuing.New(memory, issuing.Options{})
 	_, k := issue(t, issuer, grant())
-	ctx := keystore.InTransaction(t.Context())
+	ctx := transaction.With(t.Context())
 	_, _, issueErr := issuer.Issue(ctx, grant())
 	_, _, rotateErr := issuer.Rotate(ctx, issuing.Rotation{Organization: "acme", ID: k.ID})
 	_, revokeErr := issuer.Revoke(ctx, "acme", k.ID)

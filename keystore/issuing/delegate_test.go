@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/internal/transaction"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
@@ -166,7 +167,7 @@ func TestDelegateRefuses(t *testing.T) {
 	wantField(t, err, "parent", "Import of a key with a parent")
 	_, _, err = issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: child.ID})
 	wantField(t, err, "parent", "Rotate of a child")
-	_, _, err = issuer.Delegate(keystore.InTransaction(t.Context()), middle)
+	_, _, err = issuer.Delegate(transaction.With(t.Context()), middle)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("Delegate in a transaction: got %v", err)
 	}

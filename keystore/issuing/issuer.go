@@ -18,8 +18,8 @@ import (
 // process that dies in between has acted and has not told.
 //
 // Over a [keystore.Cached], a key that the Issuer revokes is refused as soon as
-// the call returns. It does not write in a transaction of others, see
-// [keystore.InTransaction]. An Issuer is safe for concurrent use.
+// the call returns. It does not write in the transaction of a joined request: a
+// key would stay when that is rolled back. An Issuer is safe for concurrent use.
 type Issuer struct {
 	store   Store
 	cache   *keystore.Cached // in front of store, or nil

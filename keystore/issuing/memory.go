@@ -242,7 +242,7 @@ func (m *memory) children(keys []*keystore.Key, now time.Time) map[string]int {
 	return count
 }
 
-func (m *memory) Touch(ctx context.Context, uses []keystore.Use) error {
+func (m *memory) AddUses(ctx context.Context, uses []keystore.Use) error {
 	return m.do(ctx, func() error {
 		for _, u := range uses {
 			u.At = wallTime(u.At)

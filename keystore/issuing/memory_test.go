@@ -33,7 +33,7 @@ func TestMemoryKeepsWallTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	later := now.Add(time.Second)
-	if err := memory.Touch(t.Context(), []keystore.Use{{Organization: "acme", ID: "key_1", At: later}}); err != nil {
+	if err := memory.AddUses(t.Context(), []keystore.Use{{Organization: "acme", ID: "key_1", At: later}}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := memory.Find(t.Context(), "acme", "key_1")
@@ -148,7 +148,7 @@ func TestMemoryUsageDays(t *testing.T) {
 		}
 		for range 40 {
 			use := keystore.Use{Organization: "acme", ID: "key_1", At: time.Now(), Requests: 1}
-			if err := store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+			if err := store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(24 * time.Hour)
@@ -201,12 +201,12 @@ func (r remembering) Update(ctx context.Context, k *keystore.Key, e issuing.Audi
 }
 
 func (r remembering) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
-	defer r.cached.InvalidateAll()
+	defer r.cached.Invalidate()
 	return r.Store.Erase(ctx, organization)
 }
 
 func (r remembering) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
-	defer r.cached.InvalidateAll()
+	defer r.cached.Invalidate()
 	return r.Store.SweepAudit(ctx, before)
 }
 
@@ -260,7 +260,7 @@ func (noBackend) List(context.Context, string, issuing.Query) (issuing.Listing, 
 	return issuing.Listing{}, errNoBackend
 }
 
-func (noBackend) Touch(context.Context, []keystore.Use) error { return errNoBackend }
+func (noBackend) AddUses(context.Context, []keystore.Use) error { return errNoBackend }
 
 func (noBackend) Usage(context.Context, string, string) (*issuing.Usage, error) {
 	return nil, errNoBackend

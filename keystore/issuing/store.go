@@ -36,7 +36,7 @@ type Store interface {
 	keystore.Store
 	keystore.Feed
 
-	// Touch, of keystore.Toucher, keeps all of a [keystore.Use]. Beside
+	// AddUses, of keystore.UseStore, keeps all of a [keystore.Use]. Beside
 	// LastUsedAt it
 	//
 	//   - keeps From;
@@ -45,7 +45,7 @@ type Store interface {
 	//     stored is later;
 	//   - adds Requests to those of the day. When it returns an error they may
 	//     or may not be added.
-	keystore.Toucher
+	keystore.UseStore
 
 	// Insert stores a new key and the entry of the audit about it, both or
 	// neither: every field of the key but Ancestors, and Version, which becomes

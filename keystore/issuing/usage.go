@@ -11,7 +11,7 @@ import (
 // not needed since ObservedSince, as far as all processes record uses. A day is
 // its midnight in UTC.
 //
-// Requests are those that [keystore.LastUsed] has recorded; one that was
+// Requests are those that [keystore.Uses] has recorded; one that was
 // refused later, by a limit or for lack of a scope, is among them, and needed
 // no scope. What its children do is a use of a key.
 type Usage struct {

@@ -71,11 +71,11 @@ func TestKeyOf(t *testing.T) {
 	}
 }
 
-// What LastUsed has written is there to be read, through a Cached too.
+// What Uses has written is there to be read, through a Cached too.
 func TestIssuerUsage(t *testing.T) {
 	keys, issuer := issuing.InMemory(keystore.Service{})
 	_, k := issue(t, issuer, grant())
-	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
+	uses := keystore.NewUses(keys, keystore.UsesOptions{})
 	uses.Record(k.Bind(scope.Default()), func() netip.Addr { return netip.MustParseAddr("192.0.2.7") })
 	ended, end := context.WithCancel(t.Context())
 	end()

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sallyport-go/sallyport/internal/transaction"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
-	"github.com/sallyport-go/sallyport/keystore/internal/transaction"
 )
 
 // writable returns an error in the context of a transaction.

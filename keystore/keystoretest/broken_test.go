@@ -43,7 +43,7 @@ func breakStore(change func(b *broken)) *broken {
 		findIssued: m.FindIssued,
 		list:       m.List,
 		update:     m.Update,
-		touch:      m.Touch,
+		touch:      m.AddUses,
 		usage:      m.Usage,
 		changes:    m.Changes,
 		sweepAudit: m.SweepAudit,
@@ -94,7 +94,7 @@ func (b *broken) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEnt
 	return b.update(ctx, k, e)
 }
 
-func (b *broken) Touch(ctx context.Context, uses []keystore.Use) error { return b.touch(ctx, uses) }
+func (b *broken) AddUses(ctx context.Context, uses []keystore.Use) error { return b.touch(ctx, uses) }
 
 func (b *broken) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
 	return b.usage(ctx, organization, id)

@@ -12,7 +12,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-// brokenWrites break what Update, Touch and Changes promise, and what every
+// brokenWrites break what Update, AddUses and Changes promise, and what every
 // method does when it cannot answer.
 var brokenWrites = []defect{
 	{"takes empty fields for absent ones", []string{"Update/Fields"}, func(b *broken) {
@@ -36,7 +36,7 @@ var brokenWrites = []defect{
 	{"updates every column", []string{"Update/FixedFields"}, func(b *broken) {
 		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 			return errors.Join(b.Store.Update(ctx, k, e),
-				b.Store.Touch(ctx, []keystore.Use{{Organization: k.Organization, ID: k.ID, At: k.LastUsedAt}}))
+				b.Store.AddUses(ctx, []keystore.Use{{Organization: k.Organization, ID: k.ID, At: k.LastUsedAt}}))
 		}
 	}},
 	{"lets the last writer win", []string{"Update/Conflict", "Update/Race"}, func(b *broken) {
@@ -100,7 +100,7 @@ var brokenWrites = []defect{
 		}
 	}},
 	{"takes a backend that is away for one that is empty", []string{"Unavailable"}, func(*broken) {}},
-	{"lets the last use win", []string{"Touch/Forward"}, func(b *broken) {
+	{"lets the last use win", []string{"AddUses/Forward"}, func(b *broken) {
 		used := make(map[string]time.Time)
 		b.touch = func(_ context.Context, uses []keystore.Use) error {
 			for _, u := range uses {
@@ -114,36 +114,36 @@ var brokenWrites = []defect{
 			return k, err
 		}
 	}},
-	{"touches by id alone", []string{"Touch/Others"}, func(b *broken) {
+	{"touches by id alone", []string{"AddUses/Others"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
 			uses = slices.Clone(uses)
 			for i, u := range uses {
 				uses[i].Organization = b.anywhere(u.ID).Organization
 			}
-			return b.Store.Touch(ctx, uses)
+			return b.Store.AddUses(ctx, uses)
 		}
 	}},
-	{"touches a hundred keys", []string{"Touch/Many"}, func(b *broken) {
+	{"touches a hundred keys", []string{"AddUses/Many"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
-			return b.Store.Touch(ctx, uses[:min(len(uses), 100)])
+			return b.Store.AddUses(ctx, uses[:min(len(uses), 100)])
 		}
 	}},
-	{"counts a use as a version", []string{"Touch/NothingElse", "Touch/RevokeRace"}, func(b *broken) {
+	{"counts a use as a version", []string{"AddUses/NothingElse", "AddUses/RevokeRace"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
 			for _, u := range uses {
 				if k, err := b.Store.Find(ctx, u.Organization, u.ID); err == nil {
 					b.Store.Update(ctx, k, issuing.AuditEntry{})
 				}
 			}
-			return b.Store.Touch(ctx, uses)
+			return b.Store.AddUses(ctx, uses)
 		}
 	}},
-	{"takes a cancelled call for one that is done", []string{"Context/Touch", "Context/Changes"}, func(b *broken) {
+	{"takes a cancelled call for one that is done", []string{"Context/AddUses", "Context/Changes"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return b.Store.Touch(ctx, uses)
+			return b.Store.AddUses(ctx, uses)
 		}
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 			if ctx.Err() != nil {

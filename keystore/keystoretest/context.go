@@ -71,13 +71,13 @@ var contextCases = []testCase{
 		}
 	}},
 
-	{"Context/Touch", func(t testing.TB, m issuing.Store) {
+	{"Context/AddUses", func(t testing.TB, m issuing.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		k := inserted(t, m)
 		now := at(0)
-		if err := m.Touch(ctx, []keystore.Use{use(k, now)}); err == nil {
-			wantUsed(t, m, k, now, "Touch with a context that has ended returned nil")
+		if err := m.AddUses(ctx, []keystore.Use{use(k, now)}); err == nil {
+			wantUsed(t, m, k, now, "AddUses with a context that has ended returned nil")
 		}
 	}},
 
@@ -105,7 +105,7 @@ var unavailable = testCase{"Unavailable", func(t testing.TB, m issuing.Store) {
 	k := newKey(unique("org"))
 	errs := reads(ctx, m, k)
 	errs["Insert"], errs["Update"] = m.Insert(ctx, k, newEntry(k), 0), m.Update(ctx, k, newEntry(k))
-	errs["Touch"] = m.Touch(ctx, []keystore.Use{use(k, at(0))})
+	errs["AddUses"] = m.AddUses(ctx, []keystore.Use{use(k, at(0))})
 	_, errs["Usage"] = m.Usage(ctx, k.Organization, k.ID)
 	_, _, errs["Changes"] = m.Changes(ctx, "")
 	_, errs["Audit"] = m.Audit(ctx, k.Organization, "", "")

@@ -104,7 +104,7 @@ func update(t testing.TB, m issuing.Store, k *keystore.Key) {
 
 // same reports each field in which got is not the key that was stored. Times
 // are compared as instants, and LastUsedAt and Ancestors are left to the cases
-// of Touch and Child.
+// of AddUses and Child.
 func same(t testing.TB, method string, got, want *keystore.Key) {
 	t.Helper()
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[keystore.Key]()) {

@@ -54,7 +54,7 @@ var updateCases = []testCase{
 		got := find(t, m, k)
 		same(t, "Find after an Update with fields that it must leave alone", got, k)
 		if !got.LastUsedAt.IsZero() {
-			t.Errorf("LastUsedAt after Update is %v, want it left to Touch", got.LastUsedAt)
+			t.Errorf("LastUsedAt after Update is %v, want it left to AddUses", got.LastUsedAt)
 		}
 	}},
 

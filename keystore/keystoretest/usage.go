@@ -74,7 +74,7 @@ var usageCases = []testCase{
 				text = got.LastUsedFrom.WithZone("").String()
 			}
 			if !got.LastUsedAt.Equal(last) || text != c.want {
-				t.Errorf("Touch from %q at %v, beside earlier uses: Usage has %q and %v", c.from, last, text, got.LastUsedAt)
+				t.Errorf("AddUses from %q at %v, beside earlier uses: Usage has %q and %v", c.from, last, text, got.LastUsedAt)
 			}
 		}
 	}},
@@ -183,14 +183,14 @@ var usageCases = []testCase{
 			if i%2 == 0 {
 				slices.Reverse(uses)
 			}
-			return m.Touch(t.Context(), uses)
+			return m.AddUses(t.Context(), uses)
 		})
 		for _, err := range errs {
 			if err != nil {
-				t.Errorf("one of %d concurrent Touches returned %v, want nil", racers, err)
+				t.Errorf("one of %d concurrent calls of AddUses returned %v, want nil", racers, err)
 			}
 		}
-		wantDays(t, m, k, []issuing.Day{{Date: day(1), Requests: 2 * racers}}, "concurrent Touches")
-		wantDays(t, m, other, []issuing.Day{{Date: day(2), Requests: 2 * racers}}, "concurrent Touches")
+		wantDays(t, m, k, []issuing.Day{{Date: day(1), Requests: 2 * racers}}, "concurrent calls of AddUses")
+		wantDays(t, m, other, []issuing.Day{{Date: day(2), Requests: 2 * racers}}, "concurrent calls of AddUses")
 	}},
 }
