@@ -33,15 +33,9 @@ func TestSecret(t *testing.T) {
 		{"without its prefix", secret, "key " + random + ".", "key [secret]."},
 		{"short without its prefix", secret[:24], "key " + random[:15] + ".", "key [secret]."},
 		{"bytes", secret, fmt.Sprint([]byte(secret)), "[[secret]]"},
-		{"hex", secret, fmt.Sprintf("<%x> <%X>", secret, secret), "<[secret]> <[secret]>"},
-		{"bytes in Go's syntax", secret, fmt.Sprintf("%#v", []byte(secret)), "[]byte{[secret]}"},
-		{"bytes in JSON", secret, strings.ReplaceAll(fmt.Sprint([]byte(secret)), " ", ","), "[[secret]]"},
-		{"hex in Go's syntax", secret, fmt.Sprintf("<%# x> <%# X>", secret, secret), "<[secret]> <[secret]>"},
-		{"hex with spaces", secret, fmt.Sprintf("<% x>", secret), "<[secret]>"},
-		{"hex at an odd place", secret, fmt.Sprintf("a%x", secret), "a[secret]"},
 		{"too short to be one", "abc", "abc", "abc"},
 		{"just long enough", "abcd", "xabcdx", "x[secret]x"},
-		{"short, as bytes", "abcd", fmt.Sprintf("%x %v", "abcd", []byte("abcd")), "[secret] [[secret]]"},
+		{"short, as bytes", "abcd", fmt.Sprint([]byte("abcd")), "[[secret]]"},
 		{"short, in Base64", "abcd", inBase64("abcd"), "[secret]A=="},
 		{"a part of a short one", "abcdefg", "abcdef bcdefg", "abcdef bcdefg"},
 		{"none", secret, "İ and nothing else", "İ and nothing else"},
@@ -50,7 +44,6 @@ func TestSecret(t *testing.T) {
 		{"cut off", secret, secret[:17], "[secret]"},
 		{"little more than its prefix", secret, secret[:10], "[secret]"},
 		{"its prefix", secret, "svc_live_", "svc_live_"},
-		{"its prefix in hex", secret, fmt.Sprintf("%x", "svc_live_"), fmt.Sprintf("%x", "svc_live_")},
 		{"the prefix of a short one", "svc_live_abc", "svc_live_", "[secret]"},
 		{"no prefix, but digits", "a1b2c3d4_0123456789abcdefg", "a1b2c3d4_", "[secret]"},
 		{"no prefix, but random", "Ab_0123456789abcdefg", "Ab_01234", "[secret]"},
@@ -215,7 +208,7 @@ func BenchmarkRedact(b *testing.B) {
 }
 
 // FuzzSecret checks that no eight characters in a row of a secret are left, in
-// any form.
+// either form.
 func FuzzSecret(f *testing.F) {
 	f.Add("0123456789abcdef", uint8(3), uint8(12), "before", "after")
 	f.Add("svc_live_0123456789abcdefghijklmn", uint8(0), uint8(33), "", "")
@@ -228,8 +221,7 @@ func FuzzSecret(f *testing.F) {
 		part := secret[i:j]
 		bytes := []byte(part)
 		for _, form := range []string{
-			part, fmt.Sprint(bytes), strings.ReplaceAll(fmt.Sprint(bytes), " ", ","), fmt.Sprintf("%#v", bytes),
-			fmt.Sprintf("%x", part), fmt.Sprintf("% X", part), fmt.Sprintf("%# x", part),
+			part, fmt.Sprint(bytes),
 		} {
 			if strings.Contains(before+after+"[secret]", form) {
 				continue
