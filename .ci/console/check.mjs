@@ -124,7 +124,7 @@ async function walk(name, options) {
   await access(page, 'account', 'Read');
   await access(page, 'tasks', 'Both');
   if (script) await finds(page);
-  await page.getByLabel('The key ends').selectOption('90');
+  await page.getByLabel('The key expires').selectOption('90');
   const secret = await shown(page, script, () => page.getByRole('button', {name: 'Create API key'})[script ? 'dblclick' : 'click']());
   await see('secret');
   await samples(page, secret);

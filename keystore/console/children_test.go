@@ -37,7 +37,7 @@ func TestChildrenStandWithTheirParent(t *testing.T) {
 	if strings.Contains(all.text, "run 1") {
 		t.Error("the list has a child")
 	}
-	wantText(t, "the parent's page", b.get("/"+parent.ID), 200, "Children", "run 1 Ends", "See all 1, and those that")
+	wantText(t, "the parent's page", b.get("/"+parent.ID), 200, "Children", "run 1 Expires", "See all 1, and those that")
 	below := b.get("/?parent=" + parent.ID)
 	wantText(t, "its children", below, 200, "Children of “agents”", "run 1 1 child", "Ended keys", "run 2")
 	if text := b.get("/?parent=" + parent.ID + "&q=run").text; !strings.Contains(text, `name="parent" value="`+parent.ID) {

@@ -106,7 +106,7 @@ func TestStatesOfAKey(t *testing.T) {
 			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
 		})
 		page := func() reply { return b.get("/" + k.ID) }
-		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Ends 2 Jan 2000, 24:00 UTC",
+		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Expires 2 Jan 2000, 24:00 UTC",
 			"Active", "tasks:read", "List tasks and read their details.")
 		if !strings.Contains(page().text, `<time datetime="2000-01-03T00:00:00Z">`) {
 			t.Error("no machine-readable time")
@@ -118,7 +118,7 @@ func TestStatesOfAKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Hour)
-		wantText(t, "a used key", page(), 200, "Last used 3 hours ago Ends")
+		wantText(t, "a used key", page(), 200, "Last used 3 hours ago Expires")
 		use.At, use.From, use.Requests = time.Now(), netip.MustParseAddr("192.0.2.7"), 12
 		use.Scopes = []scope.Name{scope.TasksWrite}
 		if err := b.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
@@ -187,7 +187,7 @@ func TestListShowsTheEnd(t *testing.T) {
 			if !strings.Contains(row, " "+c.list+" Active") {
 				t.Errorf("%v: the list says %s, want %s", c.expires, row, c.list)
 			}
-			wantText(t, "the key", b.get("/"+k.ID), 200, "Ends "+c.page)
+			wantText(t, "the key", b.get("/"+k.ID), 200, "Expires "+c.page)
 		}
 	})
 }

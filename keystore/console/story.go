@@ -85,7 +85,7 @@ func detail(c issuing.Change) string {
 		gone := slices.DeleteFunc(strings.Fields(c.Before), func(n string) bool { return slices.Contains(kept, n) })
 		return "Scopes taken away: " + strings.Join(gone, ", ")
 	case "expires_at":
-		return "Ends: " + endText(c.Before) + " → " + endText(c.After)
+		return "Expires: " + endText(c.Before) + " → " + endText(c.After)
 	case "networks":
 		return "Networks: " + cmp.Or(c.Before, "anywhere") + " → " + cmp.Or(c.After, "anywhere")
 	case "suspended":

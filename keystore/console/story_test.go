@@ -53,7 +53,7 @@ func TestStory(t *testing.T) {
 			"Suspended by Ada Lovelace : who runs this? 1 Jan 2000, 04:00 UTC "+
 			"Changed by Ada Lovelace Scopes taken away: account:read 1 Jan 2000, 03:00 UTC "+
 			"Changed by Ada Lovelace Scopes taken away: tasks:write Attributes changed "+
-			"Networks: 192.0.2.0/24 → 192.0.2.7/32 Ends: never → 29 Feb 2000, 24:00 UTC 1 Jan 2000, 02:00 UTC "+
+			"Networks: 192.0.2.0/24 → 192.0.2.7/32 Expires: never → 29 Feb 2000, 24:00 UTC 1 Jan 2000, 02:00 UTC "+
 			"Renamed by Ada Lovelace Name: “Old one” → “New” 1 Jan 2000, 01:00 UTC "+
 			"Created by Bea Cole 1 Jan 2000, 00:00 UTC")
 		if strings.Contains(page.text, "i-42") {

@@ -100,7 +100,7 @@ func rotate(c *call) func() error {
 			}
 		}
 		if !c.json {
-			c.say("the secret of %s, which it replaces, ends at %s UTC", old.ID, stamp(end))
+			c.say("the secret of %s, which it replaces, expires at %s UTC", old.ID, stamp(end))
 		}
 		return nil
 	}
