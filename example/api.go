@@ -14,7 +14,7 @@ import (
 // newAPI returns the routes, each with the scope that it asks for.
 func newAPI(keys keystore.Store, used *keystore.Uses, rate ratelimit.Limit) *middleware.API {
 	limits := middleware.RateLimitOptions{
-		Store:        ratelimit.NewMemory(),
+		Store:        &ratelimit.Memory{},
 		Organization: &ratelimit.Policy{Name: "organization", Limit: rate},
 		Sandbox:      &ratelimit.Policy{Name: "sandbox", Limit: ratelimit.MustParse("25-S")},
 	}
@@ -39,7 +39,7 @@ func handler(api *middleware.API, console http.Handler) http.Handler {
 		}
 		api.ServeHTTP(w, r)
 	}
-	return middleware.Chain(api.RequestID, api.Recover)(http.HandlerFunc(root))
+	return middleware.Chain(api.Guard().RequestID, api.Guard().Recover)(http.HandlerFunc(root))
 }
 
 // account answers with what the key that called stands for.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore/console"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 const (
@@ -26,6 +27,10 @@ func newConsole(issuer *issuing.Issuer, base string) *developer {
 	d := &developer{password: rand.Text(), session: rand.Text()}
 	d.keys = console.New(issuer, d.admin, console.Options{
 		Path: consolePath, SignIn: signInPath, BaseURL: base + "/api/v1",
+		Samples: []console.Sample{
+			{Scope: scope.AccountRead, Method: "GET", Path: "/account"},
+			{Scope: scope.TasksRead, Method: "GET", Path: "/tasks"},
+		},
 	})
 	return d
 }

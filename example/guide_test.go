@@ -69,8 +69,8 @@ var attributes = strings.Fields(`
 	aborted after agent budget budget_needed burst bytes caller client code connection deprecated
 	duration
 	environment error idempotency_key kept key max_staleness method organization outcome page panic path
-	pattern policy problem reason refused refused_key remaining reported request_id retention scope stack
-	stage status subject unlogged url uses waited`)
+	pattern policy problem reason refused_key remaining reported request_id retention scope stack
+	stage status subject unlogged uses waited`)
 
 // TestAttributesOfTheLog: the library names an attribute of the log by a text,
 // which is in the list.

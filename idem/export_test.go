@@ -31,3 +31,13 @@ func (o *Outage) Locked() bool {
 	}
 	return !free
 }
+
+// Undoing returns how many keys have claims that are undone on a shard.
+func (r *Runner) Undoing(shard string) int {
+	r.backend.mu.Lock()
+	defer r.backend.mu.Unlock()
+	if s := r.backend.shards[shard]; s != nil {
+		return s.undoing
+	}
+	return 0
+}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"math"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -71,10 +70,6 @@ type RunnerStats struct {
 	// the executions whose claim was taken over before they were settled.
 	RenewalErrors, SaveErrors, Lost uint64
 }
-
-// forever is the lease of a claim in this process. A lease ends the claim of a
-// process that died; this one ends with its process.
-const forever = time.Duration(math.MaxInt64)
 
 // NewRunner returns a Runner on a store. It panics when the store is nil, also
 // as a pointer in the interface, or not the Joiner that Options.Join asks for,

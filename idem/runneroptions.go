@@ -3,6 +3,7 @@ package idem
 import (
 	"cmp"
 	"log/slog"
+	"math"
 	"time"
 )
 
@@ -31,7 +32,7 @@ type Options struct {
 	// joined mode also those that wait for a transaction. The store is then also
 	// asked without requests, about once a second, for a claim that is given
 	// back, until it answers, Draining is closed or nothing refers to the Runner.
-	// All this is by shard where the store is [Sharded].
+	// All this is by shard where the [Store] has any.
 	Timeout time.Duration
 	// ExecutionsPerTenant is how many requests of one tenant may run at once.
 	// Beyond that a request gets ErrTooMany, and the store is not asked whether
@@ -53,6 +54,10 @@ type Options struct {
 	// default is slog.Default().
 	Logger *slog.Logger
 }
+
+// forever is the lease of a claim in this process. A lease ends the claim of a
+// process that died; this one ends with its process.
+const forever = time.Duration(math.MaxInt64)
 
 func (o Options) withDefaults() Options {
 	if min(o.Lease, o.Retention, o.Timeout) < 0 {

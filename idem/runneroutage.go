@@ -27,8 +27,8 @@ var (
 // one call a second through, and the others fail at once: without it each
 // request would wait for the whole timeout.
 //
-// A store that is [Sharded] has one for each shard. It does not apply to
-// outcomes. The executions that have one keep trying to save it.
+// Each shard has one. It does not apply to outcomes. The executions that have one
+// keep trying to save it.
 type outage struct {
 	mu       sync.Mutex
 	failures int

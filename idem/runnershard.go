@@ -7,14 +7,8 @@ import (
 	"time"
 )
 
-// Sharded is a Store whose keys lie on several servers, as in a Redis Cluster.
-// While one of them is away, a [Runner] goes on asking the others.
-type Sharded interface {
-	Store
-	// Shard names the server that has a key now, or is "" when that is not
-	// known. It asks no server.
-	Shard(Key) string
-}
+// sharded is a Store with several shards, as its documentation says.
+type sharded interface{ Shard(Key) string }
 
 // shard is what can be away by itself.
 type shard struct {

@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -111,6 +112,12 @@ func TestShards(t *testing.T) {
 			t.Errorf("got %d questions in 30s to the shard that is away, %d to others", n, c.askedOf("b")+c.askedOf("c"))
 		}
 
+		time.Sleep(2 * time.Minute)
+		ask(0) // one call a second is let through
+		if took, err := ask(0); err == nil || took > 0 {
+			t.Errorf("of a shard that is away for minutes: got error %v after %v", err, took)
+		}
+
 		c.set("", "a", "b", "c")
 		time.Sleep(10 * time.Second)
 		if _, err := ask(0); err != nil || r.Stats().Down {
@@ -165,6 +172,99 @@ func TestShardOfFewKeys(t *testing.T) {
 		if n := c.askedOf("few"); n > 1000 {
 			t.Errorf("a shard that hangs was asked %d times for 4000 requests in 20s", n)
 		}
+		close(draining)
+		r.WaitSettled(t.Context())
+	})
+}
+
+const (
+	all  = -1
+	none = -2
+)
+
+// refusing settles nothing of the claims of some tries.
+type refusing struct {
+	*cluster
+	tries []idem.ClaimToken // of one key
+	holds int               // the try that is not settled; all: none is
+}
+
+func (s *refusing) Begin(_ context.Context, c idem.Claim) (idem.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tries = append(s.tries, c.Token)
+	return idem.Record{}, errors.New("away")
+}
+
+func (s *refusing) Settle(_ context.Context, _ idem.Key, token idem.ClaimToken, _ idem.Settlement) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holds == all || s.holds >= 0 && token == s.tries[s.holds] {
+		return errors.New("away")
+	}
+	return nil
+}
+
+func (s *refusing) hold(try int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holds = try
+}
+
+// The claims of a key that are undone count where it was at the first of them,
+// until the last is undone, also when the key has moved in between.
+func TestUndoneWhileAKeyMoves(t *testing.T) {
+	for last := range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			s := &refusing{cluster: &cluster{}, holds: all}
+			draining := make(chan struct{})
+			r := newRunner(s, idem.Options{Draining: draining})
+			for _, shard := range []string{"a", "b"} { // from the one to the other
+				s.set("", shard)
+				r.Begin(t.Context(), idem.Claim{Key: idem.Key{1}, Tenant: "acme"}, nil)
+			}
+			want := func(when string, a, b int) {
+				t.Helper()
+				synctest.Wait()
+				if got := [2]int{r.Undoing("a"), r.Undoing("b")}; got != [2]int{a, b} {
+					t.Errorf("%s: got %v keys, want %d and %d", when, got, a, b)
+				}
+			}
+			want("both are undone", 1, 0)
+			s.hold(last)
+			time.Sleep(time.Minute)
+			want("one is undone", 1, 0)
+			s.hold(1 - last)
+			time.Sleep(time.Minute)
+			want("none is undone", 0, 0)
+			close(draining)
+			r.WaitSettled(t.Context())
+		})
+	}
+}
+
+// A shard whose claims are being undone is kept, though probes find no key of it.
+func TestUndoneOfFewKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &refusing{cluster: &cluster{}, holds: all}
+		s.of = func(key idem.Key) string {
+			if key[1] == 0 && key[2] == 0 && key[3] == 0 {
+				return "few"
+			}
+			return "most"
+		}
+		s.set("")
+		draining := make(chan struct{})
+		r := newRunner(s, idem.Options{Draining: draining})
+		for n := range byte(10) {
+			r.Begin(t.Context(), idem.Claim{Key: idem.Key{n + 1}, Tenant: "acme"}, nil)
+		}
+		was := r.Undoing("few")
+		time.Sleep(10 * time.Minute)
+		if got := r.Undoing("few"); got != was || was == 0 {
+			t.Errorf("got %d keys, want %d", got, was)
+		}
+		s.hold(none)
 		close(draining)
 		r.WaitSettled(t.Context())
 	})

@@ -25,6 +25,11 @@ import (
 // Otherwise each call has a goroutine of its own, which the Runner can leave
 // behind; in Redis that takes a quarter of the processor time of a create.
 //
+// A Store whose keys lie on several servers, as in a Redis Cluster, names by a
+// method Shard(Key) string the one that has a key now, or "" when that is not
+// known, and asks no server for it. A Runner then goes on asking the others
+// while one of them is away.
+//
 // A Store is safe for concurrent use. It keeps payloads as they are given to
 // it: without a [Seal] who can read the store can read what clients were
 // answered. Package

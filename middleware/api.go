@@ -1,7 +1,6 @@
 package middleware
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -32,8 +31,8 @@ import (
 // path is in path.go.
 //
 // A CORS middleware stands around it, and RequestID around both:
-// api.RequestID(cors(api)). Routes beside it that ask for less, such as webhooks
-// without a key, have the stages of a [Guard] with the same Options.
+// api.Guard().RequestID(cors(api)). Routes beside it that ask for less, such as
+// webhooks without a key, have the stages of that [Guard].
 //
 // Register all routes, then serve: Handle must not be called concurrently with
 // ServeHTTP.
@@ -76,17 +75,9 @@ func NewAPI(keys keystore.Store, o Options) *API {
 // which an API refuses with 500.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.path.ServeHTTP(w, r) }
 
-// RequestID is [Guard.RequestID], for what stands around or beside the API.
-func (a *API) RequestID(next http.Handler) http.Handler { return a.guard.RequestID(next) }
-
-// Recover is [Guard.Recover], for what stands beside the API.
-func (a *API) Recover(next http.Handler) http.Handler { return a.guard.Recover(next) }
-
-// Options is [Guard.Options].
-func (a *API) Options() Options { return a.guard.Options() }
-
-// WaitSettled is [Guard.WaitSettled].
-func (a *API) WaitSettled(ctx context.Context) error { return a.guard.WaitSettled(ctx) }
+// Guard returns the stages that the API is made of, for what stands around or
+// beside it.
+func (a *API) Guard() *Guard { return a.guard }
 
 // A Route is what was registered with [API.Handle].
 type Route struct {
@@ -173,7 +164,7 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
-	ends, err := newDeprecation(&o)
+	ends, err := newDeprecation(o.Deprecated, o.Sunset, o.Successor)
 	if err != nil {
 		mistake(pattern, err.Error())
 	}
@@ -278,11 +269,4 @@ func (a *API) routeIdempotency(method string, own IdempotencyOptions) (*idempote
 		bodies = keyed.NewBodies(merged.MaxBodies)
 	}
 	return g.newIdempotency(merged, bodies), nil
-}
-
-func named(field string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", field, err)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"regexp"
 	"strings"
 	"time"
 
@@ -14,23 +13,21 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 )
 
-// requestHeader matches headers that browsers, proxies and other stages write.
-var requestHeader = regexp.MustCompile(`^(Accept|If-|Proxy-|Sec-|X-Forwarded-|` +
-	`(Cookie2?|Dnt|Expect|Forwarded|From|Host|Idempotency-Key` +
-	`|Max-Forwards|Origin|Priority|Range|Referer|Traceparent|Tracestate|User-Agent|Via|X-Real-Ip|X-Requested-With)$)`)
-
+// keyAuthenticator finds out whose API key a request carries.
 type keyAuthenticator struct {
-	options  Options
-	service  keystore.Service
-	keys     keystore.Store
-	cache    *keystore.Cached // keys, or nil when it is another store, which may embed one
-	memory   rememberer       // keys, or nil when it neither is nor embeds a Cached
-	proxies  *proxies
-	throttle *throttle
-	invalid  *Problem // for a token that names no active key
-	joined   bool     // a Bearer token of another shape may be somebody else's
+	service        keystore.Service
+	header         string // that may carry the key, beside Authorization
+	environment    keystore.Environment
+	rejectBrowsers bool
+	lastUsed       *keystore.Uses
+	joined         bool // a Bearer token of another shape may be somebody else's
+	reportOnly     bool // the throttle refuses no active key, which would be nobody then
+	proxies        *proxies
+	throttle       *throttle // nil without one
 
-	reportOnly bool // the throttle refuses no active key, which would be nobody then
+	keys   keystore.Store
+	cache  *keystore.Cached // keys, or nil when it is another store, which may embed one
+	memory rememberer       // keys, or nil when it neither is nor embeds a Cached
 }
 
 // A rememberer knows which tokens were usable. A type that embeds a
@@ -39,23 +36,19 @@ type rememberer interface {
 	Remembered(keystore.Token) (caller *keystore.Caller, wasUsable bool)
 }
 
-func newKeyAuthenticator(keys keystore.Store, o Options, p *proxies) *keyAuthenticator {
-	a := &keyAuthenticator{
-		options: o, service: o.Service, keys: keys, proxies: p,
-		throttle: newThrottle(o.Failures), joined: o.Authenticate != nil,
-		reportOnly: o.ReportOnly,
-	}
+// over makes a ask keys.
+func (a *keyAuthenticator) over(keys keystore.Store) *keyAuthenticator {
+	a.keys = keys
 	if cache, itself := keystore.CacheOf(keys); itself {
 		a.cache = cache
 	}
 	a.memory, _ = keys.(rememberer)
-	if a.throttle != nil && a.memory == nil {
-		o.Hooks.logger().Warn("middleware: Options.Failures without a keystore.Cached: " +
-			"an address that has used them up gets 429 for its active keys too")
-	}
-	a.invalid = invalidKey("")
 	return a
 }
+
+// ErrNoCredentials is what [Options].Authenticate returns for a request that
+// carries no credentials of its kind.
+var ErrNoCredentials = errors.New("middleware: the request carries no credentials")
 
 // errForeignToken is the answer of a joined keyAuthenticator to a Bearer token
 // of another shape.
@@ -76,7 +69,7 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	switch {
 	case isMalformed && a.joined && !ownHeader && !a.service.Claims(token):
 		return nil, errForeignToken
-	case a.options.RejectBrowsers && fromPage(r.Header):
+	case a.rejectBrowsers && fromPage(r.Header):
 		return nil, a.failed(r, invalidKey("A secret API key must not be used in a browser, "+
 			"where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))
 	case isMalformed:
@@ -98,8 +91,8 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	if !caller.AllowsAddress(netip.Addr{}) && !caller.AllowsAddress(a.proxies.client(r)) {
 		return nil, refusal(codes.AddressNotAllowed).of(caller)
 	}
-	if a.options.Uses != nil {
-		a.options.Uses.Record(caller, func() netip.Addr { return a.proxies.client(r) })
+	if a.lastUsed != nil {
+		a.lastUsed.Record(caller, func() netip.Addr { return a.proxies.client(r) })
 	}
 	return caller, nil
 }
@@ -108,10 +101,10 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 // keys alone.
 func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Found, ownHeader bool) {
 	token, found = bearer.Parse(r.Header["Authorization"])
-	if a.options.KeyHeader == "" {
+	if a.header == "" {
 		return token, found, false
 	}
-	values := r.Header[a.options.KeyHeader]
+	values := r.Header[a.header]
 	switch {
 	case len(values) == 0:
 		return token, found, false
@@ -122,8 +115,8 @@ func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Fo
 }
 
 func (a *keyAuthenticator) badHeader() string {
-	if a.options.KeyHeader != "" {
-		return "The API key must be sent once, in one header: as " + a.options.KeyHeader + ": YOUR_API_KEY, " +
+	if a.header != "" {
+		return "The API key must be sent once, in one header: as " + a.header + ": YOUR_API_KEY, " +
 			"or as Authorization: Bearer YOUR_API_KEY, with a space in between."
 	}
 	return "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between."
@@ -147,7 +140,7 @@ func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore
 	switch {
 	case err == nil:
 	case errors.Is(err, keystore.ErrNotFound):
-		return nil, a.invalid
+		return nil, wrongKey
 	default:
 		return nil, err
 	}
@@ -161,14 +154,16 @@ func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore
 }
 
 func (a *keyAuthenticator) accepts(e keystore.Environment) bool {
-	return a.options.Environment == "" || e == a.options.Environment
+	return a.environment == "" || e == a.environment
 }
 
 func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
-	return invalidKey("This host takes " + string(a.options.Environment) +
+	return invalidKey("This host takes " + string(a.environment) +
 		" keys, and the API key is a " + string(e) + " one.")
 }
 
+// verifyThrottled is verify with the throttle around it. What the cache knows to
+// be active passes always.
 func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (*keystore.Caller, error) {
 	remembered := false
 	if a.memory != nil {
@@ -178,35 +173,32 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (
 			return caller.Bind(a.service.Scopes), nil
 		}
 	}
-	release, refused := a.throttle.reserve(r.Context(), a.proxies.bucket(r), t.Digests()[0])
-	if refused != nil {
-		if !remembered && !a.reportOnly {
-			return nil, refused
-		}
-		// Only keys that were once active are remembered. One that is not
-		// any more gets the throttle's refusal.
-		caller, err := a.verify(r, t)
-		if _, wrong := err.(*Problem); wrong {
-			return nil, refused
-		}
-		return caller, err
+	spent := a.throttle.spent(r.Context(), a.proxies.bucket(r))
+	if spent != nil && !remembered && !a.reportOnly {
+		return nil, spent
 	}
-	failed := false // unless the answer says so: a panic of the store is not the client's fault
-	defer func() { release(failed) }()
 	caller, err := a.verify(r, t)
-	_, failed = err.(*Problem)
+	switch refused, wrong := err.(*Problem); {
+	case wrong && spent != nil:
+		return nil, spent // remembered are keys that were active once; this one is not any more
+	case wrong:
+		return nil, a.failed(r, refused)
+	}
 	return caller, err
 }
 
-// failed charges a failure that needed no store.
+// failed charges a failure, and returns how the request is refused.
 func (a *keyAuthenticator) failed(r *http.Request, refused *Problem) *Problem {
 	if a.throttle != nil {
-		if spent := a.throttle.take(r.Context(), a.proxies.bucket(r)); spent != nil {
+		if spent := a.throttle.charge(r.Context(), a.proxies.bucket(r)); spent != nil {
 			return spent
 		}
 	}
 	return refused
 }
+
+// wrongKey is the refusal of a token that names no active key.
+var wrongKey = invalidKey("")
 
 func invalidKey(detail string) *Problem {
 	p := refusal(codes.APIKeyInvalid)

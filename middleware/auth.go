@@ -6,17 +6,12 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"reflect"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/bearer"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/scope"
 )
-
-// ErrNoCredentials is what [Options].Authenticate returns for a request that
-// carries no credentials of its kind.
-var ErrNoCredentials = errors.New("middleware: the request carries no credentials")
 
 // authentication finds out who calls.
 type authentication struct {
@@ -34,7 +29,15 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 	if keys == nil {
 		a.missing.Detail = "No credentials were sent, or none that this service takes."
 	} else {
-		a.keys = newKeyAuthenticator(keys, o, report.proxies)
+		a.keys = (&keyAuthenticator{
+			service: o.Service, header: o.KeyHeader, environment: o.Environment, rejectBrowsers: o.RejectBrowsers,
+			lastUsed: o.Uses, joined: o.Authenticate != nil, reportOnly: o.ReportOnly,
+			proxies: report.proxies, throttle: newThrottle(o.Failures),
+		}).over(keys)
+		if a.keys.throttle != nil && a.keys.memory == nil {
+			o.Hooks.logger().Warn("middleware: Options.Failures without a keystore.Cached: " +
+				"an address that has used them up gets 429 for its active keys too")
+		}
 	}
 	return a
 }
@@ -42,8 +45,8 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 // check returns the caller of a request that is answered by x.
 func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Request) (*keystore.Caller, denial) {
 	x.authorization = firstValue(r.Header["Authorization"])
-	if a.keys != nil && a.keys.options.KeyHeader != "" {
-		x.apiKey = firstValue(r.Header[a.keys.options.KeyHeader])
+	if a.keys != nil && a.keys.header != "" {
+		x.apiKey = firstValue(r.Header[a.keys.header])
 	}
 	caller, err := a.caller(r)
 	if err == nil && known(caller) && fits(caller, a.registry) {
@@ -93,7 +96,7 @@ func (a *authentication) hint(w http.ResponseWriter, r *http.Request, code strin
 	case missing && r.Method == http.MethodOptions && len(r.Header["Access-Control-Request-Method"]) > 0:
 		a.report.hint(w, r, "middleware: a browser's preflight request, which has no credentials, is refused: "+
 			"put the CORS middleware outside Authenticate")
-	case missing && a.keys != nil && a.keys.options.KeyHeader == "" &&
+	case missing && a.keys != nil && a.keys.header == "" &&
 		a.keys.service.Claims(firstValue(r.Header["X-Api-Key"])):
 		a.report.hint(w, r, "middleware: an API key in the header X-API-Key is not looked at: set Options.KeyHeader, "+
 			"or send it as Authorization: Bearer")
@@ -146,9 +149,6 @@ func (a *authentication) session(r *http.Request) (*keystore.Caller, error) {
 	return c, nil
 }
 
-// known reports whether c is somebody.
-func known(c *keystore.Caller) bool { return c.Tenant() != "" }
-
 // fits reports whether the registry knows all scopes of a caller that
 // keystore.NewCaller made. Of a key that was stored before, unknown scopes grant
 // nothing.
@@ -164,14 +164,4 @@ func unchecked(err error) bool {
 	}
 	_, notAccepted := errors.AsType[*keystore.FieldsError](err)
 	return err != nil && !notAccepted && !errors.Is(err, ErrNoCredentials)
-}
-
-// absent reports whether v is nil, or a nil pointer or function in an
-// interface, which would panic at the first request.
-func absent(v any) bool {
-	if v == nil {
-		return true
-	}
-	value := reflect.ValueOf(v)
-	return (value.Kind() == reflect.Pointer || value.Kind() == reflect.Func) && value.IsNil()
 }

@@ -281,7 +281,7 @@ func TestUsage(t *testing.T) {
 					p.Use(scope.ChatRead, scope.TasksWrite)
 				}
 			})
-			o.RateLimit.Store = ratelimit.NewMemory()
+			o.RateLimit.Store = &ratelimit.Memory{}
 			api := middleware.NewAPI(ring.keys, o)
 			for path, need := range needs {
 				var limits []middleware.RouteOptions
@@ -431,7 +431,7 @@ func TestHalfClosedClient(t *testing.T) {
 	for name, keys := range map[string]keystore.Store{"bare": store,
 		"cached": keystore.NewCached(store, keystore.CacheOptions{})} {
 		o := middleware.Options{
-			Hooks: log.hooks(), RateLimit: perOrganization(heedful{ratelimit.NewMemory()},
+			Hooks: log.hooks(), RateLimit: perOrganization(heedful{&ratelimit.Memory{}},
 				ratelimit.MustParse("100-S")),
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		}
@@ -577,7 +577,7 @@ func TestNils(t *testing.T) {
 // preflights, which carry no key, and its fields are on refusals too.
 func TestPreflights(t *testing.T) {
 	api := testAPI(newKeyring().keys, middleware.Options{Hooks: quiet()})
-	cors := api.RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	cors := api.Guard().RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Access-Control-Allow-Origin", "https://shop.example")
 		if r.Method == http.MethodOptions {
 			w.WriteHeader(http.StatusNoContent)
@@ -751,7 +751,7 @@ func reportingForm(form string, keys keystore.Store, o middleware.Options) http.
 // repeat an Idempotency-Key, which is logged once.
 func TestReportOnlyWithoutACaller(t *testing.T) {
 	for _, form := range []string{"API", "pieces"} {
-		log, store := newLogged(), &lists{Store: ratelimit.NewMemory()}
+		log, store := newLogged(), &lists{Store: &ratelimit.Memory{}}
 		o := middleware.Options{Hooks: log.hooks(), ReportOnly: true,
 			RateLimit:   perOrganization(store, ratelimit.MustParse("9-H")),
 			Idempotency: middleware.IdempotencyOptions{Runner: replies(), Required: true}}

@@ -28,7 +28,7 @@ func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.Serv
 	ring := newKeyring()
 	token = ring.issue(tb, scope.TasksRead, scope.TasksWrite)
 	api = middleware.NewAPI(ring.keys, middleware.Options{
-		RateLimit: perOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
+		RateLimit: perOrganization(&ratelimit.Memory{}, ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond,
 			Retention: 100 * time.Millisecond})},
 	})
@@ -48,7 +48,7 @@ func benchPieces(tb testing.TB, between func(http.Handler) http.Handler) (pieces
 	ring := newKeyring()
 	token = ring.issue(tb, scope.TasksRead, scope.TasksWrite)
 	g := middleware.New(ring.keys, middleware.Options{
-		RateLimit: perOrganization(ratelimit.NewMemory(), ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
+		RateLimit: perOrganization(&ratelimit.Memory{}, ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond,
 			Retention: 100 * time.Millisecond})},
 	})
@@ -256,7 +256,7 @@ func TestUnusedAllocations(t *testing.T) {
 	token := ring.issue(t, scope.TasksRead)
 	bound := ring.plant(t, keystore.Key{Scopes: []scope.Name{scope.TasksRead},
 		Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
-	store := ratelimit.NewMemory()
+	store := &ratelimit.Memory{}
 	unobserved := quiet()
 	unobserved.Pattern = func(*http.Request) string { return "/x" }
 	limits := middleware.RateLimitOptions{Store: store, Organization: policy("organization", "1000000-S", 0)}

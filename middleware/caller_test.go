@@ -99,7 +99,7 @@ func TestPartitionsOfCallers(t *testing.T) {
 			"production", ""),
 	}
 	runs := 0
-	limits := middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Key: policy("key", "1-H", 0)}
+	limits := middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Key: policy("key", "1-H", 0)}
 	for _, o := range []middleware.Options{
 		{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, // replies
 		{Hooks: quiet(), RateLimit: limits,

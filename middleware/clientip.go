@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // proxies are those that a team trusts.
@@ -15,13 +14,6 @@ type proxies struct {
 	prefixes []netip.Prefix
 	socket   bool   // who connects through a unix socket, which has no address
 	noClient func() // called when a client has no address and socket is not set
-}
-
-func (o Options) proxies() *proxies {
-	return &proxies{o.TrustedProxies, o.TrustUnixSocket, sync.OnceFunc(func() {
-		o.Hooks.logger().Warn("middleware: requests come through a unix socket, so all clients count as one, " +
-			"without an address: set Options.TrustUnixSocket if a proxy sends them with X-Forwarded-For")
-	})}
 }
 
 func (p *proxies) validate() error {

@@ -136,6 +136,9 @@ func WithCaller(ctx context.Context, c *keystore.Caller) context.Context {
 	return f
 }
 
+// known reports whether c is somebody.
+func known(c *keystore.Caller) bool { return c.Tenant() != "" }
+
 // CallerFrom returns who calls by the request whose context this is. It is nil
 // outside [Guard.Authenticate], and where [Options].ReportOnly let a request pass
 // that has no caller. All methods may be called on nil too, and find nothing.

@@ -27,7 +27,8 @@
 //
 // An API and a Guard take the same [Options]. [Hooks] change the log and the
 // form of refusals, and are told of each response by one [Event]. A handler
-// writes its own refusals by [WriteProblem].
+// writes its own refusals by [WriteProblem], and asks for scopes that only it
+// knows by [Allow].
 //
 // With a Guard, keep these rules:
 //

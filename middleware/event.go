@@ -221,28 +221,19 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 			slog.Any("caller", e.Caller), slog.String("stage", e.Stage), slog.String("outcome", e.Outcome),
 			slog.Any("client", e.ClientIP()), slog.String("agent", e.Agent()),
 		}
-		if e.ProblemCode != "" {
-			attrs = append(attrs, slog.String("problem", e.ProblemCode))
+		add := func(known bool, more ...slog.Attr) {
+			if known {
+				attrs = append(attrs, more...)
+			}
 		}
-		if e.RefusedKey != "" {
-			attrs = append(attrs, slog.String("refused_key", e.RefusedKey))
-		}
-		if e.Policy != "" {
-			attrs = append(attrs,
-				slog.String("policy", e.Policy), slog.Int64("burst", e.Burst), slog.Int64("remaining", e.Remaining))
-		}
-		if e.Waited > 0 {
-			attrs = append(attrs, slog.Duration("waited", e.Waited))
-		}
-		if e.Reported != "" {
-			attrs = append(attrs, slog.String("reported", e.Reported))
-		}
-		if e.Deprecated {
-			attrs = append(attrs, slog.Bool("deprecated", true))
-		}
-		if e.Aborted {
-			attrs = append(attrs, slog.Bool("aborted", true))
-		}
+		add(e.ProblemCode != "", slog.String("problem", e.ProblemCode))
+		add(e.RefusedKey != "", slog.String("refused_key", e.RefusedKey))
+		add(e.Policy != "",
+			slog.String("policy", e.Policy), slog.Int64("burst", e.Burst), slog.Int64("remaining", e.Remaining))
+		add(e.Waited > 0, slog.Duration("waited", e.Waited))
+		add(e.Reported != "", slog.String("reported", e.Reported))
+		add(e.Deprecated, slog.Bool("deprecated", true))
+		add(e.Aborted, slog.Bool("aborted", true))
 		hooks.logger().LogAttrs(ctx, level, "request", attrs...)
 	}
 }

@@ -35,7 +35,7 @@ func eventService(keys keystore.Store, hooks *middleware.Hooks) map[string]http.
 	o := func() middleware.Options {
 		return middleware.Options{
 			Hooks: hooks,
-			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Organization: policy("plenty", "1000-H"),
+			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Organization: policy("plenty", "1000-H"),
 				Sandbox: policy("once", "1-H")},
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		}

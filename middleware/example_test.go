@@ -433,11 +433,39 @@ func ExampleAccessLog() {
 	// status=403 caller.organization=org_1 caller.environment=production stage=scope outcome=insufficient_scope
 }
 
+// A task of more than 1,000 runs needs one scope more, which the route cannot
+// know.
+func ExampleAllow() {
+	keys, issuer := issuing.InMemory(keystore.Service{})
+	api := middleware.NewAPI(keys, middleware.Options{})
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
+		func(w http.ResponseWriter, r *http.Request) {
+			var task struct{ Runs int }
+			if err := json.NewDecoder(r.Body).Decode(&task); err != nil {
+				middleware.WriteProblem(w, r, middleware.Problem{Status: 400, Code: "bad_request"})
+				return
+			}
+			if task.Runs > 1000 && !middleware.Allow(w, r, middleware.Require(scope.ApprovalsWrite)) {
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+		})
+
+	key := issue(issuer, "org_1", scope.TasksWrite)
+	for _, body := range []string{`{"runs":10}`, `{"runs":5000}`} {
+		res := send(api, "POST", "/api/v1/tasks", key, body)
+		fmt.Println(res.Code, res.Header()["Www-Authenticate"])
+	}
+	// Output:
+	// 201 []
+	// 403 [Bearer realm="api", error="insufficient_scope", scope="approvals:write"]
+}
+
 // Before a limit and a scope are enforced, the log tells whom they would refuse.
 func ExampleRequirement_ReportOnly() {
 	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{
-		RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Organization: &ratelimit.Policy{
+		RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Organization: &ratelimit.Policy{
 			Name: "organization", Limit: ratelimit.MustParse("2-H"), ReportOnly: true,
 		}},
 		Hooks: &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) {

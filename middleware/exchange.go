@@ -17,7 +17,7 @@ type exchange struct {
 	response.Writer
 	idText        [20]byte
 	foreign       bool                      // of an Authenticate without RequestID, or behind a writer that hides it
-	auth          *call                     // of the Guard's Authenticate outside, which wants a decision; nil without one
+	admission     *admission                // by the Authenticate outside; nil without one
 	charged       any                       // the *limiter that did so last
 	facts         *facts                    // of the innermost stage that knows the caller
 	authorization string                    // of the request that was authenticated: never logged
@@ -25,6 +25,16 @@ type exchange struct {
 	record        *record                   // nil when nobody observes
 	silent        atomic.Pointer[keyed.Run] // whose handler wrote nothing, as far as its stage saw
 	room          [1]ratelimit.Charge
+}
+
+// An admission is a request that Authenticate has let in. That of a Guard has its
+// success refused unless Enforce decides (path.go).
+type admission struct {
+	report     *reporter
+	r          *http.Request // as the handlers get it, with the facts
+	before     http.Header   // what outer middleware has set
+	reportOnly bool
+	decided    atomic.Bool
 }
 
 // exchangeOf returns the exchange that w belongs to, or nil.

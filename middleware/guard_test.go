@@ -43,7 +43,7 @@ func TestUnusedStages(t *testing.T) {
 		log := newLogged()
 		g := middleware.New(ring.keys, middleware.Options{
 			Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
-			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Client: policy("client", "9-S", 0)},
+			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Client: policy("client", "9-S", 0)},
 		})
 		h := http.Handler(http.HandlerFunc(sayOK))
 		if row.use != nil {
@@ -89,9 +89,9 @@ func TestChargedTwice(t *testing.T) {
 		return policy("plan", "999-S", 0), nil, nil
 	}
 	limits := middleware.PerOrganization("999-S")
-	planned := middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}
+	planned := middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Plan: plan}
 	elsewhere := limits
-	elsewhere.Store = takeFunc(ratelimit.NewMemory().Take)
+	elsewhere.Store = takeFunc((&ratelimit.Memory{}).Take)
 	for name, row := range map[string]struct {
 		build func(*logged) http.Handler
 		want  int
@@ -124,17 +124,16 @@ func TestChargedTwice(t *testing.T) {
 // route's own Runner included, as long as its context lets it.
 func TestWaitSettled(t *testing.T) {
 	own := middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
-	type settler interface{ WaitSettled(context.Context) error }
-	apiWith := func(route middleware.RouteOptions) func(*keyring, middleware.Options, http.Handler) (settler,
-		http.Handler) {
-		return func(ring *keyring, o middleware.Options, create http.Handler) (settler, http.Handler) {
+	type builder = func(*keyring, middleware.Options, http.Handler) (*middleware.Guard, http.Handler)
+	apiWith := func(route middleware.RouteOptions) builder {
+		return func(ring *keyring, o middleware.Options, create http.Handler) (*middleware.Guard, http.Handler) {
 			api := middleware.NewAPI(ring.keys, o)
 			api.Handle("POST /api/v1/tasks", middleware.AnyCaller(), create, route)
-			return api, api
+			return api.Guard(), api
 		}
 	}
-	for name, build := range map[string]func(*keyring, middleware.Options, http.Handler) (settler, http.Handler){
-		"Guard": func(ring *keyring, o middleware.Options, create http.Handler) (settler, http.Handler) {
+	for name, build := range map[string]builder{
+		"Guard": func(ring *keyring, o middleware.Options, create http.Handler) (*middleware.Guard, http.Handler) {
 			g := middleware.New(ring.keys, o)
 			return g, middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(create)
 		},

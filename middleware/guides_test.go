@@ -56,7 +56,7 @@ func receive(w http.ResponseWriter, r *http.Request) {
 // events of all of them.
 func ExampleAPI_beside() {
 	keys := issuing.NewMemory()
-	counters := ratelimit.NewMemory()
+	counters := &ratelimit.Memory{}
 	hooks := &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) {
 		fmt.Println(e.Status, e.Pattern, e.Outcome, len(e.RequestID))
 	}}
@@ -75,7 +75,7 @@ func ExampleAPI_beside() {
 	mux.HandleFunc("GET /healthz", healthy)
 	mux.Handle("POST /webhooks/carrier", public.RateLimit(http.HandlerFunc(receive)))
 	mux.HandleFunc("/", notFound) // in the form of the other refusals
-	server := middleware.Chain(api.RequestID, api.Recover)(mux)
+	server := middleware.Chain(api.Guard().RequestID, api.Guard().Recover)(mux)
 
 	key := issue(issuing.New(keys, issuing.Options{}), "org_1", scope.AccountRead)
 	send(server, "GET", "/api/v1/account", key, "")
@@ -127,12 +127,12 @@ func ExampleOptions_publishableKey() {
 		RejectBrowsers: true, // a secret key in a page is a leaked key
 		Authenticate:   publishable,
 		RateLimit: middleware.RateLimitOptions{
-			Store:  ratelimit.NewMemory(),
+			Store:  &ratelimit.Memory{},
 			Client: &ratelimit.Policy{Name: "client", Limit: ratelimit.MustParse("10-S")},
 		},
 	})
 	api.HandleFunc("GET /api/v1/chat", middleware.Require(scope.ChatRead), account)
-	server := api.RequestID(cors(api)) // ids on preflights, CORS fields on refusals
+	server := api.Guard().RequestID(cors(api)) // ids on preflights, CORS fields on refusals
 
 	secret := issue(issuing.New(keys, issuing.Options{}), "org_1", scope.ChatRead)
 	for _, header := range [][]string{
@@ -208,7 +208,7 @@ func ExampleRateLimitOptions() {
 	small, large := policy("small", "100-M"), policy("large", "50-S") // a minute, a second
 	keys := issuing.NewMemory()
 	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
-		Store:        ratelimit.NewMemory(),
+		Store:        &ratelimit.Memory{},
 		Organization: small,
 		Key:          policy("key", "4-H"),
 		Plan: func(_ context.Context, caller *keystore.Caller) (organization, key *ratelimit.Policy, err error) {

@@ -762,7 +762,7 @@ func newWorld(t testing.TB, configure func(*middleware.Options)) *world {
 	t.Helper()
 	w := &world{
 		keys:    &downKeys{Store: issuing.NewMemory()},
-		rates:   &downRates{Store: ratelimit.NewMemory()},
+		rates:   &downRates{Store: &ratelimit.Memory{}},
 		replies: &downReplies{Store: &idem.Memory{}},
 		log:     newLogged(),
 	}
@@ -907,7 +907,7 @@ func limited(t testing.TB, l middleware.RateLimitOptions) (api *middleware.API, 
 	t.Helper()
 	ring := newKeyring()
 	if l.Store == nil {
-		l.Store = ratelimit.NewMemory()
+		l.Store = &ratelimit.Memory{}
 	}
 	live = ring.issue(t, scope.TasksRead)
 	test, _ = ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox,

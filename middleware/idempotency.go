@@ -48,13 +48,12 @@ type IdempotencyOptions struct {
 	Host func(host string) string
 
 	// JSONByValue compares bodies of the types application/json and +json by
-	// their value: members in another order, other spaces and escapes, and 1.0
-	// for 1, are the same request, and so are other parameters of the type. A
-	// body with a member twice, in whatever letter case, with more than 100 levels
-	// or more than 64 KiB is compared by its bytes, as is any other. By value a
-	// client that uses an Idempotency-Key for a second create which differs in its
-	// bytes alone gets the response of the first in place of a 422: leave it off
-	// unless a protocol asks for it.
+	// their value: members in another order, other spaces and escapes, 1.0 for 1,
+	// and other parameters of the type are the same request. A body with a member
+	// twice, in whatever letter case, with more than 100 levels or more than 64 KiB
+	// is compared by its bytes. Leave it off unless a protocol asks for it: a
+	// client that uses an Idempotency-Key for a second create, with the same value
+	// in other bytes, gets the response of the first in place of a 422.
 	//
 	// To find a value takes 20 times the bytes of the body for a moment. They
 	// count in MaxBodies, for four bodies at a time: the next waits up to a
@@ -62,7 +61,7 @@ type IdempotencyOptions struct {
 	//
 	// It can be switched on and off while a fleet serves: a repeat is compared as
 	// the first request was. A version of this package without the option gives
-	// 422 to repeats of what was stored by value, so update all processes first.
+	// 422 to repeats of what was stored by value: update all processes first.
 	JSONByValue bool
 
 	// MismatchStatus is the status for an Idempotency-Key that was used for
@@ -101,20 +100,18 @@ type IdempotencyOptions struct {
 
 	// Timeout is how long the handler's context lives, which does not end when
 	// the client leaves; 0 means 30 s. For a response that streams it begins
-	// anew with each write, and Context.Deadline returns no deadline; a client
-	// that takes nothing for so long is cut off. A handler that limits a stream
-	// by a longer timeout of its own derives that context after the first
-	// flush: before it, package context sees that this Timeout is shorter.
+	// anew with each write, Context.Deadline returns none, and a client that takes
+	// nothing for so long is cut off. A handler that limits a stream by a longer
+	// timeout of its own derives that context after the first flush: before it,
+	// package context sees that this Timeout is shorter.
 	//
 	// A handler that returns after its context has ended, by Timeout or by a
-	// lost claim, may have stopped half-way. Its response then counts only if it
-	// is one of these:
+	// lost claim, may have stopped half-way. Its response counts only if it is
 	//
-	//   - a 4xx or 5xx;
-	//   - one whose WriteHeader was called after the end, with a status other
-	//     than 200 (layers and routers send 200 for a handler that says
-	//     nothing);
-	//   - one whose WriteHeader was called before the end, with 204, 304 or a
+	//   - a 4xx or 5xx,
+	//   - one whose status was set after the end, and is not the 200 that layers
+	//     and routers send for a handler that says nothing, or
+	//   - one whose status was set before the end: 204, 304, or another with a
 	//     Content-Length that the body has.
 	//
 	// Otherwise the client gets 503. In lease mode the code is

@@ -117,7 +117,7 @@ func TestRunnerOfARoute(t *testing.T) {
 	shared, own := &idem.Memory{}, &idem.Memory{}
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Idempotency: keyedOptions{Runner: runnerOf(shared)},
-			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory()}})
+			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}}})
 	route := middleware.RouteOptions{Idempotency: keyedOptions{Runner: runnerOf(own), Required: true}}
 	api.Handle("POST /api/v1/own", middleware.AnyCaller(), numbered(&runs, nil), route)
 	route.Policy = &ratelimit.Policy{Name: "route", Limit: ratelimit.MustParse("9-H")}
@@ -207,8 +207,8 @@ func TestRepliesByDefault(t *testing.T) {
 			api.Handle("GET /api/v1/tasks", middleware.AnyCaller(), http.HandlerFunc(sayOK))
 			api.Handle("POST /api/v1/tasks", middleware.AnyCaller(), create, route...)
 			api.Handle("POST /api/v1/others", middleware.AnyCaller(), create, route...)
-			if route == nil && (api.Options().Idempotency.Runner == nil) != o.Idempotency.Off {
-				t.Errorf("Off is %t, and the Runner is %v", o.Idempotency.Off, api.Options().Idempotency.Runner)
+			if route == nil && (api.Guard().Options().Idempotency.Runner == nil) != o.Idempotency.Off {
+				t.Errorf("Off is %t, and the Runner is %v", o.Idempotency.Off, api.Guard().Options().Idempotency.Runner)
 			}
 			return api
 		}

@@ -77,7 +77,7 @@ func TestRefusalInsideFreesTheKey(t *testing.T) {
 			token := ring.issue(t)
 			g := middleware.New(ring.keys,
 				middleware.Options{Hooks: quiet(),
-					RateLimit: perOrganization(ratelimit.NewMemory(),
+					RateLimit: perOrganization(&ratelimit.Memory{},
 						ratelimit.Limit{Count: 1, Period: 24 * time.Hour})})
 			worked := 0
 			inner := row.wrap(g.RateLimit(http.HandlerFunc(sayOK)))

@@ -85,27 +85,46 @@ func TestUploadsAreRemoved(t *testing.T) {
 		},
 	} {
 		for _, protocol := range protocols {
-			for _, key := range []string{"", "a", "panics"} {
+			for _, key := range []string{"", "a", "panics", "hijacks"} {
+				if key == "hijacks" && protocol == "HTTP/2" {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s %s key %q", name, protocol, key), func(t *testing.T) {
 					dir := t.TempDir()
 					t.Setenv("TMPDIR", dir)
 					ran := false
-					srv, client := listen(t, protocol, around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					left := make(chan struct{})
+					handler := around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						ran = true
 						parse(r)
 						if files, _ := os.ReadDir(dir); len(files) != 1 {
 							t.Errorf("%d files while the handler runs, want the upload", len(files))
 						}
-						if key == "panics" {
+						switch key {
+						case "panics":
 							panic("boom")
+						case "hijacks":
+							conn, rw, err := http.NewResponseController(w).Hijack()
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+							_ = rw.Flush()
+							_ = conn.Close()
 						}
-					})))
+					}))
+					srv, client := listen(t, protocol, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						defer close(left) // after Hijack the server does not wait for the handler
+						handler.ServeHTTP(w, r)
+					}))
 					r := newRequest(t, "POST", srv.URL+"/api/v1/", token, bytes.NewReader(form.Bytes()))
 					r.Header.Set("Content-Type", parts.FormDataContentType())
-					if key != "" {
+					if key != "" && key != "hijacks" {
 						r.Header.Set("Idempotency-Key", name+protocol+key)
 					}
 					do(t, client, r)
+					<-left
 					srv.Close()
 					if files, _ := os.ReadDir(dir); len(files) != 0 || !ran {
 						t.Errorf("%d files are left, and the handler ran: %t", len(files), ran)

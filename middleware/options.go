@@ -9,6 +9,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -57,34 +58,31 @@ type Options struct {
 	Uses *keystore.Uses
 
 	// Authenticate, when set, finds callers without an API key, such as by a
-	// session or a JWT. Without a key store it finds all callers; beside one it
-	// is asked for requests that carry no API key, or an active one. A Bearer
+	// session or a JWT. Without a key store it finds all callers. Beside one it
+	// is asked for requests that carry no API key or an active one; a Bearer
 	// token that has not the form of a key is left to it. It is called from many
-	// requests at once.
-	// Its answer is one of four:
+	// requests at once. Its answer is one of four:
 	//
-	//   - a caller and no error: the request is that caller's. One that has ended,
-	//     or may not call from this address, is refused as an API key is;
+	//   - a caller and no error: the request is that caller's. One that has
+	//     expired, or may not call from this address, is refused as a key is;
 	//   - [ErrNoCredentials], also wrapped: the request carries no credentials
-	//     of this kind. A Bearer token that nobody takes is then refused as an
+	//     of this kind. A Bearer token that nobody takes is refused as an
 	//     invalid key;
-	//   - a [*Problem], also wrapped: the credentials are refused, with this
-	//     response; or the *keystore.FieldsError of [keystore.NewCaller], also wrapped:
-	//     they are refused with 403, and the error goes to the log at level
-	//     info;
+	//   - a [*Problem], also wrapped, refuses the credentials with this response.
+	//     The *keystore.FieldsError of [keystore.NewCaller] refuses them with 403,
+	//     and goes to the log at level info;
 	//   - any other error: the credentials could not be checked. The client
 	//     gets 503 and may retry; the error goes to the log.
 	//
-	// For anything else the client gets 500, with a line in the log. A request
-	// with an active API key gets 400 for each answer but ErrNoCredentials,
-	// also if the other credentials could not be checked: two servers on the
-	// way may believe different ones. To let the key win, return
-	// ErrNoCredentials for a request that has an Authorization header.
+	// For anything else the client gets 500, with a line in the log.
+	//
+	// A request with an active API key gets 400 for each answer but
+	// ErrNoCredentials: two servers on the way may believe different credentials.
+	// To let the key win, return ErrNoCredentials for a request that has an
+	// Authorization header.
 	//
 	// A page of another site can make a browser send a cookie. A function that
-	// reads cookies refuses these requests by Check of
-	// http.CrossOriginProtection. Its Handler around the stages would also
-	// refuse those with an API key.
+	// reads cookies refuses these requests by Check of http.CrossOriginProtection.
 	Authenticate func(*http.Request) (*keystore.Caller, error)
 
 	// ResourceMetadata is the URL of this API's protected resource metadata (RFC
@@ -93,22 +91,28 @@ type Options struct {
 	ResourceMetadata string
 
 	// ReportOnly is for an API that has callers without keys already. A request
-	// that authentication would refuse, for whatever reason, goes on without a
-	// caller: [CallerFrom] returns nil, and each handler has to ask it. A
-	// refusal with a 5xx stays: the credentials could not be checked, or
+	// that authentication would refuse goes on without a caller: [CallerFrom]
+	// returns nil, and each handler has to ask it. [Event].Reported is the code
+	// of the refusal. No scope is asked for, an Idempotency-Key is ignored, and of
+	// the limits only RateLimit.Client counts.
+	//
+	// A refusal with a 5xx stays: the credentials could not be checked, or
 	// Authenticate broke its contract. An active key is checked however many
-	// failures its address has: a retry with this key must not run without a
-	// caller. [Event].Reported is the code of the refusal. No scope is asked
-	// for, an Idempotency-Key is ignored, and of the limits only
-	// RateLimit.Client counts: without it there is none. A caller who is
-	// authenticated is served as always, and needs the scopes. New and NewAPI
-	// log a warning.
+	// failures its address has: a retry with it must not run without a caller. A
+	// caller who is authenticated is served as always, and needs the scopes. New
+	// and NewAPI log a warning.
 	ReportOnly bool
 
 	// Failures is how many requests with a refused API key one client address
 	// may send, an IPv6 address as its /64: ratelimit.MustParse("20-M") is 20 at
 	// once and 20 a minute. Each process counts for itself. Zero is any number.
 	// See [Guard.Authenticate].
+	//
+	// A failure is charged when the key store has answered. Requests that come
+	// before that are looked up too: over a keystore.Cached at most 64 wrong keys
+	// at one moment, two look-ups for an imported key with two digests; over
+	// another store as many as come. None but the failures that were left is told
+	// that its key is wrong.
 	Failures ratelimit.Limit
 
 	// TrustedProxies are the proxies whose X-Forwarded-For is believed: the
@@ -129,8 +133,8 @@ type Options struct {
 	Idempotency IdempotencyOptions
 
 	// NoShouldRetry leaves out the field X-Should-Retry, which SDKs obey. It is
-	// "true" on a refusal that a repeat with the same Idempotency-Key gets past.
-	// It is "false" where each repeat gets the same: on the refusals of a used
+	// "true" on a refusal that a repeat with the same Idempotency-Key gets past,
+	// and "false" where each repeat gets the same: on the refusals of a used
 	// Idempotency-Key, an unknown outcome and a response that was not retained,
 	// and on a 408, 409, 425, 429 or 5xx of a handler that is stored. One that a
 	// handler has set itself stays.
@@ -181,6 +185,13 @@ func (o Options) Validate() error {
 	add("RateLimit", o.RateLimit.validate())
 	add("Idempotency", o.Idempotency.validate())
 	return errors.Join(errs...)
+}
+
+func (o Options) proxies() *proxies {
+	return &proxies{o.TrustedProxies, o.TrustUnixSocket, sync.OnceFunc(func() {
+		o.Hooks.logger().Warn("middleware: requests come through a unix socket, so all clients count as one, " +
+			"without an address: set Options.TrustUnixSocket if a proxy sends them with X-Forwarded-For")
+	})}
 }
 
 // forKeys reports whether an option is set that is for API keys alone.

@@ -76,7 +76,7 @@ func TestValidateAccepts(t *testing.T) {
 		"nothing":  {},
 		"statuses": {Idempotency: middleware.IdempotencyOptions{Runner: replies(), FreeOn: []int{400, 599}}},
 		"one name for organization and sandbox": {RateLimit: middleware.RateLimitOptions{
-			Store:        ratelimit.NewMemory(),
+			Store:        &ratelimit.Memory{},
 			Organization: &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("9-S")},
 			Sandbox:      &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("1-S")},
 		}},
@@ -353,7 +353,7 @@ func TestOneService(t *testing.T) {
 		"a Cached":      middleware.NewAPI(own, middleware.Options{}),
 		"both the same": middleware.NewAPI(own, middleware.Options{Service: acme}),
 	} {
-		if got := api.Options().Service; got.Prefix != "acme" || got.Scopes != acme.Scopes {
+		if got := api.Guard().Options().Service; got.Prefix != "acme" || got.Scopes != acme.Scopes {
 			t.Errorf("%s: got the service %+v", name, got)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"mime/multipart"
 	"net/http"
-	"sync/atomic"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
@@ -70,9 +69,8 @@ func (c *call) enter() {
 			g.report.refuse(c.w, c.r, StageAuthenticate, d) // 401, 400, 403, 429, 500, 503
 			return
 		}
-		if c.gate.mux == nil {
-			c.facts.response.auth, c.facts.response.Checked = c, true
-		}
+		c.report, c.reportOnly = g.report, g.options.ReportOnly
+		c.facts.response.admission, c.facts.response.Checked = &c.admission, c.gate.mux == nil
 	}
 
 	switch {
@@ -92,23 +90,22 @@ func (c *call) enter() {
 // Refuse answers in place of a handler behind a Guard's Authenticate that
 // succeeds without a decision of Enforce.
 func (x *exchange) Refuse() bool {
-	c := x.auth
-	report := c.gate.guard.report
+	a := x.admission
 	switch {
-	case c.decided.Load() || c.facts.reported:
+	case a.decided.Load() || factsOf(a.r.Context()).reported:
 		return false
-	case c.gate.guard.options.ReportOnly:
+	case a.reportOnly:
 		x.observed().noteReported(noRequirement, "")
 		return false
 	}
 	h := x.Header()
 	clear(h) // it describes the handler's response, of which nothing is to be seen
-	maps.Copy(h, c.before)
+	maps.Copy(h, a.before)
 	x.Stamp(h)
-	report.logWith(x, c.r).Error("middleware: a route has no Enforce: its handler ran, and its success is answered "+
+	a.report.logWith(x, a.r).Error("middleware: a route has no Enforce: its handler ran, and its success is answered "+
 		"with 500; put Guard.Enforce on it, of middleware.AnyCaller() if no scope is needed",
-		"pattern", report.route(x, c.r))
-	report.refuse(x, c.r, StageScope, denied(codes.Internal))
+		"pattern", a.report.route(x, a.r))
+	a.report.refuse(x, a.r, StageScope, denied(codes.Internal))
 	return true
 }
 
@@ -129,7 +126,9 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f, x := &c.facts, c.facts.response
 	x.record.match(r.Pattern)
 	if rt.deprecation != nil {
-		rt.deprecation.tell(c)
+		rt.deprecation.tell(c.w.Header())
+		c.before = fieldsBefore(x, c.w.Header()) // a panic leaves them
+		x.record.note(func(e *Event) { e.Deprecated = true })
 	}
 	if rt.idempotent != nil {
 		f.idempotent, f.repeatable = rt.idempotent.idempotency, r
@@ -181,22 +180,21 @@ func (c *call) unmatched() {
 	}
 }
 
-// call is one request on its path through a gate.
+// call is one request on its path through a gate. Its admission has the request
+// that next gets, and the header to restore after a panic.
 type call struct {
+	admission
 	gate *gate
-	r    *http.Request
 	w    http.ResponseWriter
 
-	given     *http.Request // the request as received; r may be a copy: the one that next gets
-	before    http.Header   // to restore after a panic: what outer middleware has set
+	given     *http.Request // as received; r may be a copy
 	misplaced bool          // inside an Idempotent
 	opened    bool          // the response is own
 	matched   bool          // a route matched
 	returned  bool
-	decided   atomic.Bool // behind Authenticate: Enforce let the request pass
-	answer    *muxAnswer  // what ServeMux wrote
-	facts     facts       // for the handler; empty if there is nothing to tell it
-	own       exchange    // the response, if there is no outer RequestID
+	answer    *muxAnswer // what ServeMux wrote
+	facts     facts      // for the handler; empty if there is nothing to tell it
+	own       exchange   // the response, if there is no outer RequestID
 }
 
 // exchange returns the one that w belongs to, or nil if the gate has to make
@@ -253,7 +251,7 @@ func (c *call) begin(w http.ResponseWriter, r *http.Request) {
 	case c.opened:
 		c.facts.copy(r.Context(), outer)
 		if outer != nil && outer.response != nil {
-			x.auth = outer.response.auth
+			x.admission = outer.response.admission
 		}
 		c.facts.response, c.facts.hooks = x, g.report.hooks(x, r)
 		x.facts = &c.facts

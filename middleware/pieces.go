@@ -30,9 +30,10 @@ func (g *Guard) RequestID(next http.Handler) http.Handler {
 // never taken for a whole one. The panic and its stack, which has no arguments,
 // go to the log without the request's credentials. Of each credential no eight
 // characters in a row are shown; one of four to seven is left out whole, a
-// shorter one stays. A text of more than 8 KiB is cut. If the credentials are
-// more than 8 KiB, the type of the panic replaces its text.
-// http.ErrAbortHandler passes through without a log line, as in net/http.
+// shorter one stays. Eight numbers in a row, which may be bytes of one, are left
+// out. A text of more than 8 KiB is cut. If the credentials are more than 8 KiB,
+// the type of the panic replaces its text. http.ErrAbortHandler passes through
+// without a log line, as in net/http.
 //
 // It SHOULD stand directly inside [Guard.RequestID]; without one outside, it
 // adds one.
@@ -154,8 +155,8 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 			// On a copy: an adapter that does not hand on the request is found out.
 			inner := extend(r.Context())
 			inner.scoped.Store(true)
-			if f.response != nil && f.response.auth != nil {
-				f.response.auth.decided.Store(true)
+			if f.response != nil && f.response.admission != nil {
+				f.response.admission.decided.Store(true)
 			}
 			inner.serve(next, w, r)
 			g.warnUnused(w, r)
@@ -184,12 +185,10 @@ func (g *Guard) Enforce(need Requirement) func(http.Handler) http.Handler {
 //     free the Idempotency-Key.
 //   - In joined mode an issuing.Issuer refuses to write: it cannot do so in the
 //     transaction. Serve a route that issues keys in lease mode.
-//   - In lease mode a response of a streaming media type streams from its first
-//     flush on. It is recorded meanwhile, and if it ends within MaxResponse, a
-//     repeat gets all of it at once. If the client leaves, the handler may go
-//     on for one Timeout; without the recording its context ends, as it does
-//     without an Idempotency-Key. A response that grows over MaxResponse
-//     streams too, and is not retained.
+//   - In lease mode a response of a streaming media type, or one that grows over
+//     MaxResponse, streams. The first is recorded meanwhile: if it ends within
+//     MaxResponse, a repeat gets all of it at once. If the client leaves, a handler
+//     that is recorded may go on for one Timeout; the context of another ends.
 //   - In joined mode a flushed response of a streaming media type is committed
 //     before its first byte leaves, and is not retained. All others are held
 //     back to their end, whatever their size.

@@ -193,7 +193,7 @@ func TestChain(t *testing.T) {
 func TestMisplacedPieces(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	store := ratelimit.NewMemory()
+	store := &ratelimit.Memory{}
 	g := middleware.New(ring.keys, middleware.Options{
 		RateLimit:   perOrganization(store, ratelimit.MustParse("9-S")),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies()},

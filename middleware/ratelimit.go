@@ -85,7 +85,7 @@ const (
 // panics if limit is not one. The counters are in this process; several
 // replicas share a Store that is set in its place.
 func PerOrganization(limit string) RateLimitOptions {
-	return RateLimitOptions{Store: ratelimit.NewMemory(),
+	return RateLimitOptions{Store: &ratelimit.Memory{},
 		Organization: &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse(limit)}}
 }
 

@@ -245,7 +245,7 @@ func TestConcurrentPiece(t *testing.T) {
 }
 
 func TestLimitsMistakes(t *testing.T) {
-	store := ratelimit.NewMemory()
+	store := &ratelimit.Memory{}
 	p, q := policy("p", "1-S", 0), policy("p", "2-S", 0)
 	for want, l := range map[string]middleware.RateLimitOptions{
 		"Options.RateLimit: there is a policy or a Plan, and Store is nil": {Organization: p},
@@ -276,7 +276,7 @@ func TestRateLimitByClient(t *testing.T) {
 	token := ring.issue(t)
 	options := func() middleware.Options {
 		return middleware.Options{TrustedProxies: trust("10.0.0.0/8"),
-			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Client: policy("client", "1-H", 0)}}
+			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Client: policy("client", "1-H", 0)}}
 	}
 	for name, h := range map[string]http.Handler{
 		"piece": middleware.New(nil, options()).RateLimit(http.HandlerFunc(sayOK)),
@@ -301,7 +301,7 @@ func TestRateLimitThenIdempotency(t *testing.T) {
 	guard := func() *middleware.Guard {
 		return middleware.New(ring.keys, middleware.Options{
 			Hooks: quiet(),
-			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(),
+			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{},
 				Organization: policy("organization", "1-H", 0)},
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		})
@@ -366,7 +366,7 @@ func TestPlan(t *testing.T) {
 		live := ring.issue(t)
 		test, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
 		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: middleware.RateLimitOptions{
-			Store: ratelimit.NewMemory(), Plan: tt.plan, Organization: policy("organization", "2-H",
+			Store: &ratelimit.Memory{}, Plan: tt.plan, Organization: policy("organization", "2-H",
 				0), Sandbox: policy("sandbox", "1-H", 0),
 		}})
 		var got []string
@@ -393,7 +393,7 @@ func TestPlan(t *testing.T) {
 func TestPlanOfNothing(t *testing.T) {
 	ring, log := newKeyring(), newLogged()
 	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: middleware.RateLimitOptions{
-		Store: ratelimit.NewMemory(), Plan: planned(nil, nil), Client: policy("client", "9-H", 0),
+		Store: &ratelimit.Memory{}, Plan: planned(nil, nil), Client: policy("client", "9-H", 0),
 	}})
 	res := serve(api, request("GET", "/api/v1/any", ring.issue(t), ""))
 	if res.StatusCode != 503 || !strings.Contains(log.String(), "return ratelimit.Unlimited") {
@@ -406,7 +406,7 @@ func TestPlanOfNothing(t *testing.T) {
 func TestLimitOfChildren(t *testing.T) {
 	for _, plan := range []bool{false, true} {
 		ring := newKeyring()
-		o := middleware.RateLimitOptions{Store: ratelimit.NewMemory(),
+		o := middleware.RateLimitOptions{Store: &ratelimit.Memory{},
 			Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("5-H")}}
 		if plan {
 			o.Plan = func(_ context.Context, c *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
@@ -447,7 +447,7 @@ func TestPlanOfKeys(t *testing.T) {
 	}
 	whole := &ratelimit.Policy{Name: "plan", Limit: ratelimit.MustParse("9-H")}
 	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
-		Store: ratelimit.NewMemory(),
+		Store: &ratelimit.Memory{},
 		Key:   &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("2-H")},
 		Plan: func(_ context.Context, p *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
 			switch rate := p.Attribute("rate"); rate {
@@ -489,7 +489,7 @@ func TestPlanOfKeys(t *testing.T) {
 		}
 	}
 	guard := middleware.New(ring.keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
-		Store: ratelimit.NewMemory(), Plan: planned(nil, nil),
+		Store: &ratelimit.Memory{}, Plan: planned(nil, nil),
 	}})
 	if res := serve(guard.RateLimit(http.HandlerFunc(sayOK)), request("GET", "/", "", "")); res.StatusCode != 500 {
 		t.Errorf("by Plan without Authenticate: got %d, want 500", res.StatusCode)
@@ -504,7 +504,7 @@ func TestRouteLimit(t *testing.T) {
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 			RateLimit: middleware.RateLimitOptions{
-				Store: ratelimit.NewMemory(), Fields: middleware.FieldsDraft11,
+				Store: &ratelimit.Memory{}, Fields: middleware.FieldsDraft11,
 				// A plan, because a cost over the burst of a fixed policy is a mistake.
 				Plan: planned(policy("organization", "10-H", 0), nil),
 			}})
@@ -565,7 +565,7 @@ func TestRouteLimit(t *testing.T) {
 
 func TestRouteLimitMistakes(t *testing.T) {
 	p := policy("p", "1-S", 3)
-	store := middleware.RateLimitOptions{Store: ratelimit.NewMemory()}
+	store := middleware.RateLimitOptions{Store: &ratelimit.Memory{}}
 	taken := store
 	taken.Key = p
 	each := func(set func(o *middleware.RateLimitOptions)) middleware.RateLimitOptions {
@@ -763,7 +763,7 @@ func TestRateLimitFields(t *testing.T) {
 func TestRateLimitFieldsOrder(t *testing.T) {
 	ring := newKeyring()
 	api := middleware.NewAPI(ring.keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
-		Store: ratelimit.NewMemory(), Fields: middleware.FieldsDraft11, Client: policy("client", "9-S", 0),
+		Store: &ratelimit.Memory{}, Fields: middleware.FieldsDraft11, Client: policy("client", "9-S", 0),
 		Key: policy("key", "9-S", 0), Organization: policy("organization", "9-S", 0),
 	}})
 	api.Handle("GET /api/v1/export", middleware.AnyCaller(), http.HandlerFunc(sayOK),
@@ -818,7 +818,7 @@ func TestRateLimitFieldsOfGitHub(t *testing.T) {
 		ring := newKeyring()
 		token := ring.issue(t)
 		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
-			Store: ratelimit.NewMemory(), Fields: middleware.FieldsGitHub, Organization: policy("organization", "4-M",
+			Store: &ratelimit.Memory{}, Fields: middleware.FieldsGitHub, Organization: policy("organization", "4-M",
 				0), Key: policy("key", "100-S", 50),
 		}})
 		api.Handle("GET /api/v1/one", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{})
@@ -859,7 +859,7 @@ func TestRateLimitTwice(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
 	limit := func(o middleware.RateLimitOptions) *middleware.Guard {
-		o.Store, o.Fields = ratelimit.NewMemory(), middleware.FieldsDraft11
+		o.Store, o.Fields = &ratelimit.Memory{}, middleware.FieldsDraft11
 		return middleware.New(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: o})
 	}
 	client, organization := limit(middleware.RateLimitOptions{Client: policy("client", "9-S", 0)}),
@@ -924,7 +924,7 @@ func TestReportOnlyLimits(t *testing.T) {
 		var got middleware.Event
 		hooks := log.hooks()
 		hooks.Observe = func(_ context.Context, e middleware.Event) { got = e }
-		tt.limits.Store = ratelimit.NewMemory()
+		tt.limits.Store = &ratelimit.Memory{}
 		api := testAPI(ring.keys, middleware.Options{Hooks: hooks, RateLimit: tt.limits})
 		ok := http.HandlerFunc(sayOK)
 		api.Handle("GET /api/v1/own", middleware.AnyCaller(), ok, middleware.RouteOptions{Policy: reportOnly("own", "1-H")})
@@ -961,7 +961,7 @@ func planned(organization, key *ratelimit.Policy) plan {
 func TestReportOnlyCharges(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	store := ratelimit.NewMemory()
+	store := &ratelimit.Memory{}
 	reported, enforced := reportOnly("organization", "9-H"), policy("key", "2-H", 0)
 	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(),
 		RateLimit: middleware.RateLimitOptions{Store: store, Organization: reported, Key: enforced,
@@ -1007,7 +1007,7 @@ func TestReportOnlyFails(t *testing.T) {
 func TestReportOnlyOrder(t *testing.T) {
 	ring := newKeyring()
 	token := ring.issue(t)
-	store := &lists{Store: ratelimit.NewMemory()}
+	store := &lists{Store: &ratelimit.Memory{}}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
 		Store: store, Organization: reportOnly("organization", "9-H"), Key: reportOnly("key",
 			"9-H"), Client: policy("client", "9-H", 0),

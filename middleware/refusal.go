@@ -40,7 +40,7 @@ func explained(code, detail string) denial {
 
 // refuse answers for a stage. Every refusal comes by here.
 func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage string, d denial) {
-	if n := recordOf(w); n != nil {
+	if n := recordOf(w); n != nil && !response.Committed(w) {
 		n.decide(stage, d.problem.Code)
 		n.event.RefusedKey = cmp.Or(d.problem.key, n.event.RefusedKey)
 		n.event.Policy = cmp.Or(d.policy, d.problem.Policy, n.event.Policy)

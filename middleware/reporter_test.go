@@ -297,14 +297,15 @@ func TestProblemHookThatLeavesItToTheDefault(t *testing.T) {
 }
 
 // wantNoSecret checks that no eight characters in a row of a token's random
-// part are in text, as they are or in hexadecimal.
+// part are in text, as they are, in hexadecimal or as numbers.
 func wantNoSecret(t testing.TB, where, text string, tokens ...string) {
 	t.Helper()
 	for _, token := range tokens {
 		random := token[len("svc_live_"):]
 		for i := range len(random) - 8 {
 			part := random[i : i+8]
-			for _, form := range []string{part, fmt.Sprintf("%x", part), fmt.Sprintf("%X", part), fmt.Sprintf("% x", part)} {
+			for _, form := range []string{part, fmt.Sprintf("%x", part), fmt.Sprintf("%X", part), fmt.Sprintf("% x", part),
+				strings.Trim(fmt.Sprint([]byte(part)), "[]")} {
 				if strings.Contains(text, form) {
 					at := strings.Index(text, form)
 					t.Errorf("%s holds %q of a key: …%s", where, part, text[max(0, at-200):at+len(form)])
@@ -335,6 +336,7 @@ func TestNoSecretLeaks(t *testing.T) {
 		"header":  func(r *http.Request) any { return r.Header },
 		"error":   func(r *http.Request) any { return fmt.Errorf("unexpected %q", r.Header["Authorization"]) },
 		"value":   func(r *http.Request) any { return r.Header.Get("Authorization") },
+		"bytes":   func(r *http.Request) any { return []byte(r.Header.Get("Authorization")) },
 		"context": func(r *http.Request) any { return r.Context() },
 		"caller":  func(r *http.Request) any { return middleware.CallerFrom(r.Context()) },
 	}

@@ -1,12 +1,7 @@
 package middleware
 
 import (
-	"errors"
 	"net/http"
-	"net/textproto"
-	"slices"
-	"strconv"
-	"strings"
 	"unsafe"
 
 	"github.com/rs/xid"
@@ -82,41 +77,3 @@ func (s *requestIDs) assign(x *exchange, r *http.Request) {
 }
 
 func validID(id string) bool { return len(id) <= 64 && isWord(id, "._-") }
-
-// validHeader returns an error for a name that cannot carry a request id: it is
-// not a field name (RFC 9110, section 5.1), or it has a meaning of its own in a
-// response.
-func validHeader(header string) error {
-	if !validToken(header) {
-		return errors.New(strconv.Quote(header) + " is not a header field name")
-	}
-	name := textproto.CanonicalMIMEHeaderKey(header)
-	if strings.HasPrefix(name, "Content-") || strings.HasPrefix(name, "Access-Control-") ||
-		strings.HasPrefix(name, "X-Ratelimit-") || slices.Contains(reserved, name) {
-		return errors.New(strconv.Quote(header) + " is a standard header of responses; choose another name")
-	}
-	return nil
-}
-
-var reserved = []string{
-	"Age", "Allow", "Authorization", "Cache-Control", "Connection", "Date", "Deprecation", "Etag", "Expires",
-	"Idempotent-Replayed", "Keep-Alive", "Last-Modified", "Link", "Location", "Proxy-Authenticate",
-	"Proxy-Connection", "Ratelimit", "Ratelimit-Policy", "Retry-After", "Server", "Set-Cookie", "Sunset", "Te",
-	"Trailer", "Transfer-Encoding", "Upgrade", "Vary", "Www-Authenticate",
-}
-
-// validToken reports whether s is a token of RFC 9110, section 5.6.2.
-func validToken(s string) bool { return isWord(s, "!#$%&'*+-.^_`|~") }
-
-// isWord reports whether s has only ASCII letters, digits and characters of
-// others, and at least one.
-func isWord(s, others string) bool {
-	for i := range len(s) {
-		c := s[i]
-		alphanumeric := '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z'
-		if !alphanumeric && strings.IndexByte(others, c) < 0 {
-			return false
-		}
-	}
-	return s != ""
-}

@@ -3,6 +3,7 @@ package middleware
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -31,7 +32,7 @@ func RequireAny(oneOf ...scope.Name) Requirement {
 
 // AnyCaller accepts every caller who is authenticated, even one without scopes.
 // Before a replay the requirement is checked again, and the checks in the
-// handler are not: on an idempotent route, make them scopes.
+// handler, [Allow] among them, are not: on an idempotent route, make them scopes.
 func AnyCaller() Requirement { return Requirement{none: true} }
 
 // ReportOnly returns the requirement as one that refuses nobody.
@@ -39,6 +40,47 @@ func AnyCaller() Requirement { return Requirement{none: true} }
 func (n Requirement) ReportOnly() Requirement {
 	n.reportOnly = true
 	return n
+}
+
+// Allow is for a requirement that only the handler knows, such as by the amount
+// in the body. It reports whether the caller meets it. If not, it has answered as
+// [Guard.Enforce] does: 403 with the challenge, and the same Event.
+//
+//	if order.Total > 10_000 && !middleware.Allow(w, r, middleware.Require("orders:large")) {
+//		return
+//	}
+//
+// Call it before anything is written. Under an Idempotency-Key the 403 is
+// retained, as any response is, unless the handler calls [Execution.Free] too. A
+// replay passes the requirement of its route, not this one. Where
+// Options.ReportOnly let a request pass without a caller, Allow does so too.
+//
+// Without Authenticate before it, and for a requirement that is empty or names a
+// scope that the caller's service does not have, the client gets 500, and the
+// log says what is wrong.
+func Allow(w http.ResponseWriter, r *http.Request, need Requirement) bool {
+	f, x, report := factsOf(r.Context()), exchangeOf(w), new(reporter)
+	if x != nil && x.admission != nil {
+		report = x.admission.report
+	}
+	switch {
+	case f != nil && f.reported:
+		return true
+	case f == nil || f.caller == nil:
+		report.misuse(w, r, StageScope, "Allow has no Authenticate before it")
+		return false
+	}
+	check, err := newScopeCheck(need, f.caller.Granted().Registry())
+	if err != nil {
+		report.misuse(w, r, StageScope, "Allow: "+err.Error())
+		return false
+	}
+	x.know(f)
+	d := check.check(f.caller, x)
+	if d.problem != nil {
+		report.refuse(w, r, StageScope, d)
+	}
+	return d.problem == nil
 }
 
 // scopeCheck is the compiled form of a Requirement.

@@ -25,7 +25,7 @@ func TestReportOnlyRequirement(t *testing.T) {
 	o := func() middleware.Options {
 		return middleware.Options{
 			Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()},
-			RateLimit: middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Key: reportOnly("key", "2-H")},
+			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Key: reportOnly("key", "2-H")},
 		}
 	}
 	ok := http.HandlerFunc(sayOK)
@@ -182,7 +182,7 @@ func TestPlanBeforeTheScopeCheck(t *testing.T) {
 		inside = serve(stage, request("POST", "/", "", "{}", "Idempotency-Key: 1").WithContext(ctx)).StatusCode
 		return ratelimit.Unlimited, nil, nil
 	}
-	limits := middleware.RateLimitOptions{Store: ratelimit.NewMemory(), Plan: plan}
+	limits := middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Plan: plan}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits})
 	api.HandleFunc("GET /api/v1/x", middleware.Require(scope.TasksRead), sayOK)
 	for token, want := range map[string]int{ring.issue(t, scope.ChatRead): 403, ring.issue(t, scope.TasksRead): 200} {

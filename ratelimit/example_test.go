@@ -15,7 +15,7 @@ import (
 // charged.
 func Example() {
 	ctx := context.Background()
-	store := ratelimit.NewMemory()
+	store := &ratelimit.Memory{}
 	organization := &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("100-S")}
 	exports := &ratelimit.Policy{Name: "exports", Limit: ratelimit.MustParse("1-H")}
 	for range 2 {
@@ -35,7 +35,7 @@ func Example() {
 }
 
 func ExampleErrCost() {
-	store := ratelimit.NewMemory()
+	store := &ratelimit.Memory{}
 	live := &ratelimit.Policy{Name: "live", Limit: ratelimit.MustParse("10-M")}
 	_, err := store.Take(context.Background(), []ratelimit.Charge{{Policy: live, Bucket: "org_1", Cost: 20}})
 	fmt.Println(errors.Is(err, ratelimit.ErrCost))

@@ -3,7 +3,11 @@ package ratelimit
 import "time"
 
 // NewMemorySize returns a Memory for fewer buckets than users have.
-var NewMemorySize = newMemory
+func NewMemorySize(buckets int) *Memory {
+	m := new(Memory)
+	m.once.Do(func() { m.beginWith(buckets) })
+	return m
+}
 
 // Places returns how many buckets m has room for now.
 func Places(m *Memory) (n int) {

@@ -69,7 +69,7 @@ func NewFailover(s Store, o FailoverOptions) *Failover {
 	}
 	f := &Failover{
 		store:   s,
-		local:   NewMemory(),
+		local:   new(Memory),
 		timeout: cmp.Or(o.Timeout, 50*time.Millisecond),
 		breaker: breaker{log: cmp.Or(o.Logger, slog.Default())},
 	}

@@ -116,7 +116,7 @@ func TestFailoverModes(t *testing.T) {
 		test := func(t *testing.T) {
 			store := newFaulty()
 			store.fail(refuse)
-			fallback := ratelimit.NewMemory()
+			fallback := &ratelimit.Memory{}
 			f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
 			f.Count(fallback)
 			var charges []ratelimit.Charge
@@ -328,7 +328,7 @@ func fallbacks(f *ratelimit.Failover) int64 { return f.Stats().Fallbacks }
 func TestFailoverSuite(t *testing.T) {
 	ratelimittest.Suite{
 		New: func(t *testing.T) ratelimit.Store {
-			return ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{})
+			return ratelimit.NewFailover(&ratelimit.Memory{}, ratelimit.FailoverOptions{})
 		},
 		Bubble: true, Atomic: true, Smooth: true, DenialWritesNothing: true,
 	}.Run(t)

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -23,23 +24,23 @@ import (
 // uses the monotonic clock: setting the time of day changes no limit. It returns
 // no errors but those of Check.
 //
-// Make one with NewMemory: the zero Memory panics.
+// The zero Memory is ready to use, and has room for 100,000 buckets in debt at one
+// time. It begins with 12 kB and grows to 3.2 MB as more are. Where more than that
+// are in debt, count in Redis.
 type Memory struct {
+	once   sync.Once
 	seed   maphash.Seed
 	start  time.Time
 	shards []shard // a power of two of them
 }
 
-// NewMemory returns a Memory for 100,000 buckets in debt at one time. It begins
-// with 12 kB and grows to 3.2 MB as more are. Where more than that are in debt,
-// count in Redis.
-func NewMemory() *Memory { return newMemory(100_000) }
+func (m *Memory) begin() { m.beginWith(100_000) }
 
-func newMemory(keys int) *Memory {
+func (m *Memory) beginWith(buckets int) {
 	// In a bubble of testing/synctest it is the year 2000, and no time may be
 	// negative.
-	start := time.Now().Add(-50 * 365 * 24 * time.Hour)
-	return &Memory{seed: maphash.MakeSeed(), start: start, shards: newShards(keys)}
+	m.start = time.Now().Add(-50 * 365 * 24 * time.Hour)
+	m.seed, m.shards = maphash.MakeSeed(), newShards(buckets)
 }
 
 // pending is a charge that is not decided yet.
@@ -57,6 +58,7 @@ type pending struct {
 // Take decides charges, as Store says. It is one step because it holds the
 // locks of all buckets from the first read to the last write.
 func (m *Memory) Take(_ context.Context, charges []Charge) (d Decision, err error) {
+	m.once.Do(m.begin)
 	if len(charges) != 1 { // of one charge, pace checks all
 		if err := Check(charges); err != nil {
 			return d, err
@@ -148,24 +150,6 @@ func (m *Memory) commit(ps []pending, now int64) {
 			p.entry = p.shard.place(p.key, now)
 		}
 		*p.entry = entry{p.key, p.next}
-	}
-}
-
-// Refund gives the units of an admitted charge back, at most until the bucket is
-// full. It ignores a charge that Check refuses, and is safe for concurrent use.
-func (m *Memory) Refund(c Charge) {
-	pace, err := c.pace()
-	if err != nil {
-		return // it was never admitted
-	}
-	key, now := m.key(&c, pace), m.now()
-	s := &m.shards[m.index(key)]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now = max(now, s.latest) // as in Take
-	if e := s.find(key); e != nil {
-		debt := pace.debt(now, e.tat)
-		e.tat = now + int64(debt-min(debt, pace.interval*uint64(c.Cost)))
 	}
 }
 

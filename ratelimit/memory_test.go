@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,7 +44,7 @@ func exhaust(t *testing.T, s ratelimit.Store, p *ratelimit.Policy, bucket string
 
 func TestMemoryWaitIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, p := ratelimit.NewMemory(), policy("live", "3-S") // an interval of 333,333,334 ns
+		store, p := &ratelimit.Memory{}, policy("live", "3-S") // an interval of 333,333,334 ns
 		exhaust(t, store, p, "org")
 		for _, passed := range []time.Duration{100 * time.Millisecond, 233333333, 1} {
 			if takeOne(t, store, p, "org").Allowed {
@@ -60,7 +59,7 @@ func TestMemoryWaitIsExact(t *testing.T) {
 }
 
 func TestMemoryAllocatesNothing(t *testing.T) {
-	store := ratelimit.NewMemory()
+	store := &ratelimit.Memory{}
 	large, once := policy("large", "1000000-S"), policy("once", "1-D")
 	takeOne(t, store, once, "org")
 	n := 0
@@ -85,9 +84,6 @@ func TestMemoryAllocatesNothing(t *testing.T) {
 		{"new buckets", func() {
 			n++
 			store.Take(context.Background(), []ratelimit.Charge{{Policy: once, Bucket: names[n%len(names)], Cost: 1}})
-		}},
-		{"a refund", func() {
-			store.Refund(ratelimit.Charge{Policy: large, Bucket: "org", Cost: 1})
 		}},
 	} {
 		if got := testing.AllocsPerRun(1000, tt.call); got != 0 {
@@ -198,7 +194,7 @@ func TestMemoryGrowsWithinADecision(t *testing.T) {
 // The room is that for the buckets in debt at one time, however many there were.
 func TestMemoryGrowsWithDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, p := ratelimit.NewMemory(), policy("live", "1-S")
+		store, p := &ratelimit.Memory{}, policy("live", "1-S")
 		for _, tt := range []struct{ atOnce, rounds, least, most int }{
 			{1, 5000, 512, 512},
 			{2000, 5, 2000, 8000},
@@ -234,22 +230,13 @@ func TestMemoryLateCall(t *testing.T) {
 		if takeOne(t, store, p, "org").Allowed {
 			t.Error("two units were admitted within 500 ms, want one in a second")
 		}
-
-		store, p = ratelimit.NewMemorySize(1), policy("live", "10-S")
-		time.Sleep(time.Second)
-		exhaust(t, store, p, "org")
-		ratelimit.Late(store, 900*time.Millisecond, func() {
-			store.Refund(ratelimit.Charge{Policy: p, Bucket: "org", Cost: 1})
-		})
-		if got := exhaust(t, store, p, "org"); got != 1 {
-			t.Errorf("after a refund of one unit %d were admitted, want 1", got)
-		}
 	})
 }
 
-// A Memory made outside a bubble counts inside it, where the clock is another.
+// A Memory used outside a bubble counts inside it, where the clock is another.
 func TestMemoryOlderThanItsBubble(t *testing.T) {
-	store, p := ratelimit.NewMemory(), policy("live", "10-S")
+	store, p := &ratelimit.Memory{}, policy("live", "10-S")
+	takeOne(t, store, p, "other")
 	synctest.Test(t, func(t *testing.T) {
 		for range 2 {
 			if got := exhaust(t, store, p, "org"); got != 10 {
@@ -315,35 +302,6 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func TestRefund(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, p := ratelimit.NewMemory(), policy("failures", "10-M")
-		remaining := func() int64 {
-			return take(t, store, ratelimit.Charge{Policy: p, Bucket: "ip"}).States[0].Remaining
-		}
-		reserve := ratelimit.Charge{Policy: p, Bucket: "ip", Cost: 3}
-		store.Refund(reserve) // of a bucket that is full
-		take(t, store, reserve)
-		take(t, store, reserve)
-		store.Refund(reserve)
-		if got := remaining(); got != 7 {
-			t.Errorf("%d remain after a refund of 3 out of 6, want 7", got)
-		}
-		time.Sleep(12 * time.Second)
-		store.Refund(reserve)
-		store.Refund(reserve)
-		if d := take(t, store, ratelimit.Charge{Policy: p, Bucket: "ip"}); d.States[0] != (ratelimit.State{Remaining: 10}) {
-			t.Errorf("%+v after refunds of more than was owed, want a full bucket", d.States[0])
-		}
-		store.Refund(ratelimit.Charge{Bucket: "ip", Cost: 1}) // no policy: not a take that was ever admitted
-		take(t, store, reserve)
-		store.Refund(ratelimit.Charge{Policy: p, Bucket: "ip", Cost: -3})
-		if got := remaining(); got != 7 {
-			t.Errorf("%d remain after a refund of -3, want 7", got)
-		}
-	})
-}
-
 func bucketNames(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -353,10 +311,9 @@ func bucketNames(n int) []string {
 }
 
 // All goroutines charge the same few buckets, one at a time and several, in any
-// order, and give some back. There are units for all, so none is denied and every
-// unit is charged.
+// order. There are units for all, so none is denied and every unit is charged.
 func TestMemoryRaceLosesNothing(t *testing.T) {
-	store := ratelimit.NewMemory()
+	store := &ratelimit.Memory{}
 	p := &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: 1, Period: time.Hour, Burst: 160_000}}
 	var spent [4]atomic.Int64
 	var wg sync.WaitGroup
@@ -375,10 +332,6 @@ func TestMemoryRaceLosesNothing(t *testing.T) {
 					t.Errorf("%v was denied: %+v, %v", charges, d, err)
 					return
 				}
-				refunded := charges[random.IntN(len(charges))]
-				bucket := slices.Index(names, refunded.Bucket)
-				store.Refund(refunded)
-				spent[bucket].Add(-refunded.Cost)
 			}
 		})
 	}
@@ -393,7 +346,7 @@ func TestMemoryRaceLosesNothing(t *testing.T) {
 
 func TestMemorySuite(t *testing.T) {
 	ratelimittest.Suite{
-		New:    func(t *testing.T) ratelimit.Store { return ratelimit.NewMemory() },
+		New:    func(t *testing.T) ratelimit.Store { return &ratelimit.Memory{} },
 		Bubble: true, Atomic: true, Smooth: true, DenialWritesNothing: true,
 	}.Run(t)
 }

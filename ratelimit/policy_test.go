@@ -13,8 +13,8 @@ func TestUnlimited(t *testing.T) {
 		t.Error("Unlimited is valid, so a store would count it")
 	}
 	for name, store := range map[string]ratelimit.Store{
-		"Memory":   ratelimit.NewMemory(),
-		"Failover": ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{}),
+		"Memory":   &ratelimit.Memory{},
+		"Failover": ratelimit.NewFailover(&ratelimit.Memory{}, ratelimit.FailoverOptions{}),
 	} {
 		d, err := store.Take(t.Context(), []ratelimit.Charge{{Policy: ratelimit.Unlimited, Bucket: "org", Cost: 1}})
 		if err == nil || d.Allowed {

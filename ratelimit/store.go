@@ -1,7 +1,7 @@
 // Package ratelimit decides whether a request may be served under one or
 // several limits.
 //
-//	store := ratelimit.NewMemory()
+//	store := &ratelimit.Memory{}
 //	organization := &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("100-S")}
 //	exports := &ratelimit.Policy{Name: "exports", Limit: ratelimit.MustParse("1-H")}
 //	for range 2 {

@@ -18,23 +18,25 @@ const passed = "=== RUN   TestA\n=== ATTR  TestA server Redis\n=== RUN   TestA/s
 	"?   \t" + path + "known\t[no test files]\n"
 
 func TestNoneLeftOut(t *testing.T) {
-	const floors = "# A comment.\nall 2 3\nRedis 1 1\n"
+	const all = "packages all 2\ntests all 3\nuntested all 1\n"
+	const floors = "# A comment.\n" + all + "packages Redis 1\ntests Redis 1\n"
 	for _, tt := range []struct {
 		name, log, floors string
 		want              string // what it says, or none if it passes
 	}{
 		{"all is there", passed, floors, ""},
-		{"no test", "", floors, "all: 0 packages and 0 tests"},
-		{"no floor", passed, "all 2 3\n", "no figures for Redis"},
-		{"a floor without figures", passed, "all 2 3\nRedis\n", "no figures for Redis"},
-		{"a test too few", passed, "all 2 4\nRedis 1 1\n", "all: 2 packages and 3 tests; .ci/floors asks for 2 and 4"},
-		{"a package too few", passed, "all 3 3\nRedis 1 1\n", "all: 2 packages and 3 tests"},
-		{"a server too few", passed, "all 2 3\nRedis 2 1\n", "Redis: 1 packages and 1 tests"},
-		{"twice is once", passed + passed, "all 2 4\nRedis 1 1\n", "all: 2 packages and 3 tests"},
+		{"no test", "", floors, "tests all: 0; .ci/ceilings wants 3"},
+		{"no floor", passed, all, "no figure for tests Redis"},
+		{"a floor without a figure", passed, all + "packages Redis 1\ntests Redis\n", "no figure for tests Redis"},
+		{"a test too few", passed, strings.Replace(floors, "3", "4", 1), "tests all: 3; .ci/ceilings wants 4"},
+		{"a package too few", passed, strings.Replace(floors, "2", "3", 1), "packages all: 2; .ci/ceilings wants 3"},
+		{"a server too few", passed, strings.Replace(floors, "packages Redis 1", "packages Redis 2", 1),
+			"packages Redis: 1; .ci/ceilings wants 2"},
+		{"twice is once", passed + passed, strings.Replace(floors, "3", "4", 1), "tests all: 3; .ci/ceilings wants 4"},
 		{"tests inside a test", "=== RUN   TestC\n    c.go:1: =\n        === RUN   TestIn\n" +
 			"        --- PASS: TestIn (0.00s)\n        --- SKIP: TestIn (0.00s)\n" +
 			"--- PASS: TestC (0.00s)\nok  \t" + path + "c\t0.1s\n" + passed,
-			"all 3 5\nRedis 1 1\n", "all: 3 packages and 4 tests"},
+			strings.Replace(floors, "3", "5", 1), "tests all: 4; .ci/ceilings wants 5"},
 		{"a skip", "=== RUN   TestC\n--- SKIP: TestC (0.00s)\nok  \t" + path + "c\t0.1s\n" + passed, floors,
 			"c TestC\nthe tests above were skipped"},
 		{"a skip behind output", "=== RUN   TestC\nwords--- SKIP: TestC (0.00s)\nok  \t" + path + "c\t0.1s\n" + passed,
@@ -44,15 +46,14 @@ func TestNoneLeftOut(t *testing.T) {
 		{"no end", "=== RUN   TestC\nok  \t" + path + "c\t0.1s\n" + passed, floors,
 			"c TestC\nthe tests above neither passed nor failed"},
 		{"a pattern that matches none", passed + "ok  \t" + path + "a\t0.1s [no tests to run]\n", floors, "ran no test"},
-		{"a package that ends at once", passed + "ok  \t" + path + "c\t0.1s\n", floors, "c has no test\n"},
-		{"a package whose tests are gone", passed + "?   \t" + path + "c\t[no test files]\n", floors, "c has no test\n"},
-		{"a package with tests again", passed + "=== RUN   TestC\n--- PASS: TestC (0.00s)\nok  \t" + path + "known\t0.1s\n",
-			floors, "known has a test\n"},
+		{"a package that ends at once", passed + "ok  \t" + path + "c\t0.1s\n", floors, path + "c -\n"},
+		{"a package whose tests are gone", passed + "?   \t" + path + "c\t[no test files]\n", floors, path + "c -\n"},
+		{"a package that has tests elsewhere", passed + "?   \t" + path + "a\t[no test files]\n", floors, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for name, text := range map[string]string{
-				"log": tt.log, ".ci/floors": tt.floors, ".ci/untested": "# A comment.\nknown\n",
+				"log": tt.log, ".ci/ceilings": tt.floors,
 			} {
 				file := filepath.Join(dir, name)
 				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -73,25 +74,52 @@ func TestNoneLeftOut(t *testing.T) {
 	}
 }
 
-// A floor that is lowered needs a line that says from which figure, and why.
-func TestFloorsKept(t *testing.T) {
-	const commit = "git add -A && git -c user.name=x -c user.email=x@x commit -qm x; "
-	for floors, want := range map[string]bool{
-		"all 2 9\nRedis 1 1":                        false,
-		"all 2 9\n# lowered all 10: x\nRedis 1 1":   true,
-		"all 2 9\n# lowered all 8: x\nRedis 1 1":    false,
-		"all 2 9\n# lowered all 10:\nRedis 1 1":     false,
-		"all 2 9\n# lowered Redis 10: x\nRedis 1 1": false,
-		"all 2 10":                          false,
-		"# A comment.\nall 2 11\nRedis 1 1": true,
+// A figure that gets worse needs a line that says how far, and why.
+func TestFiguresKept(t *testing.T) {
+	const commit = "git add -A && git -c user.name=x -c user.email=x@x commit -qm x --allow-empty; "
+	for figures, want := range map[string]bool{
+		"lines a 10\nnames a 4\ntests all 20":                                    true,
+		"lines a 9\nnames a 3\ntests all 21":                                     true,
+		"lines a 11\nnames a 4\ntests all 20":                                    false,
+		"lines a 10\nnames a 5\ntests all 20":                                    false,
+		"lines a 10\nnames a 4\ntests all 19":                                    false,
+		"lines a 10\nnames a 4":                                                  false, // no floor
+		"lines a 11\nnames a 4\ntests all 20\n# lines a 11: x":                   true,
+		"lines a 12\nnames a 4\ntests all 20\n# lines a 11: x":                   false,
+		"lines a 11\nnames a 4\ntests all 20\n# lines a 11:":                     false,
+		"lines a 11\nnames a 4\ntests all 20\n# names a 11: x":                   false,
+		"# tests all 19: x\nlines a 10\nnames a 4\ntests all 19":                 true,
+		"# tests all 19: x\nlines a 10\nnames a 4\ntests all 18":                 false,
+		"lines b 10\nlines a 2\nnames a 4\nuntested all 3\ntests all 20\n# none": true,
 	} {
 		for _, then := range []string{"", commit} {
 			out, err := bash(t, t.TempDir(), `git init -q; mkdir .ci; set -euo pipefail
-				printf 'all 2 10\nRedis 1 1\n' >.ci/floors; `+commit+
-				"printf '"+floors+"\n' >.ci/floors; "+then+"floors_kept")
+				printf 'lines a 10\nnames a 4\ntests all 20\n' >.ci/ceilings; `+commit+
+				"printf '"+figures+"\n' >.ci/ceilings; "+then+"figures_kept")
 			if (err == nil) != want {
-				t.Errorf("%q: got %v, want success %t\n%s", floors, err, want, out)
+				t.Errorf("%q: got %v, want success %t\n%s", figures, err, want, out)
 			}
+		}
+	}
+}
+
+// A folder or a package that outgrows its ceiling is red. Tests do not count, and
+// what lies in a folder without a ceiling belongs to the one around it.
+func TestCeilingsKept(t *testing.T) {
+	const tree = `mkdir -p .ci/surface a/in b c/node_modules/d; printf '1\n2\n' >a/a.go; printf '3\n' >a/in/in.go
+		printf '4\n' >b/b.go; printf '5\n' | tee a/a_test.go a/a.txt c/node_modules/d/d.go >/dev/null
+		printf 'package a // a\nfunc A()\nfunc (x X) B()\ntype X int\npackage in // a/in\nfunc I()\n' >.ci/surface/surface.txt
+		set -euo pipefail; `
+	const as = "# A comment.\nlines a 3\nlines b,c 1\nlines all 4\nnames a 3\nnames all 4\ntests all 9\n"
+	out, err := bash(t, t.TempDir(), tree+"printf '"+as+"' | sed -E '/^[ln]/s/[0-9]$/7/' >.ci/ceilings; sizes")
+	if err != nil || out != as {
+		t.Errorf("got the sizes\n%s%v, want\n%s", out, err, as)
+	}
+	for _, lower := range []string{"", "lines a 2", "lines b,c 0", "lines all 3", "names a 2", "names all 3"} {
+		what := strings.TrimRight(lower, "0123456789")
+		out, err := bash(t, t.TempDir(), tree+"printf '"+as+"' | sed 's/^"+what+".$/"+lower+"/' >.ci/ceilings; ceilings_kept")
+		if (err == nil) != (lower == "") || lower != "" && !strings.Contains(out, strings.TrimSpace(what)+": ") {
+			t.Errorf("%q: got %v and\n%s", lower, err, out)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 func StartShards(t testing.TB) (primaries, replicas []*Server) {
 	t.Helper()
 	args := []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no",
-		"--cluster-replica-validity-factor", "0"}
+		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
 	primaries = startCluster(t, args...)
 	for _, p := range primaries {
 		r := StartTCP(t, args...)

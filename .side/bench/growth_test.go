@@ -108,7 +108,7 @@ var growing = []grown{
 		return caller, c
 	}, func(n int) int { return n * int(unsafe.Sizeof(keystore.Token{})) }},
 	{"ratelimit.Memory", func(n int) (func(int), any) {
-		m := ratelimit.NewMemory()
+		m := &ratelimit.Memory{}
 		// A unit comes back in a second: all buckets are in debt.
 		p := &ratelimit.Policy{Name: "organization", Limit: ratelimit.Limit{Count: 1e5, Period: 1e5 * time.Second}}
 		takes, names := []ratelimit.Charge{{Policy: p, Cost: 1}}, bucketNames(n)
@@ -162,4 +162,22 @@ func BenchmarkGrowth(b *testing.B) {
 			runtime.KeepAlive(keep)
 		}
 	}
+}
+
+func bucketNames(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("org_%016x", i)
+	}
+	rand.Shuffle(n, func(i, j int) { names[i], names[j] = names[j], names[i] })
+	return names
+}
+
+// heap is how many bytes live.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -18,7 +18,7 @@ func options(s *Setup) middleware.Options {
 	quiet := slog.New(slog.DiscardHandler)
 	replies := &idem.Memory{Budget: 8 << 30, Logger: quiet}
 	return middleware.Options{
-		RateLimit:   perOrganization(ratelimit.NewMemory(), s),
+		RateLimit:   perOrganization(&ratelimit.Memory{}, s),
 		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(replies, idem.Options{Logger: quiet})},
 		Hooks:       &middleware.Hooks{Logger: quiet},
 	}

@@ -2,7 +2,7 @@
 // other libraries, on the same requests, and shows what each answers.
 //
 // It is a module of its own in a hidden folder, so that no importer of
-// Sallyport sees its requirements. ./run prints the table of ratios, ./loopback
+// Sallyport sees its requirements. ./run has benchstat compare peers, ./loopback
 // compares whole servers, ./page writes the page of the benchmarks, and
 // "go test -run Correct -v" says what each peer answers.
 package bench
@@ -130,7 +130,6 @@ func Peers() []Peer {
 		{"gin+ulule", false, true, newGin},
 		{"echo", false, true, newEcho},
 		{"fiber", true, true, newFiber},
-		{"floor", false, false, newFloor},
 		{"bare", false, false, newBare},
 		{"bare-fiber", false, false, newBareFiber},
 	}

@@ -84,7 +84,7 @@ func testFigures(t *testing.T, away, name string) {
 	keys := keystore.NewCached(keyStore, keystore.CacheOptions{})
 	faulty := idemtest.NewFaulty(&idem.Memory{})
 	replies := idem.NewRunner(replyStore{faulty}, idem.Options{Lease: 30 * time.Second})
-	counterStore := &counterStore{Store: ratelimit.NewMemory()}
+	counterStore := &counterStore{Store: &ratelimit.Memory{}}
 	counters := ratelimit.NewFailover(counterStore, ratelimit.FailoverOptions{})
 	m := newMeasured(t, name, keys, replies, counters)
 

@@ -1,6 +1,5 @@
 // Package figures reads what the packages for metrics show: middlewareotel under
-// the SDK of OpenTelemetry, and middlewareprom from its registry. It is the
-// suite by which .ci/mutate judges both.
+// the SDK of OpenTelemetry, and middlewareprom from its registry.
 package figures
 
 import (
@@ -35,7 +34,7 @@ func TestMetrics(t *testing.T) {
 
 	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
-	counters := ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{})
+	counters := ratelimit.NewFailover(&ratelimit.Memory{}, ratelimit.FailoverOptions{})
 	metrics, err := middlewareotel.New(meter,
 		middlewareotel.Options{Keys: keys, Replies: replies, Counters: counters, RequestDuration: true})
 	if err != nil {

@@ -106,6 +106,7 @@ func TestComposition(t *testing.T) {
 // The processes of the file serve as one: a proxy sends each request to another
 // replica.
 func TestCompositionServes(t *testing.T) {
+	t.Parallel()
 	dsn := servers.Postgres.Address(t)
 	servers.Redis.Met(t) // one of its own
 	servers.Program(t, "redis-server", "redis-server")

@@ -31,6 +31,7 @@ const hung = time.Minute
 // dashboard is there, each panel shows something and what is the matter, and an
 // alert is true in its trouble and not before.
 func TestPrometheus(t *testing.T) {
+	t.Parallel()
 	servers.Redis.Met(t) // one of its own
 	servers.Program(t, "redis-server", "redis-server")
 	servers.Program(t, "prometheus", "prometheus")
@@ -175,8 +176,12 @@ type example struct {
 	metrics string
 }
 
+var building sync.Mutex // what the second build needs is then in the cache
+
 func buildExample(t *testing.T) (binary string) {
 	t.Helper()
+	building.Lock()
+	defer building.Unlock()
 	binary = filepath.Join(t.TempDir(), "example")
 	build := exec.Command("go", "build", "-o", binary, ".")
 	build.Dir = "../../example/fleet"
@@ -246,7 +251,7 @@ func startPrometheus(t *testing.T, dir string, targets ...string) server {
 	}
 	config := filepath.Join(dir, "prometheus.yml")
 	const labels = `labels: {environment: %s, region: eu, namespace: shop, pod: api-0, version: "2"}`
-	text := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%s]\n"+
+	text := fmt.Sprintf("global: {scrape_interval: 250ms, evaluation_interval: 250ms}\nrule_files: [%s]\n"+
 		"scrape_configs: [{job_name: example, static_configs: [{targets: ['%s'], "+labels+"}, "+
 		"{targets: ['%s'], "+labels+"}]}]\n",
 		rules, targets[0], "staging", strings.Join(targets[1:], "', '"), "production")

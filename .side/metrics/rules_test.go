@@ -15,6 +15,7 @@ import (
 // there in a second environment too, in which all is well as in job b: it stays
 // silent, and the figures of the two are not added up.
 func TestAlertRules(t *testing.T) {
+	t.Parallel()
 	promtool := servers.Program(t, "promtool", "prometheus")
 	rules := absolute(t, "../../middleware/middlewareprom/alerts.yaml")
 	text, err := os.ReadFile("../../middleware/middlewareprom/testdata/alerts_test.yaml")

@@ -69,7 +69,7 @@ func startHTTP(t *testing.T, recipe build, http2 bool) *server {
 	given := hooks.Observe
 	h := recipe(keys, middleware.Options{
 		RateLimit: middleware.RateLimitOptions{
-			Store:        ratelimit.NewMemory(),
+			Store:        &ratelimit.Memory{},
 			Organization: &ratelimit.Policy{Name: "plenty", Limit: ratelimit.MustParse("1000-S")},
 			Sandbox:      &ratelimit.Policy{Name: "once", Limit: ratelimit.MustParse("1-H")},
 		},

@@ -59,17 +59,7 @@ func TestPrograms(t *testing.T) {
 func testAPI(t *testing.T, p *program) {
 	cache := redistest.Start(t)
 	p.env = append(p.env, "REDIS_ADDR="+cache.Addr)
-	var together sync.WaitGroup // on an empty database
-	for range 4 {
-		together.Go(func() {
-			list := exec.CommandContext(t.Context(), p.path, "list", "-org", "none")
-			list.Env = p.env
-			if out, err := list.CombinedOutput(); err != nil {
-				t.Errorf("one of several that start together: %v: %s", err, out)
-			}
-		})
-	}
-	together.Wait()
+	p.startTogether("parcels")
 	issued := exec.CommandContext(t.Context(), p.path, "issue", "first", "-org", "org_1", "-env", "production",
 		"-scopes", "parcels:write")
 	issued.Env = p.env
@@ -97,6 +87,7 @@ func testAPI(t *testing.T, p *program) {
 }
 
 func testStream(t *testing.T, p *program) {
+	p.startTogether("parcels")
 	p.start()
 	first := p.creates("/v2/imports", `["Lisbon"]`, http.StatusOK)
 	if want := `{"id":1,"to":"Lisbon"}` + "\n" + `{"id":2,"to":"Oslo"}` + "\n"; first.text != want ||
@@ -140,6 +131,7 @@ func testPayment(t *testing.T, p *program) {
 	}))
 	t.Cleanup(service.Close)
 	p.env = append(p.env, "CHARGES="+service.URL)
+	p.startTogether("payments")
 	p.start()
 	first := p.creates("/v2/payments", `{"cents": 300}`, http.StatusCreated)
 	if want := "payment 1 of 250 cents\n"; first.text != want {
@@ -174,6 +166,35 @@ type program struct {
 	cmd       *exec.Cmd
 	out       io.Reader // what it prints and logs
 	base, key string
+}
+
+// startTogether starts servers that all find no table, and ends them. A
+// transaction that makes the table holds them there.
+func (p *program) startTogether(table string) {
+	p.t.Helper()
+	tx, err := p.db.BeginTx(p.t.Context(), nil)
+	if err == nil {
+		_, err = tx.ExecContext(p.t.Context(), "CREATE TABLE "+table+" (id bigint)")
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	for range 4 {
+		server := *p
+		serving.Go(func() {
+			server.start()
+			server.end()
+		})
+	}
+	redistest.Eventually(p.t, "all wait for the table", func() bool {
+		return p.count("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' "+
+			"AND application_name = current_schema()") == 4 // which pgtest gives them
+	})
+	if err := tx.Rollback(); err != nil {
+		p.t.Fatal(err)
+	}
+	serving.Wait()
 }
 
 // start returns once the program serves.

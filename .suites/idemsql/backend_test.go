@@ -15,6 +15,7 @@ import (
 // The server ends the session of a request that runs: it gets an error, leaves
 // nothing, and the next one stands.
 func TestServerEndsSession(t *testing.T) {
+	t.Parallel()
 	const (
 		pgPID, pgLive = "SELECT pg_backend_pid()", "SELECT count(*) FROM pg_stat_activity WHERE pid = %d"
 		myPID, myLive = "SELECT CONNECTION_ID()", "SELECT count(*) FROM information_schema.processlist WHERE id = %d"
@@ -103,6 +104,7 @@ func TestServerEndsSession(t *testing.T) {
 // The connection breaks exactly at COMMIT: the client is told that nobody
 // knows, and a repeat finds out.
 func TestConnectionBreaksAtCommit(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name      string
 		fault     fault
@@ -144,8 +146,8 @@ func TestConnectionBreaksAtCommit(t *testing.T) {
 // COMMIT hangs: the request ends with the store's timeout all the same, and
 // gives its connection back.
 func TestCommitHangs(t *testing.T) {
+	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
-		t.Parallel()
 		proxy := newProxy(t, d)
 		o := joined
 		o.Options.Timeout = 2 * time.Second

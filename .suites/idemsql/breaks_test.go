@@ -22,6 +22,7 @@ var errRefused = errors.New("the statement was refused")
 // refusal, no connection stays in use, and a transaction leaves nothing. What
 // else servers do when it happens is tried in .suites/adapters.
 func TestEachFailure(t *testing.T) {
+	t.Parallel()
 	for name, open := range map[string]func(testing.TB) database{
 		"sqlite": sqliteFile, "postgres": postgres, "mariadb": mariadb,
 	} {

@@ -16,6 +16,7 @@ import (
 
 // A caller may leave at the very moment at which it gets the claim.
 func TestJoinerLeaves(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.of(2).open(t), idemsql.Options{})
 		var typical time.Duration
@@ -59,6 +60,7 @@ func TestJoinerLeaves(t *testing.T) {
 // SQLite waits for the file longer than a caller may: the caller is answered,
 // and what comes late holds nothing.
 func TestContextEndsWait(t *testing.T) {
+	t.Parallel()
 	d := sqliteFile(t)
 	db, err := sql.Open("sqlite", sqliteDSN(d.file, time.Hour))
 	if err != nil {
@@ -115,6 +117,7 @@ func TestContextEndsWait(t *testing.T) {
 
 // No method outlasts its context when the database does not answer.
 func TestPrompt(t *testing.T) {
+	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		store := hungStore(t, d)
 		c := claim("key")
@@ -149,8 +152,8 @@ func hungStore(t *testing.T, d database) store {
 // The retention of a joined answer begins when it is stored, not when its
 // transaction began.
 func TestRetentionOfJoined(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
-		t.Parallel()
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
 		c := claim("key")
@@ -169,6 +172,7 @@ func TestRetentionOfJoined(t *testing.T) {
 
 // A handler may take longer than its answer is kept.
 func TestRetentionShorterThanTheHandler(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("key")
@@ -189,6 +193,7 @@ func TestRetentionShorterThanTheHandler(t *testing.T) {
 
 // When the context of Settle is done, nothing is saved and the key is free.
 func TestSettleWithinContext(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		dead, cancel := context.WithCancel(t.Context())

@@ -26,6 +26,7 @@ func mustSay(t testing.TB, what string, err error, words ...string) {
 
 // The rest of what Check finds is tested in keysql, which has the same file.
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		s := d.on(db, idemsql.Options{})
@@ -49,6 +50,7 @@ func TestCheck(t *testing.T) {
 
 // Postgres has one column more.
 func TestCheckSweepColumn(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		execute(t, db, "ALTER TABLE sallyport_idem DROP COLUMN sweep_at")
@@ -59,6 +61,7 @@ func TestCheckSweepColumn(t *testing.T) {
 // Check finds the modes of pgx in which joined creates fail behind a pooler that
 // gives each transaction another session, and no other.
 func TestCheckPooler(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		mustSay(t, "no pooler", d.on(d.open(t), idemsql.Options{}).Check(t.Context()))
 		d.conf = pgtest.PgBouncer(t, d.conf)
@@ -70,7 +73,7 @@ func TestCheckPooler(t *testing.T) {
 		} {
 			d := d.mode(mode)
 			s := d.on(d.open(t), idemsql.Options{})
-			for range 10 {
+			for range 3 { // not by chance
 				mustSay(t, mode.String(), s.Check(t.Context()), words...)
 			}
 		}

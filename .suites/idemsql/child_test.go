@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +23,9 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
-var kills = flag.Int("kills", 15, "how often each of the tests that kill servers does so")
+// kills is how often each of the tests that kill servers does so; SALLYPORT_KILLS
+// says it. A nightly run takes 15.
+var kills = 5
 
 // childEnv makes the test binary a server of tasks; its value is an order.
 const childEnv = "IDEMSQL_TEST_SERVER"
@@ -47,7 +49,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	flag.Parse()
+	if text := os.Getenv("SALLYPORT_KILLS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			panic("SALLYPORT_KILLS: " + err.Error())
+		}
+		kills = n
+	}
 	os.Exit(m.Run())
 }
 

@@ -52,23 +52,31 @@ type store interface {
 // The driver logs each connection that breaks.
 var _ = mysql.SetLogger(log.New(io.Discard, "", 0))
 
-// inEach runs f as a subtest on a database of each kind.
+// inEach runs f as a subtest on a database of each kind, beside other tests.
 func inEach(t *testing.T, f func(t *testing.T, d database)) {
-	t.Run("sqlite", func(t *testing.T) { f(t, sqliteFile(t)) })
+	beside(t, "sqlite", func(t *testing.T) { f(t, sqliteFile(t)) })
 	inServers(t, f)
 }
 
 // inServers runs f on a database of each kind that has several writers.
 func inServers(t *testing.T, f func(t *testing.T, d database)) {
 	inBoth(t, f)
-	t.Run("mariadb", func(t *testing.T) { f(t, mariadb(t)) })
+	beside(t, "mariadb", func(t *testing.T) { f(t, mariadb(t)) })
 }
 
 // inBoth runs f on Postgres through database/sql, and through pgx with the store
 // of idempgx.
 func inBoth(t *testing.T, f func(t *testing.T, d database)) {
-	t.Run("postgres", func(t *testing.T) { f(t, postgres(t)) })
-	t.Run("pgx", func(t *testing.T) { f(t, postgres(t).native()) })
+	beside(t, "postgres", func(t *testing.T) { f(t, postgres(t)) })
+	beside(t, "pgx", func(t *testing.T) { f(t, postgres(t).native()) })
+}
+
+// beside runs f as a subtest that others run beside.
+func beside(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		f(t)
+	})
 }
 
 func sqliteFile(t testing.TB) database {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
@@ -13,8 +14,8 @@ import (
 // Erase finds what a Runner has stored in either mode, also a reply that was
 // kept when the rows were taken back, and more rows than a statement removes.
 func TestErase(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		t.Parallel()
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
 		for owner, n := range map[string]int{"acme": 450, "other": 2} {
@@ -45,8 +46,8 @@ func TestErase(t *testing.T) {
 
 // No statement looks at more than 500 rows, also where few are the owner's.
 func TestEraseInBatches(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		t.Parallel()
 		var seen trips
 		store := d.on(d.watched(t, seen.watch), idemsql.Options{})
 		for i := range 1200 {
@@ -75,9 +76,43 @@ func TestEraseInBatches(t *testing.T) {
 	})
 }
 
+// Erase waits for no row of another organization, which MariaDB would lock if a
+// statement named it.
+func TestEraseBesideAnother(t *testing.T) {
+	inServers(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		first, last := claim("first"), claim("last")
+		first.Key, last.Key = idem.Key{1}, idem.Key{2}
+		prefix := idem.NewKey("the owner of a claim", "acme")
+		copy(first.Token[:], prefix[:8])
+		for _, c := range []idem.Claim{first, last} {
+			if _, err := store.Begin(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		key := "decode('%x', 'hex')"
+		if d.my != nil {
+			key = "UNHEX('%x')"
+		}
+		execute(t, tx, fmt.Sprintf("UPDATE sallyport_idem SET attempt = attempt WHERE request_key = "+key, last.Key[:]))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if n, err := store.Erase(ctx, "acme"); n != 1 || err != nil {
+			t.Errorf("Erase beside a locked row of another organization: got %d, %v, want 1", n, err)
+		}
+	})
+}
+
 // A joined request that runs is neither waited for nor lost: it has no row that
 // others see.
 func TestEraseBesideJoined(t *testing.T) {
+	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("key")
@@ -98,6 +133,7 @@ func TestEraseBesideJoined(t *testing.T) {
 
 // A database that fails is an error, and so is a context that has ended.
 func TestEraseErrors(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})

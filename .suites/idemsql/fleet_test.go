@@ -15,6 +15,7 @@ import (
 // Two servers on one database and 200 requests with one key: one row, and one
 // answer for all.
 func TestOneKeyTwoServers(t *testing.T) {
+	t.Parallel()
 	for name, o := range map[string]options{"joined": joined, "leased": {}} {
 		t.Run(name, func(t *testing.T) {
 			inEach(t, func(t *testing.T, d database) {
@@ -56,6 +57,7 @@ func TestOneKeyTwoServers(t *testing.T) {
 // Duplicates elsewhere pin no connection: with many more of them than there are
 // connections, a pool goes on to serve.
 func TestDuplicatesPinNothing(t *testing.T) {
+	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		running, release := make(chan struct{}), make(chan struct{})
 		here := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
@@ -86,6 +88,7 @@ func TestDuplicatesPinNothing(t *testing.T) {
 // Two requests that cannot both be right: one of them fails to serialize,
 // leaves nothing, and succeeds when it is sent again.
 func TestSerializationFailure(t *testing.T) {
+	t.Parallel()
 	for name, late := range map[string]bool{"at COMMIT": true, "in the handler": false} {
 		t.Run(name, func(t *testing.T) {
 			inBoth(t, func(t *testing.T, d database) {

@@ -23,6 +23,7 @@ import (
 // Handlers that hold a transaction and use the pool beside it get what they
 // need, because half of it is left to them.
 func TestHalfThePool(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		for _, test := range []struct{ pool, atOnce int }{{4, 2}, {5, 2}, {1, 1}} {
 			t.Run(strconv.Itoa(test.pool), func(t *testing.T) {
@@ -60,6 +61,7 @@ func TestHalfThePool(t *testing.T) {
 
 // A pool without a limit is not exhausted either.
 func TestUnlimitedPool(t *testing.T) {
+	t.Parallel()
 	for _, open := range []func(testing.TB) database{postgres, mariadb} {
 		d := open(t)
 		db := d.open(t)
@@ -89,6 +91,7 @@ func TestUnlimitedPool(t *testing.T) {
 // In SQLite joined requests take turns in the order in which they came; one
 // that leaves gives its place up.
 func TestOrderOfTurns(t *testing.T) {
+	t.Parallel()
 	file := sqliteFile(t)
 	synctest.Test(t, func(t *testing.T) {
 		db, err := file.pool()
@@ -142,6 +145,7 @@ func TestOrderOfTurns(t *testing.T) {
 // What is known, or held by a transaction of this store, is answered while all
 // turns are taken.
 func TestKnownOutOfTurn(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.of(2).open(t), idemsql.Options{})
 		done := claim("done")
@@ -168,8 +172,8 @@ func TestKnownOutOfTurn(t *testing.T) {
 // A Join that gets no turn says so, also when the handler before it takes longer
 // than the database may; see TestTurnInLittleTime for how long it waits.
 func TestNoTurn(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		t.Parallel()
 		db := d.of(1).open(t)
 		store := d.on(db, idemsql.Options{})
 		_, j := join(t, store, claim("running"), idem.Claimed)
@@ -194,6 +198,7 @@ func TestNoTurn(t *testing.T) {
 // A Join leaves the time of the database alone while it waits for a turn. Where
 // its context has less than twice that, it waits for half of it.
 func TestTurnInLittleTime(t *testing.T) {
+	t.Parallel()
 	file := sqliteFile(t)
 	synctest.Test(t, func(t *testing.T) {
 		db, err := file.pool()
@@ -238,6 +243,7 @@ func TestTurnInLittleTime(t *testing.T) {
 // only, and is no want of turns. Meanwhile a second one of the key is told that
 // it is in progress.
 func TestHungDatabaseAtJoin(t *testing.T) {
+	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		store := hungStore(t, d)
 		c := claim("key")
@@ -262,6 +268,7 @@ func TestHungDatabaseAtJoin(t *testing.T) {
 // A Settle without an answer holds the only connection: a Join that waits for
 // its turn gives up, though it cannot ask the database itself.
 func TestHungDatabaseAtSettle(t *testing.T) {
+	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		p := newProxy(t, d)
 		db := d.at(p.port).of(1).open(t)
@@ -294,7 +301,6 @@ func TestHungDatabaseAtSettle(t *testing.T) {
 func TestHandlerWaitsForItself(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		t.Parallel()
 		var inside error
 		o := options{Options: joined.Options, handler: 3 * time.Second}
 		s := newServer(t, d.of(1), o, func(w http.ResponseWriter, r *http.Request, s *server) {
@@ -316,6 +322,7 @@ func TestHandlerWaitsForItself(t *testing.T) {
 // A handler is slow, and not said to wait for itself, while nothing has begun to
 // wait for a connection, or the pool has one left.
 func TestSlowHandlerWaitsForNothing(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name        string
 		pool        int
@@ -377,6 +384,7 @@ func TestSlowHandlerWaitsForNothing(t *testing.T) {
 
 // With connections to spare SQLite's busy_timeout ends the wait.
 func TestHandlerWritesBesideItsTransaction(t *testing.T) {
+	t.Parallel()
 	d := sqliteFile(t)
 	db, err := sql.Open("sqlite", sqliteDSN(d.file, 100*time.Millisecond))
 	if err != nil {
@@ -398,6 +406,7 @@ func TestHandlerWritesBesideItsTransaction(t *testing.T) {
 // A request that soon gets its turn does not look before: that would be a round
 // trip for nothing.
 func TestShortWaitTakesNoTrip(t *testing.T) {
+	t.Parallel()
 	file := sqliteFile(t)
 	synctest.Test(t, func(t *testing.T) {
 		var seen trips

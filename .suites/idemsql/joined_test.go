@@ -22,6 +22,7 @@ import (
 
 // What a joined request leaves behind follows from its answer.
 func TestJoinedOutcomes(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		end     func(w http.ResponseWriter, r *http.Request)
@@ -51,7 +52,6 @@ func TestJoinedOutcomes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inEach(t, func(t *testing.T, d database) {
-				t.Parallel()
 				s := newServer(t, d, test.options, func(w http.ResponseWriter, r *http.Request, s *server) {
 					// Whatever the handler's deadline is.
 					if _, ok := createOnly(w, r.WithContext(context.WithoutCancel(r.Context()))); ok {
@@ -88,6 +88,7 @@ func TestJoinedOutcomes(t *testing.T) {
 // A handler may get an error from the database, which in Postgres ends what its
 // transaction can do, and answer like any other.
 func TestHandledDatabaseError(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
 			tx, _ := inTx(r.Context())
@@ -112,6 +113,7 @@ func TestHandledDatabaseError(t *testing.T) {
 // A handler that overlooks the error gets no answer out: the transaction cannot
 // be committed.
 func TestOverlookedDatabaseError(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
 			tx, _ := inTx(r.Context())
@@ -129,6 +131,7 @@ func TestOverlookedDatabaseError(t *testing.T) {
 
 // COMMIT itself is refused: that proves that nothing was committed.
 func TestRefusedCommit(t *testing.T) {
+	t.Parallel()
 	test := func(t *testing.T, d database) {
 		// One connection, whose state is seen by the next request.
 		s := newServer(t, d.of(1), joined, func(w http.ResponseWriter, r *http.Request, s *server) {
@@ -170,6 +173,7 @@ func endTx(ctx context.Context, by string) {
 // Whoever ends the transaction of the request is told loudly, and nothing runs
 // twice because of it.
 func TestHandlerEndsTransaction(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name      string
 		committed bool
@@ -213,6 +217,7 @@ func TestHandlerEndsTransaction(t *testing.T) {
 // A route with a Runner of its own has leases over the store of the others: a
 // repeat gets its stream.
 func TestStreamWithLeasesBesideJoined(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		stream := func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -246,6 +251,7 @@ func TestStreamWithLeasesBesideJoined(t *testing.T) {
 
 // A request without a key has no transaction.
 func TestNoKeyNoTransaction(t *testing.T) {
+	t.Parallel()
 	s := newServer(t, sqliteFile(t), joined, func(w http.ResponseWriter, r *http.Request, s *server) {
 		if _, ok := idemsql.Tx(r.Context()); ok {
 			t.Error("got a transaction, want none")
@@ -269,6 +275,7 @@ func ending(t *testing.T, d database, by string) *sql.DB {
 // A connection in an unknown state does not go back to the pool: the next
 // request would begin in what the last one left.
 func TestDoubtfulConnectionsAreClosed(t *testing.T) {
+	t.Parallel()
 	d := sqliteFile(t)
 	for name, test := range map[string]struct {
 		db      *sql.DB
@@ -304,6 +311,7 @@ func TestDoubtfulConnectionsAreClosed(t *testing.T) {
 }
 
 func TestWithTx(t *testing.T) {
+	t.Parallel()
 	if tx, ok := idemsql.Tx(t.Context()); ok || tx != nil {
 		t.Errorf("without a transaction: got %v", tx)
 	}
@@ -326,6 +334,7 @@ func isKeep(statement string) bool {
 // Between the rollback and the reply another request may take the key. It then
 // owns it, and nothing of the first one remains.
 func TestTakenBeforeKept(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		other := d.on(d.open(t), idemsql.Options{})
 		for name, take := range map[string]func(t *testing.T, c idem.Claim) (end func()){
@@ -375,6 +384,7 @@ func TestTakenBeforeKept(t *testing.T) {
 
 // When the connection breaks as the reply is stored, nobody knows.
 func TestKeepUnknown(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	broken := errors.New("broken")
 	db := d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
@@ -397,6 +407,7 @@ func TestKeepUnknown(t *testing.T) {
 // or 5xx leaves a claim, which its reply does not replace: its rows stand. The
 // log says so, where SQLite has an error of its own after a 5xx.
 func TestKeepAfterHandlerCommits(t *testing.T) {
+	t.Parallel()
 	for name, settlement := range map[string]idem.Settlement{"4xx": refusal, "5xx": outcomeFree} {
 		t.Run(name, func(t *testing.T) {
 			inEach(t, func(t *testing.T, d database) {
@@ -426,6 +437,7 @@ func TestKeepAfterHandlerCommits(t *testing.T) {
 
 // A second attempt that is refused replaces the unknown outcome of the first.
 func TestKeepTakenOver(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("key")
@@ -451,6 +463,7 @@ func TestKeepTakenOver(t *testing.T) {
 // Two keys can share the number of a lock. The second is told that it is in
 // flight until the first has ended, and then has a claim of its own.
 func TestKeysThatShareALock(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		a, b := claim("a"), claim("b")
@@ -477,6 +490,7 @@ func TestKeysThatShareALock(t *testing.T) {
 
 // A reply may be empty.
 func TestKeepEmpty(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("key")
@@ -494,6 +508,7 @@ func TestKeepEmpty(t *testing.T) {
 
 // The context of Settle bounds all of it.
 func TestKeepWithinContext(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	db := d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {

@@ -11,7 +11,7 @@ import (
 func killUnderLoad(t *testing.T, d database, mode string) (created, unknown int) {
 	server := startChild(t, d, mode)
 	clients := startCrowd(t, 8, server.post)
-	for range *kills {
+	for range kills {
 		// Some of these are a server's first moments, most are in its full run.
 		<-time.After(time.Duration(rand.IntN(250)) * time.Millisecond)
 		server.kill()
@@ -21,15 +21,15 @@ func killUnderLoad(t *testing.T, d database, mode string) (created, unknown int)
 		server.start()
 	}
 	created, unknown = clients.stop()
-	t.Logf("%s, %s: %d kills, %d keys, %d of them with an unknown outcome", d.name, mode, *kills, created+unknown, unknown)
+	t.Logf("%s, %s: %d kills, %d keys, %d of them with an unknown outcome", d.name, mode, kills, created+unknown, unknown)
 	return created, unknown
 }
 
 // Exactly once under kill -9: every key gets an answer, always the same, and
 // there is one row for each.
 func TestKillJoined(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		t.Parallel()
 		created, unknown := killUnderLoad(t, d, "joined")
 		if unknown != 0 {
 			t.Errorf("%d keys ended with an unknown outcome, want none", unknown)
@@ -43,8 +43,8 @@ func TestKillJoined(t *testing.T) {
 // At most once with leases: a key that was cut off ends with an unknown
 // outcome, and never with two rows.
 func TestKillLeased(t *testing.T) {
+	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
-		t.Parallel()
 		created, unknown := killUnderLoad(t, d, "leased")
 		db := d.open(t)
 		mustCount(t, db, "SELECT count(*) - count(DISTINCT title) FROM tasks", 0)
@@ -56,8 +56,8 @@ func TestKillLeased(t *testing.T) {
 
 // A second attempt where the route asked for it: every key gets an answer.
 func TestKillReexecuted(t *testing.T) {
+	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
-		t.Parallel()
 		created, unknown := killUnderLoad(t, d, "reexecuted")
 		if unknown != 0 {
 			t.Errorf("%d keys ended with an unknown outcome, want none", unknown)

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/idem"
@@ -21,6 +20,7 @@ func mustMigrate(t testing.TB, what string, s interface{ Migrate(context.Context
 }
 
 func TestMigrateAgain(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("key")
@@ -36,6 +36,7 @@ func TestMigrateAgain(t *testing.T) {
 }
 
 func TestSchemaByHand(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
@@ -48,31 +49,36 @@ func TestSchemaByHand(t *testing.T) {
 	})
 }
 
-// Rows of the first version are swept when their time is over, and its servers
-// can go on.
-func TestMigrateSweepAt(t *testing.T) {
-	d := postgres(t)
-	db := d.open(t)
-	store := idemsql.Postgres(db, idemsql.Options{})
-	execute(t, db, "DROP TABLE sallyport_idem, sallyport_idem_schema")
-	execute(t, db, store.Schema()[0])
-	execute(t, db, "CREATE TABLE sallyport_idem_schema (version integer NOT NULL)")
-	execute(t, db, "INSERT INTO sallyport_idem_schema VALUES (1)")
-	row := func(key string) {
-		execute(t, db, `
-			INSERT INTO sallyport_idem (request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload)
-			VALUES (sha256('`+key+`'), '', sha256(''), 1, 3, now(), now() + interval '1 hour', '')`)
-	}
-	row("before")
-	mustMigrate(t, "the second version", store)
-	row("after")
-	sweep(t, store, db, 0)
-	d.advance(t, db, 25*time.Hour)
-	sweep(t, store, db, 2)
+// Tables of the development before the first release, and those that Migrate has
+// not made, are left as they are. The error says how to go on with their rows.
+func TestMigrateFromDevelopment(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.on(db, idemsql.Options{})
+		c := claim("key")
+		begin(t, store, c, idem.Claimed)
+		for _, row := range []struct{ before, want string }{
+			{"UPDATE sallyport_idem_schema SET version = 3", "of version 3, from the development before v0.1.0"},
+			{"DROP TABLE sallyport_idem_schema", "a table sallyport_idem that Migrate did not make"},
+		} {
+			execute(t, db, row.before)
+			err := store.Migrate(t.Context())
+			if err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Fatalf("Migrate after %s: got %v, want an error with %q", row.before, err, row.want)
+			}
+			_, advice, _ := strings.Cut(err.Error(), " then run ")
+			execute(t, db, advice)
+			mustMigrate(t, "after its advice", store)
+			begin(t, store, again(c), idem.InProgress)
+		}
+	})
 }
 
-// The checks of the first version are gone from a table with any prefix.
-func TestMigrateAwayChecks(t *testing.T) {
+// Postgres reads the texts of checks for each write. The longest prefix makes
+// names that it takes whole.
+func TestTableWithoutChecks(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	db := d.open(t)
 	mustMigrate(t, "the longest prefix", idemsql.Postgres(db, idemsql.Options{Prefix: strings.Repeat("x", 40)}))
@@ -85,6 +91,7 @@ func TestMigrateAwayChecks(t *testing.T) {
 // Servers that migrate at once do so once, also where a transaction sees what
 // there was when it began.
 func TestMigrateAtOnceWithOldSnapshots(t *testing.T) {
+	t.Parallel()
 	d := inPostgres(pgtest.Schema(t)).with("default_transaction_isolation", "repeatable read")
 	var running sync.WaitGroup
 	start := make(chan struct{})

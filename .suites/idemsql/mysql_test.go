@@ -16,6 +16,7 @@ import (
 // Whatever the connections of a program are set to, keys are compared byte for
 // byte and times are the same.
 func TestSuiteWithSettings(t *testing.T) {
+	t.Parallel()
 	for name, set := range map[string]func(*mysql.Config){
 		"interpolateParams": func(c *mysql.Config) {
 			c.InterpolateParams, c.ParseTime, c.Loc = true, true, time.FixedZone("", 3600)
@@ -46,6 +47,7 @@ func TestSuiteWithSettings(t *testing.T) {
 // A look that another request has made out of date by the next statement is no
 // error: the claim begins again.
 func TestOvertakenInMySQL(t *testing.T) {
+	t.Parallel()
 	d := mariadb(t)
 	plain := d.open(t)
 	for at, want := range map[string]idem.State{ // the statement before which it happens
@@ -80,6 +82,7 @@ func TestOvertakenInMySQL(t *testing.T) {
 // A connection without a default database is told so, and not that another
 // server migrates.
 func TestMySQLWithoutDatabase(t *testing.T) {
+	t.Parallel()
 	d := mariadb(t)
 	d.my = d.my.Clone()
 	d.my.DBName = ""

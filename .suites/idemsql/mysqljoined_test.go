@@ -56,6 +56,7 @@ func deadlocked(t *testing.T, r *http.Request, s *server) error {
 // A deadlock takes the whole transaction back. What a handler writes that
 // overlooks it does not stand, and its key is free.
 func TestOverlookedDeadlock(t *testing.T) {
+	t.Parallel()
 	d := mariadb(t)
 	s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
 		if s.runs.Load() == 1 {
@@ -77,6 +78,7 @@ func TestOverlookedDeadlock(t *testing.T) {
 
 // A handler that answers a deadlock with 409 has its answer kept.
 func TestHandledDeadlock(t *testing.T) {
+	t.Parallel()
 	d := mariadb(t)
 	s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
 		if deadlocked(t, r, s) == nil {
@@ -95,6 +97,7 @@ func TestHandledDeadlock(t *testing.T) {
 // However a joined request ends, its connection is as it was: it holds no lock,
 // and what is written on it is committed.
 func TestConnectionIsGivenBack(t *testing.T) {
+	t.Parallel()
 	d := mariadb(t)
 	db := d.open(t)
 	db.SetMaxOpenConns(1)
@@ -144,6 +147,7 @@ func TestConnectionIsGivenBack(t *testing.T) {
 
 // A key of one database is not in progress in another one of the server.
 func TestDatabasesDoNotMeet(t *testing.T) {
+	t.Parallel()
 	here, there := mariadb(t), mariadb(t)
 	c := claim("key")
 	_, j := join(t, here.on(here.open(t), idemsql.Options{}), c, idem.Claimed)
@@ -181,6 +185,7 @@ func (c lostAnswersConnector) Connect(ctx context.Context) (driver.Conn, error) 
 
 // A connection that may hold the lock of a key does not keep it.
 func TestLostAnswer(t *testing.T) {
+	t.Parallel()
 	d := mariadb(t)
 	connector, err := mysql.NewConnector(d.my)
 	if err != nil {
@@ -205,6 +210,7 @@ func TestLostAnswer(t *testing.T) {
 // By two numbers of its errors MySQL says that it took a transaction back at its
 // COMMIT. After any other one that is not known.
 func TestNumbersOfARefusedCommit(t *testing.T) {
+	t.Parallel()
 	d := mariadb(t)
 	for number, unknown := range map[uint16]bool{
 		1212: true, 1213: false, 1214: true,
@@ -324,6 +330,7 @@ func (c plainConnector) Connect(ctx context.Context) (driver.Conn, error) {
 
 // A driver may have no method for queries.
 func TestPlainDriver(t *testing.T) {
+	t.Parallel()
 	d := mariadb(t)
 	connector, err := mysql.NewConnector(d.my)
 	if err != nil {

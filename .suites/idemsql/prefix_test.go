@@ -11,6 +11,7 @@ import (
 // Two stores in one database do not see each other's claims, locks, replies or
 // schema. Which prefixes are valid is tested beside the code of keysql.
 func TestPrefix(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		plain, other := d.on(db, idemsql.Options{}), d.on(db, idemsql.Options{Prefix: strings.Repeat("x", 40)})

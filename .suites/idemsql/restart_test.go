@@ -52,7 +52,7 @@ func testServerKilled(t *testing.T, own interface {
 				within(t, "a request", func() { a = servers[n.Add(1)%2].post(key, key) })
 				return a, nil
 			})
-			for range max(*kills/5, 1) {
+			for range max(kills/5, 1) {
 				<-time.After(300 * time.Millisecond)
 				own.Kill()
 				own.Start()
@@ -63,7 +63,7 @@ func testServerKilled(t *testing.T, own interface {
 			}
 			clients.leave()
 			for _, s := range servers {
-				if err := s.WaitSettled(t.Context()); err != nil {
+				if err := s.Guard().WaitSettled(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}

@@ -130,6 +130,7 @@ var sqliteSessions = []sessionCase{
 // What teams do to a session: the client is told whose fault it was and whether
 // to repeat, and nothing of it stays on the connection.
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		names := d.tenant(t)
 		for _, pooled := range []bool{false, true} {
@@ -257,6 +258,7 @@ func (c sessionCase) run(t *testing.T, through, d database, names *strings.Repla
 // The role that a hook of the pool has set is the one that saves the reply, and
 // not that of the login.
 func TestRoleOfThePool(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		names := d.tenant(t)
 		admin := d.open(t)
@@ -282,6 +284,7 @@ func TestRoleOfThePool(t *testing.T) {
 // After many transactions that kept their role a store no longer looks. The
 // first that changes it then is to be sent again, and from there on all stand.
 func TestRoleAfterMany(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		role := d.tenant(t).Replace("{role}")
 		s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, _ *server) {

@@ -18,6 +18,7 @@ import (
 // A Join whose statement began before another's reply was committed, and that
 // gets the lock of the key after that, finds the reply.
 func TestReplyCommittedAfterSnapshot(t *testing.T) {
+	t.Parallel()
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
 		t.Run(level.String(), func(t *testing.T) {
 			inBoth(t, func(t *testing.T, d database) {
@@ -102,6 +103,7 @@ func (s *trips) take() []string {
 
 // A request takes so many round trips and no more.
 func TestTrips(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		options options

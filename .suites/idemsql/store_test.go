@@ -24,6 +24,7 @@ import (
 
 // The lease ends by the database's clock: no time ever travels to it.
 func TestDatabaseClock(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("long")
@@ -60,6 +61,7 @@ func TestDatabaseClock(t *testing.T) {
 
 // A retention without end is one.
 func TestLongestRetention(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("key")
@@ -75,6 +77,7 @@ func TestLongestRetention(t *testing.T) {
 }
 
 func TestMalformedCalls(t *testing.T) {
+	t.Parallel()
 	store := idemsql.SQLite(sqliteFile(t).open(t), idemsql.Options{})
 	short, none := claim("key"), claim("key")
 	short.Retention, none.Lease = time.Second, 0
@@ -102,6 +105,7 @@ func TestMalformedCalls(t *testing.T) {
 // What the database refuses is an error and no refusal: a Runner would take one
 // for the loss of the claim, and nil for success.
 func TestDatabaseErrors(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
@@ -130,6 +134,7 @@ func TestDatabaseErrors(t *testing.T) {
 // A row that something else has written is an error: its zero fingerprint would
 // be another request's, which tells the client to give up.
 func TestCorruptRow(t *testing.T) {
+	t.Parallel()
 	d := sqliteFile(t)
 	db := d.open(t)
 	db.SetMaxOpenConns(1)
@@ -148,6 +153,7 @@ func TestCorruptRow(t *testing.T) {
 
 // A claim whose retention is over is gone, also while its row is there.
 func TestExpiredClaimIsGone(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
@@ -168,6 +174,7 @@ func TestExpiredClaimIsGone(t *testing.T) {
 // Who joins while another writes waits for that, and is not refused because
 // what it saw before has changed.
 func TestJoinWaitsForWriter(t *testing.T) {
+	t.Parallel()
 	d := sqliteFile(t)
 	store := d.on(d.open(t), idemsql.Options{})
 	writer, err := d.open(t).Conn(t.Context())
@@ -199,6 +206,7 @@ func TestJoinWaitsForWriter(t *testing.T) {
 // While a transaction takes an expired or unknown row over, nobody is told the
 // fingerprint of the request that the row was for.
 func TestJoinOverOldRow(t *testing.T) {
+	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store, elsewhere := d.on(db, idemsql.Options{}), d.on(d.open(t), idemsql.Options{})
@@ -228,6 +236,7 @@ func TestJoinOverOldRow(t *testing.T) {
 // the others hold nothing, and hear that it is in progress or, when the first
 // was quick, of its answer.
 func TestJoinRace(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		stores := make([]store, 4)
 		for i := range stores {
@@ -306,14 +315,15 @@ func suite(d database, db *sql.DB) idemtest.Suite {
 }
 
 func TestSuite(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		t.Parallel()
 		suite(d, d.open(t)).Run(t)
 	})
 }
 
 // A server or a role may have another isolation as its default.
 func TestSuiteUnderIsolation(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		for _, level := range []string{"repeatable read", "serializable"} {
 			t.Run(level, func(t *testing.T) {
@@ -326,16 +336,16 @@ func TestSuiteUnderIsolation(t *testing.T) {
 // pgx may ask the server in other ways than by statements that it prepares. Most
 // of them are tried behind a pooler.
 func TestSuiteInExecModes(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
-		t.Parallel()
 		suite(d, d.mode(pgx.QueryExecModeDescribeExec).open(t)).Run(t)
 	})
 }
 
 // A pooler may give each transaction another connection.
 func TestSuiteBehindPooler(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
-		t.Parallel()
 		d.conf = pgtest.PgBouncer(t, d.conf)
 		for _, mode := range poolerModes {
 			t.Run(mode.String(), func(t *testing.T) { suite(d, d.mode(mode).open(t)).Run(t) })
@@ -344,8 +354,8 @@ func TestSuiteBehindPooler(t *testing.T) {
 }
 
 func TestSuiteOnOneConnection(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		t.Parallel()
 		s := suite(d, d.of(1).open(t))
 		s.Write, s.Rows = nil, nil // a transaction needs a connection of its own
 		s.Run(t)
@@ -355,6 +365,7 @@ func TestSuiteOnOneConnection(t *testing.T) {
 // With a Seal the table does not have what clients were told, in either mode,
 // and who has the key is told it again.
 func TestSealedReply(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		for _, join := range []bool{false, true} {
 			with := func(keys string) *server {

@@ -60,6 +60,7 @@ func sweep(t testing.TB, s store, db *sql.DB, want int) {
 const rows = "SELECT count(*) FROM sallyport_idem"
 
 func TestSweep(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
@@ -79,6 +80,7 @@ func TestSweep(t *testing.T) {
 // A sweep removes so many rows and no more, and those first whose time ended
 // first. Run goes on until none is left.
 func TestSweepIsBounded(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		var mu sync.Mutex
@@ -114,6 +116,7 @@ func TestSweepIsBounded(t *testing.T) {
 // Rows that are kept for longer than their claim said do not fill a sweep: it
 // looks at others in their place, and removes no more than it does without them.
 func TestSweepIsBoundedBesideKeptRows(t *testing.T) {
+	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		var mu sync.Mutex
@@ -177,6 +180,7 @@ func mariadbSeries(n int) string {
 // Rows that are kept for longer than their claims said neither are removed nor
 // hide others from a sweep.
 func TestSweepPassesOverKeptRows(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	db := d.open(t)
 	store := d.on(db, idemsql.Options{})
@@ -199,6 +203,7 @@ func TestSweepPassesOverKeptRows(t *testing.T) {
 // The row of a joined request is swept by its own retention, and not by that
 // for which its transaction may run.
 func TestSweepJoined(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
@@ -251,6 +256,7 @@ func TestSettleIsHOT(t *testing.T) {
 // A sweep neither waits for a request that reuses an expired row nor takes the
 // row from under it.
 func TestSweepWhileServing(t *testing.T) {
+	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
@@ -271,6 +277,7 @@ func TestSweepWhileServing(t *testing.T) {
 // Run removes all that has expired when it starts and then every minute, goes
 // on after an error, and ends with its context.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	file := sqliteFile(t)
 	synctest.Test(t, func(t *testing.T) {
 		db, err := file.pool() // not before: its goroutines belong to the bubble
@@ -326,6 +333,7 @@ func TestRun(t *testing.T) {
 // A pause between tries: a database that is away is not asked all the time, and
 // the end of the context is no error to log.
 func TestRunWithoutDatabase(t *testing.T) {
+	t.Parallel()
 	file := sqliteFile(t)
 	synctest.Test(t, func(t *testing.T) {
 		db, err := file.pool()
@@ -355,6 +363,7 @@ func TestRunWithoutDatabase(t *testing.T) {
 
 // A sweep that is cut short by the end of the context is no error to log.
 func TestRunEndsWithinSweep(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	db := sqliteFile(t).watched(t, func(context.Context, driver.Conn, string) error {
 		cancel()

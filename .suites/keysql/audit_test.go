@@ -31,6 +31,7 @@ func insert(ctx context.Context, s *keysql.Store, k *keystore.Key) error {
 
 // An act whose entry cannot be stored does not take place.
 func TestNoActWithoutItsEntry(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.wrap(db, keysql.Options{})
@@ -61,6 +62,7 @@ func TestNoActWithoutItsEntry(t *testing.T) {
 // An entry that not every database could keep is refused before anything is
 // written, and one that somebody has spoilt is no entry.
 func TestBadEntries(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.wrap(db, keysql.Options{})
@@ -91,6 +93,7 @@ func TestBadEntries(t *testing.T) {
 // erased an organization. What tells of the organization is gone at once, and
 // the rest an hour later.
 func TestErasedOnAnotherServer(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		a, b := servers(t, d)
 		issuer := issuing.New(a, issuing.Options{})
@@ -169,6 +172,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 // Of several imports of a token that was erased one succeeds, with a limit of
 // keys or without, and none breaks off.
 func TestErasedTokenIsStoredOnce(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		for range 20 {
@@ -202,6 +206,7 @@ func TestErasedTokenIsStoredOnce(t *testing.T) {
 // A key that cannot be stored, since another one has its ID, does not remove what
 // an erasure has left: caches may yet have to learn of it.
 func TestErasedStaysWithoutAnotherKey(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		erased, other := inserted(t, store, "acme", 1)[0], inserted(t, store, "other", 1)[0]
@@ -222,6 +227,7 @@ func TestErasedStaysWithoutAnotherKey(t *testing.T) {
 
 // A sweep of more than one statement removes all that is old.
 func TestSweepOfManyEntries(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.wrap(db, keysql.Options{})
@@ -244,6 +250,7 @@ func TestSweepOfManyEntries(t *testing.T) {
 // The room for keys is counted after the other calls have ended, also where a
 // transaction sees what there was when it began.
 func TestMaxKeysWithOldSnapshots(t *testing.T) {
+	t.Parallel()
 	config := pgtest.Schema(t)
 	config.RuntimeParams["default_transaction_isolation"] = "repeatable read"
 	db := stdlib.OpenDB(*config)

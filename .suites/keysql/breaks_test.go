@@ -20,6 +20,7 @@ import (
 // of the call, and no answer about the key, no short answer and no half of a
 // write. What servers do when it happens is tried in .suites/adapters.
 func TestEachFailure(t *testing.T) {
+	t.Parallel()
 	d := sqliteFile(t)
 	whole := d.store(t)
 	var step, fails int

@@ -72,6 +72,7 @@ func wantNamed(t testing.TB, changed []keystore.Digest, k *keystore.Key, rule st
 // A key is in the feed also when a server of an earlier version has inserted
 // it, or somebody by hand.
 func TestFeedNamesInserts(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		start := present(t, store)
@@ -96,6 +97,7 @@ func TestFeedNamesInserts(t *testing.T) {
 // transaction takes its number, another one takes the next and commits, a
 // reader sees that, and only then the first one commits.
 func TestFeedLateCommit(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	store := d.store(t)
 	keys := inserted(t, store, "acme", 2)
@@ -127,6 +129,7 @@ func TestFeedLateCommit(t *testing.T) {
 
 // Amazon Aurora refuses to name the end of its log.
 func TestFeedOnAurora(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	for _, f := range []string{"pg_current_wal_lsn", "pg_current_wal_insert_lsn", "pg_current_wal_flush_lsn",
 		"pg_last_wal_replay_lsn"} {
@@ -151,6 +154,7 @@ func TestFeedOnAurora(t *testing.T) {
 // number that a round ends with comes from a snapshot before that of its
 // changes, and what is committed between the two is not passed over.
 func TestFeedReadsTheCounterFirst(t *testing.T) {
+	t.Parallel()
 	var config *mysql.Config
 	d := mariadbWith(t, func(c *mysql.Config) { config = c }).migrated(t)
 	store := d.store(t)
@@ -204,6 +208,7 @@ func (c preparingConn) Prepare(query string) (driver.Stmt, error) {
 // A change is named again only while an older transaction is open, which in
 // Postgres can be that of another test.
 func TestFeedQuiet(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		start := present(t, store)
@@ -222,6 +227,7 @@ func TestFeedQuiet(t *testing.T) {
 // A bulk change has one number for all its keys in Postgres, and is read in
 // pages. What commits between two pages must not fall between them.
 func TestFeedPages(t *testing.T) {
+	t.Parallel()
 	const many = changesPage + 200
 	inEach(t, func(t *testing.T, d database) {
 		store, db := d.store(t), d.open(t)
@@ -285,6 +291,7 @@ func wantAll(t testing.TB, changed []keystore.Digest, want int, besides ...*keys
 // A key that a person revokes with the database's own client reaches caches
 // too, and no program that has read it before brings it back.
 func TestRevokedByHand(t *testing.T) {
+	t.Parallel()
 	now := map[string]string{"postgres": "now()", "sqlite": "unixepoch() * 1000000",
 		"mariadb": "UNIX_TIMESTAMP() * 1000000"}
 	inEach(t, func(t *testing.T, d database) {
@@ -308,6 +315,7 @@ func TestRevokedByHand(t *testing.T) {
 }
 
 func TestFeedKnowsItsPositions(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		for _, position := range []string{"x", "1", `{"changed":"1"}`, `{"changed":1,"digest":null}`,
@@ -333,6 +341,7 @@ func TestFeedKnowsItsPositions(t *testing.T) {
 // Rows from a dump carry the numbers of the server they come from, which can
 // be far ahead. They are not news, and do not hide any.
 func TestFeedAfterRestore(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		keys := inserted(t, store, "acme", 2)
@@ -352,6 +361,7 @@ func TestFeedAfterRestore(t *testing.T) {
 
 // What is deleted does not give its number to another change.
 func TestFeedAfterDelete(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		keys := inserted(t, store, "acme", 2)
@@ -447,6 +457,7 @@ func servers(t *testing.T, d database) (a, b *keystore.Cached) {
 // and not only after its TTL. The tests of keystore hold the bound that the
 // other states.
 func TestRevokedOnAnotherServer(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		a, b := servers(t, d)
 		issuer := issuing.New(a, issuing.Options{})
@@ -480,6 +491,7 @@ func TestRevokedOnAnotherServer(t *testing.T) {
 // the feed, also when that one was asked for it too early. It does not matter
 // how the key is made.
 func TestInsertedOnAnotherServer(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		_, b := servers(t, d)
 		issuer := issuing.New(askedBefore{d.store(t), t, b}, issuing.Options{

@@ -44,6 +44,7 @@ func (d database) readOnly(t testing.TB) *sql.DB {
 }
 
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	words := map[string]string{"sqlite": "readonly", "postgres": "read-only", "mariadb": "read only"}
 	inEachEmpty(t, func(t *testing.T, d database) {
 		db := d.open(t)
@@ -75,6 +76,7 @@ func TestCheck(t *testing.T) {
 
 // A database that does not answer is not one of another kind.
 func TestCheckAway(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		err := d.wrap(d.away(t), keysql.Options{}).Check(t.Context())
 		mustSay(t, "away", err, "keysql: check: ")
@@ -85,6 +87,7 @@ func TestCheckAway(t *testing.T) {
 }
 
 func TestCheckDialect(t *testing.T) {
+	t.Parallel()
 	makers := map[string]func(*sql.DB, keysql.Options) *keysql.Store{
 		"SQLite": keysql.SQLite, "Postgres": keysql.Postgres, "MySQL": keysql.MySQL,
 	}
@@ -102,6 +105,7 @@ func TestCheckDialect(t *testing.T) {
 
 // A request to tables that are not there says what to do.
 func TestNotMigratedSaysMigrate(t *testing.T) {
+	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		_, err := store.Lookup(t.Context(), keystore.Digest{})
@@ -116,6 +120,7 @@ func TestNotMigratedSaysMigrate(t *testing.T) {
 }
 
 func TestCheckReadOnlyFile(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "keys.db")
 	emptySQLite(file).migrated(t)
 	db := opened(t, "file:"+file+"?mode=ro")
@@ -169,6 +174,7 @@ func TestCheckReadOnlyMariaDB(t *testing.T) {
 // A pooler may give each statement another session. The default mode of pgx,
 // which prepares statements, does not go with that.
 func TestCheckPooler(t *testing.T) {
+	t.Parallel()
 	config := pgtest.Schema(t)
 	pooled := pgtest.PgBouncer(t, config)
 	for mode, safe := range map[pgx.QueryExecMode]bool{
@@ -188,7 +194,7 @@ func TestCheckPooler(t *testing.T) {
 			if !safe {
 				want = []string{"pooler in transaction mode", "default_query_exec_mode=cache_describe"}
 			}
-			for range 10 {
+			for range 3 { // not by chance
 				mustSay(t, mode.String(), store.Check(t.Context()), want...)
 			}
 		}
@@ -197,6 +203,7 @@ func TestCheckPooler(t *testing.T) {
 
 // Nameless statements are exchanged only when connections ask at one moment.
 func TestCheckPoolerByChance(t *testing.T) {
+	t.Parallel()
 	config := pgtest.PgBouncer(t, pgtest.Schema(t))
 	config.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec
 	db := stdlib.OpenDB(*config)

@@ -14,6 +14,7 @@ import (
 // A look-up of a key without a parent is one statement, and that of a child two,
 // however many ancestors it has. When the second fails there is no key.
 func TestStatementsOfAChild(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		var statements, fails int
 		store := d.wrap(breaking{next: func(what string) error {
@@ -55,6 +56,7 @@ func TestStatementsOfAChild(t *testing.T) {
 
 // An erased child is unknown, and so is one whose parent was deleted by hand.
 func TestTokenOfAnErasedChild(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		issuer := issuing.New(store, issuing.Options{})

@@ -36,11 +36,20 @@ type database struct {
 	wrap func(*sql.DB, keysql.Options) *keysql.Store
 }
 
-// inEach runs f as a subtest on a database of each kind, with its tables made.
+// inEach runs f as a subtest on a database of each kind, with its tables made,
+// beside other tests.
 func inEach(t *testing.T, f func(t *testing.T, d database)) {
-	t.Run("sqlite", func(t *testing.T) { f(t, sqliteFile(t)) })
-	t.Run("postgres", func(t *testing.T) { f(t, postgres(t)) })
-	t.Run("mariadb", func(t *testing.T) { f(t, mariadb(t)) })
+	beside(t, "sqlite", func(t *testing.T) { f(t, sqliteFile(t)) })
+	beside(t, "postgres", func(t *testing.T) { f(t, postgres(t)) })
+	beside(t, "mariadb", func(t *testing.T) { f(t, mariadb(t)) })
+}
+
+// beside runs f as a subtest that others run beside.
+func beside(t *testing.T, name string, f func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		f(t)
+	})
 }
 
 func (d database) store(t testing.TB) *keysql.Store { return d.wrap(d.open(t), keysql.Options{}) }

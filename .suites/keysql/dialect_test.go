@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -56,6 +57,7 @@ func TestSuiteWithSettings(t *testing.T) {
 // one that was prepared less than a hundredth of a second before its trigger
 // was made.
 func TestInsertDuringMigration(t *testing.T) {
+	t.Parallel()
 	var config *mysql.Config
 	d := mariadbWith(t, func(c *mysql.Config) { config = c }).migrated(t)
 	store := d.store(t)
@@ -67,11 +69,15 @@ func TestInsertDuringMigration(t *testing.T) {
 	defer migrating.Close()
 	execute(t, migrating, "SET timestamp = 1") // to MariaDB the trigger is older than the insert
 	execute(t, migrating, "DROP TRIGGER sallyport_keys_insert")
+	statements := d.statements(store.Schema()[0])
+	trigger := statements[slices.IndexFunc(statements, func(s string) bool {
+		return strings.Contains(s, "CREATE TRIGGER sallyport_keys_insert")
+	})]
 	below, err := mysql.NewConnector(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := sql.OpenDB(preparing{below, sync.OnceFunc(func() { execute(t, migrating, store.Schema()[1]) })})
+	db := sql.OpenDB(preparing{below, sync.OnceFunc(func() { execute(t, migrating, trigger) })})
 	defer db.Close()
 	k := newKey("acme")
 	if err := insert(t.Context(), d.wrap(db, keysql.Options{}), k); err != nil {
@@ -84,6 +90,7 @@ func TestInsertDuringMigration(t *testing.T) {
 // A change or an insert waits for a transaction that has changed or inserted a
 // key, so that nothing becomes visible with a number that readers have passed.
 func TestFeedWaitsForTransactions(t *testing.T) {
+	t.Parallel()
 	d := mariadb(t)
 	store, db := d.store(t), d.open(t)
 	old := inserted(t, store, "acme", 2)
@@ -135,6 +142,7 @@ func TestFeedWaitsForTransactions(t *testing.T) {
 
 // Update is sent again after a deadlock, which has taken it back.
 func TestUpdateAfterDeadlock(t *testing.T) {
+	t.Parallel()
 	d := mariadb(t)
 	store, db := d.store(t), d.open(t)
 	keys := inserted(t, store, "acme", 3)
@@ -158,10 +166,14 @@ func TestUpdateAfterDeadlock(t *testing.T) {
 	}
 }
 
+var asking sync.Mutex
+
 // lockWaits returns how many transactions of the database wait for a lock.
 // InnoDB renews what it says of them when nobody has asked for 0.1 s.
 func lockWaits(t testing.TB, db *sql.DB) int {
 	t.Helper()
+	asking.Lock()
+	defer asking.Unlock()
 	values(t, db, "SELECT SLEEP(0.15)")
 	return len(values(t, db, `
 		SELECT 1 FROM information_schema.innodb_trx AS t
@@ -172,6 +184,7 @@ func lockWaits(t testing.TB, db *sql.DB) int {
 // A server that is not strict would cut off what is too long, and so give a key
 // to another organization.
 func TestTooLong(t *testing.T) {
+	t.Parallel()
 	d := mariadbWith(t, func(c *mysql.Config) { c.Params = map[string]string{"sql_mode": "''"} }).migrated(t)
 	store := d.store(t)
 	long := strings.Repeat("x", 513)
@@ -215,6 +228,7 @@ func TestTooLong(t *testing.T) {
 // A status or an environment that there is not matches no key: blanks and case
 // count.
 func TestListByBytes(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		inserted(t, store, "acme", 1)

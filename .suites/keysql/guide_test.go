@@ -31,6 +31,7 @@ func blocks(t *testing.T, section, language string) (all []string) {
 
 // The queries of the guide run.
 func TestTheGuidesQueries(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	db := d.tool(t)
 	if err := idemsql.Postgres(db, idemsql.Options{}).Migrate(t.Context()); err != nil {

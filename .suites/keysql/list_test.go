@@ -1,15 +1,19 @@
 package keysql_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
 // A thousand keys, read in pages while somebody goes on creating new ones.
 func TestListWhileInserting(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		const many = 1000
@@ -71,6 +75,7 @@ func TestListWhileInserting(t *testing.T) {
 
 // Ids are sorted by their bytes, also where the database has another language.
 func TestListSortsBytes(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		created := newKey("acme").CreatedAt
@@ -100,6 +105,7 @@ func TestListSortsBytes(t *testing.T) {
 }
 
 func TestPostgresCollation(t *testing.T) {
+	t.Parallel()
 	d := postgres(t)
 	var column string
 	err := d.open(t).QueryRowContext(t.Context(), `
@@ -109,4 +115,24 @@ func TestPostgresCollation(t *testing.T) {
 		t.Errorf("columns %q (%v) are sorted by the rules of the database's language, want all texts by their bytes",
 			column, err)
 	}
+}
+
+// A page reads of no more than 1000 keys which scopes they needed.
+func TestScopesUnusedOfManyKeys(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		const organization = "many"
+		seed(t, d, organization, 1100)
+		db, now := d.open(t), time.Now()
+		execute(t, db, "UPDATE sallyport_keys SET observed_since = created_at")
+		execute(t, db, fmt.Sprintf("INSERT INTO sallyport_keys_scopes (id, scope, day) "+
+			"SELECT id, 'tasks:read', %d FROM sallyport_keys", now.Unix()/(24*60*60)))
+		q := issuing.Query{ScopesUnusedSince: now, Total: true, Limit: 150}
+		for _, want := range []int{1000, 950, 800} {
+			page, err := d.wrap(db, keysql.Options{}).List(t.Context(), organization, q)
+			if err != nil || len(page.Keys) != 150 || page.Total != want {
+				t.Fatalf("got %d of %d keys, %v, want 150 of %d", len(page.Keys), page.Total, err, want)
+			}
+			q.After = page.Keys[149]
+		}
+	})
 }

@@ -15,6 +15,7 @@ const migrationLock = "LEFT(CONCAT('sallyport_keys ', DATABASE()), 64)"
 // Where no transaction holds the steps together, one server at a time takes
 // them, and others wait for the lock of its session.
 func TestMigrateWaitsForTheLock(t *testing.T) {
+	t.Parallel()
 	d := emptyMariaDB(t)
 	db := d.open(t)
 	other, err := db.Conn(t.Context())
@@ -64,6 +65,7 @@ func (c impatientConn) QueryContext(
 
 // A server that does not get the lock changes nothing.
 func TestMigrateWithoutTheLock(t *testing.T) {
+	t.Parallel()
 	d := emptyMariaDB(t)
 	other, err := d.open(t).Conn(t.Context())
 	if err != nil {
@@ -85,6 +87,7 @@ func TestMigrateWithoutTheLock(t *testing.T) {
 // The connection lives on when Migrate fails: the lock must not live on with it,
 // also when the context has ended.
 func TestMigrateGivesTheLockBack(t *testing.T) {
+	t.Parallel()
 	for name, fails := range map[string]bool{"done": false, "failed": true} {
 		t.Run(name, func(t *testing.T) {
 			d := emptyMariaDB(t)

@@ -49,16 +49,26 @@ func TestRowsRead(t *testing.T) {
 				created_by, suspended, '', CONCAT('child_', id), 1, 'acme_key_1', 'acme_key_1',
 				CASE WHEN SUBSTR(id, 10) > '500' THEN $ahead ELSE $ago END
 			FROM sallyport_keys WHERE organization = 'acme'`,
-			"UPDATE sallyport_keys SET expires_at = $ahead WHERE parent = '' AND id LIKE '%00'",
+			"UPDATE sallyport_keys SET expires_at = $ahead WHERE parent = '' AND (id LIKE '%00' OR organization = 'z')",
 			"UPDATE sallyport_keys SET expires_at = $ago WHERE parent = '' AND id LIKE '%5'",
 			"UPDATE sallyport_keys SET expires_at = $ago WHERE organization = 'c' AND id < 'c_key_55'",
 			"UPDATE sallyport_keys SET revoked_at = $ago WHERE organization = 'c' AND id > 'c_key_6'",
 		} {
 			execute(t, db, words.Replace(statement))
 		}
-		if d.name != "sqlite" {
-			execute(t, db, map[string]string{"mariadb": "ANALYZE TABLE sallyport_keys",
-				"postgres": "VACUUM ANALYZE sallyport_keys"}[d.name])
+		switch d.name {
+		case "mariadb":
+			execute(t, db, "ANALYZE TABLE sallyport_keys")
+		case "postgres":
+			eventually(t, "VACUUM leaves rows that another transaction may see", func() (clean bool) {
+				execute(t, db, "VACUUM (ANALYZE, INDEX_CLEANUP ON) sallyport_keys")
+				err := db.QueryRowContext(t.Context(), "SELECT relallvisible = relpages FROM pg_class "+
+					"WHERE oid = 'sallyport_keys'::regclass").Scan(&clean)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return clean
+			})
 		}
 		list := func(
 			list func(context.Context, string, issuing.Query) (issuing.Listing, error), organization string, q issuing.Query,
@@ -72,6 +82,10 @@ func TestRowsRead(t *testing.T) {
 			}
 		}
 		middle, err := store.Find(t.Context(), "b", "b_key_500")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := store.Find(t.Context(), "acme", "acme_key_100")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,6 +103,8 @@ func TestRowsRead(t *testing.T) {
 				"children (parent=? AND (organization,created_at,id)<(?,?,?))"},
 			"the first that expire": {list(store.List, "", issuing.Query{AllOrganizations: true,
 				Status: keystore.Active, ExpiresBefore: soon}), "expires (parent=? AND expires_at>? AND expires_at<?)"},
+			"the next that expire": {list(store.List, "", issuing.Query{AllOrganizations: true, After: first,
+				Status: keystore.Active, ExpiresBefore: soon}), "expires (parent=? AND (expires_at,id)>(?,?) AND expires_at<?)"},
 			"an insert with too many children": {func(ctx context.Context) error {
 				k := newKey("acme")
 				k.Parent, k.Ancestors = "acme_key_1", []*keystore.Key{{ID: "acme_key_1"}}

@@ -15,6 +15,7 @@ import (
 // A row that somebody has spoilt is an error, and not a key without scopes or
 // no key at all.
 func TestCorruptColumns(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		k := inserted(t, store, "acme", 1)[0]
@@ -53,6 +54,7 @@ func TestCorruptColumns(t *testing.T) {
 // Postgres cannot store a NUL byte or text that is not UTF-8. The stores refuse
 // it in all databases with the same words, and find no key by such a text.
 func TestNotText(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		k := inserted(t, store, "acme", 1)[0]
@@ -115,6 +117,7 @@ func TestNotText(t *testing.T) {
 
 // What is no network cannot be stored, since it could not be read again.
 func TestNotNetworks(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		k := inserted(t, store, "acme", 1)[0]
@@ -135,6 +138,7 @@ func TestNotNetworks(t *testing.T) {
 
 // Times are kept to the microsecond, and an end is never later than asked for.
 func TestNanoseconds(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		for _, second := range []int64{0, 1_767_225_599, -1} {

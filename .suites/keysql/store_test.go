@@ -26,7 +26,6 @@ import (
 func TestSuite(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		t.Parallel()
 		store := d.store(t)
 		keystoretest.Suite{
 			New: func(*testing.T) issuing.Store { return store },
@@ -54,6 +53,7 @@ func TestSuiteOnOneConnection(t *testing.T) {
 // A program that ends and starts again finds every key as it was, and a
 // position in the feed is still one.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	d := emptySQLite(filepath.Join(t.TempDir(), "keys.db"))
 	db := d.open(t)
 	store := d.wrap(db, keysql.Options{})
@@ -193,13 +193,14 @@ func (r *breakingRows) Next(dest []driver.Value) error {
 // Migrate returns the error of each of its statements, and the next one
 // finishes what it began.
 func TestMigrateThatBreaksOff(t *testing.T) {
+	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
-		d.migrateTo(t, len(store.Schema())-1)
-		d.insertedEarlier(t, "before")
+		migrate(t, store)
+		d.insertByHand(t, "before")
 		for at := 1; ; at++ {
 			statements, failed := 0, ""
-			broken := d.wrap(breaking{next: func(what string) error {
+			broken := breaking{next: func(what string) error {
 				// The lock of MySQL ends with the connection too.
 				if what == "row" || strings.HasPrefix(what, "DO RELEASE_LOCK") {
 					return nil
@@ -209,8 +210,8 @@ func TestMigrateThatBreaksOff(t *testing.T) {
 					return errBroken
 				}
 				return nil
-			}}.on(t, d), keysql.Options{})
-			err := broken.Migrate(t.Context())
+			}}.on(t, d)
+			err := d.later(t).Migrate(t.Context(), broken)
 			if failed == "" {
 				if err != nil || at < 6 {
 					t.Errorf("Migrate returned %v after %d statements, want nil after six or more", err, statements)
@@ -222,7 +223,7 @@ func TestMigrateThatBreaksOff(t *testing.T) {
 			}
 		}
 		start := present(t, store)
-		after := inserted(t, store, "acme", 1)[0] // which the last step puts into the feed
+		after := inserted(t, store, "acme", 1)[0]
 		changed, _ := changes(t, store, start)
 		wantNamed(t, changed, after, "a key that was inserted after the migration")
 		lookup(t, store, keyOf(t, store, "before"))
@@ -257,6 +258,7 @@ func isAnswer(err error) bool {
 }
 
 func TestAway(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		closed := d.open(t)
 		closed.Close()
@@ -273,6 +275,7 @@ func TestAway(t *testing.T) {
 
 // The deadline holds while somebody else has locked everything.
 func TestDeadline(t *testing.T) {
+	t.Parallel()
 	lock := map[string]string{
 		"mariadb":  "LOCK TABLES sallyport_keys WRITE, sallyport_keys_changes WRITE, sallyport_keys_schema WRITE",
 		"postgres": "LOCK TABLE sallyport_keys, sallyport_keys_schema IN ACCESS EXCLUSIVE MODE",
@@ -321,6 +324,7 @@ func TestDeadline(t *testing.T) {
 // or nothing. They never make a key unknown, and the store needs no help to
 // go on.
 func TestBackendsKilled(t *testing.T) {
+	t.Parallel()
 	t.Run("postgres", func(t *testing.T) {
 		d := postgres(t)
 		testBackendsKilled(t, d, func(admin *sql.DB) {
@@ -423,6 +427,7 @@ func wantNoPart(t testing.TB, where string, dump []byte, tokens []string) {
 }
 
 func TestNoSecretInColumns(t *testing.T) {
+	t.Parallel()
 	tables := map[string]string{
 		"mariadb": "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
 		"sqlite":  "SELECT name FROM sqlite_schema WHERE type = 'table'",
@@ -472,6 +477,7 @@ func values(t testing.TB, db *sql.DB, query string) (all [][]byte) {
 }
 
 func TestNoSecretInFile(t *testing.T) {
+	t.Parallel()
 	d := sqliteFile(t)
 	db := d.open(t)
 	tokens := used(t, d.wrap(db, keysql.Options{}))

@@ -26,6 +26,7 @@ func uses(keys []*keystore.Key, at time.Time) []keystore.Use {
 // other in a circle. So each locks keys by their ids: one that waits for a key
 // holds those before it, and none behind it.
 func TestTouchLocksInOrder(t *testing.T) {
+	t.Parallel()
 	t.Run("postgres", func(t *testing.T) {
 		testTouchLocksInOrder(t, postgres(t), func(db *sql.DB) int {
 			return len(values(t, db, "SELECT 1 FROM pg_stat_activity WHERE application_name = "+
@@ -71,6 +72,7 @@ func testTouchLocksInOrder(t *testing.T, d database, waits func(*sql.DB) int) {
 
 // A batch has no limit that a database's limit of parameters would set.
 func TestTouchMany(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		k := inserted(t, store, "acme", 1)[0]
@@ -90,6 +92,7 @@ func TestTouchMany(t *testing.T) {
 
 // A use is written whatever else its batch holds.
 func TestTouchOddUses(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		k := inserted(t, store, "acme", 1)[0]
@@ -119,6 +122,7 @@ func TestTouchOddUses(t *testing.T) {
 
 // A use at a time that a batch cannot hold is an error, and nothing is written.
 func TestTouchFarAhead(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		k := inserted(t, store, "acme", 1)[0]
@@ -141,6 +145,7 @@ func count(t *testing.T, db *sql.DB, from string) int {
 
 // Days that are over go, of keys that are not used any more too.
 func TestTouchSweeps(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db, store := d.open(t), d.store(t)
 		keys := inserted(t, store, "acme", 2)
@@ -164,6 +169,7 @@ func TestTouchSweeps(t *testing.T) {
 
 // What is known of the use of a key goes with the key.
 func TestUsageGoesWithItsKey(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db, store := d.open(t), d.store(t)
 		keys := inserted(t, store, "acme", 2)
@@ -185,6 +191,7 @@ func TestUsageGoesWithItsKey(t *testing.T) {
 
 // The scopes that a key needed are written whatever else its batch holds.
 func TestTouchOddScopes(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		k := inserted(t, store, "acme", 1)[0]
@@ -203,6 +210,7 @@ func TestTouchOddScopes(t *testing.T) {
 // Uses are written while their organization is erased: neither fails, and none
 // is left.
 func TestTouchBesideErase(t *testing.T) {
+	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db, store := d.open(t), d.store(t)
 		for range 2 {

@@ -255,7 +255,7 @@ var rights = map[string]plan{
 				return err
 			}
 		}
-		go func() { select {} }()
+		go func() { <-c.over }()
 		return c.insertJoined()
 	}},
 	"early hints": {joined, "", func(c call) error {

@@ -31,6 +31,7 @@ type host struct {
 	insert    string
 	charges   *planted.Charges
 	charge    func(key string) error // a call of the service
+	over      <-chan struct{}        // closed after the suite
 }
 
 type database struct {
@@ -108,7 +109,7 @@ func suite(t testing.TB, d database, o idem.Options, create handler) retrytest.S
 			call := p.Conn(nil)
 			h := host{p.DB(beside), p.DB(beside), pool, d.insert, service, func(key string) error {
 				return call(context.Background(), "charge", func() error { return service.Charge(key) }, nil)
-			}}
+			}, t.Context().Done()}
 			return planted.Server(p, store(pool), o, func(w http.ResponseWriter, r *http.Request) { create.serve(h, w, r) })
 		},
 		Creates: planted.Parcels,

@@ -13,6 +13,7 @@ import (
 // The contract holds, here and in the small example, with a limit that is
 // reached all the time.
 func TestContract(t *testing.T) {
+	t.Parallel()
 	args := []string{"-addr", "127.0.0.1:0", "-rate", "40-S"} // which a slow machine reaches
 	small := filepath.Join(t.TempDir(), "example")
 	if out, err := exec.Command("go", "build", "-o", small, "github.com/sallyport-go/sallyport/example").

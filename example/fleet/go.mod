@@ -12,7 +12,6 @@ require (
 )
 
 require (
-	github.com/sallyport-go/sallyport/idem/idempgx v0.0.0
 	github.com/sallyport-go/sallyport/idem/idemredis v0.0.0
 	github.com/sallyport-go/sallyport/middleware/contracttest v0.0.0
 	github.com/sallyport-go/sallyport/middleware/middlewareprom v0.0.0

@@ -2,12 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
-	"syscall"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -74,82 +71,25 @@ func readKeys(t *testing.T, path string) (baseURL string, keys demoKeys) {
 	return file.BaseURL, file.Keys
 }
 
+// The keys never go to a file that somebody else has made.
 func TestTheKeysFileIsAlwaysANewOne(t *testing.T) {
-	want := demoKeys{"f", "s", "n", "w", "o"}
-	for name, prepare := range map[string]func(path, aside string) error{
-		"nothing there": func(string, string) error { return nil },
-		"a file all may use": func(path, _ string) error {
-			return errors.Join(os.WriteFile(path, []byte("old"), 0o666), os.Chmod(path, 0o666))
-		},
-		"a read-only file": func(path, _ string) error { return os.WriteFile(path, []byte("old"), 0o400) },
-		"a symbolic link":  func(path, aside string) error { return os.Symlink(aside, path) },
-		"a dangling link":  func(path, aside string) error { return os.Symlink(aside+".none", path) },
-		"a hard link":      func(path, aside string) error { return os.Link(aside, path) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			path, aside := filepath.Join(dir, "keys.json"), filepath.Join(dir, "aside")
-			if err := os.WriteFile(aside, []byte("aside"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if err := prepare(path, aside); err != nil {
-				t.Fatal(err)
-			}
-			open, err := os.Open(path) // somebody who reads what stood there before
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				t.Fatal(err)
-			}
-			defer open.Close()
-			before, _ := open.Stat()
-
-			if err := (demo{BaseURL: "http://127.0.0.1:1", Keys: want}).write(path); err != nil {
-				t.Fatal(err)
-			}
-			info, err := os.Lstat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if info.Mode() != 0o600 {
-				t.Errorf("got mode %v, want a regular file with 0600", info.Mode())
-			}
-			if before != nil && os.SameFile(info, before) {
-				t.Error("the keys are in the file that stood there before")
-			}
-			if text, _ := os.ReadFile(aside); string(text) != "aside" {
-				t.Errorf("the file aside now holds %q", text)
-			}
-			if base, keys := readKeys(t, path); base != "http://127.0.0.1:1" || keys != want {
-				t.Errorf("got %s and %v", base, keys)
-			}
-			rest, _ := filepath.Glob(filepath.Join(dir, ".*"))
-			if len(rest) > 0 {
-				t.Errorf("left behind: %v", rest)
-			}
-		})
-	}
-}
-
-func TestKeysThatCannotBeWrittenLeaveNothingBehind(t *testing.T) {
-	dir := t.TempDir()
-	taken := filepath.Join(dir, "taken")
-	if err := os.Mkdir(taken, 0o755); err != nil {
+	want, dir := demoKeys{"f", "s", "n", "w", "o"}, t.TempDir()
+	path := filepath.Join(dir, "keys.json")
+	if err := (demo{BaseURL: "http://127.0.0.1:1", Keys: want}).write(path); err != nil {
 		t.Fatal(err)
 	}
-	pipe := filepath.Join(dir, "pipe") // as good as a device, which root could replace
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+	info, err := os.Stat(path)
+	base, keys := readKeys(t, path)
+	if err != nil || info.Mode() != 0o600 || base != "http://127.0.0.1:1" || keys != want {
+		t.Errorf("got %v %v, %s and %v", info.Mode(), err, base, keys)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(path+".none", link); err != nil {
 		t.Fatal(err)
 	}
-	t.Chdir(dir) // where "" would have its file
-	for _, path := range []string{taken, pipe, filepath.Join(dir, "missing", "keys.json"), ""} {
-		if err := (demo{}).write(path); err == nil {
-			t.Errorf("write(%q) succeeds", path)
+	for _, taken := range []string{path, link, dir, filepath.Join(dir, "missing", "keys.json"), ""} {
+		if err := (demo{}).write(taken); err == nil {
+			t.Errorf("write(%q) succeeds", taken)
 		}
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 2 {
-		t.Errorf("got %v, %v, want only the directory and the pipe", entries, err)
-	}
-	if info, err := os.Stat(pipe); err != nil || info.Mode().Type() != fs.ModeNamedPipe {
-		t.Errorf("the pipe is gone: %v, %v", info, err)
 	}
 }

@@ -29,6 +29,15 @@ func TestMain(m *testing.M) {
 // patience is longer than what the slowest machine needs for anything.
 const patience = 10 * time.Minute
 
+// runArgs is the program with these arguments.
+func runArgs(ctx context.Context, t *testing.T, stdout io.Writer, args ...string) error {
+	c, err := parseFlags(args, t.Output())
+	if err != nil {
+		return err
+	}
+	return run(ctx, c, stdout, t.Output())
+}
+
 // A running server of this package, on a port of its own.
 type running struct {
 	base   string

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,12 +19,11 @@ import (
 // serveMetrics counts the responses of api and serves the figures at /metrics
 // until the server that it returns is closed. They have an address of their
 // own: they are not for clients.
-func serveMetrics(
-	ln net.Listener, api *middleware.API, keys *keystore.Cached, s stores, logger *slog.Logger,
-) (*http.Server, error) {
+func serveMetrics(ln net.Listener, api *middleware.API, keys *keystore.Cached, s stores,
+	logger *slog.Logger) (*http.Server, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector())
-	options := middlewareprom.Options{Keys: keys, Replies: api.Options().Idempotency.Runner,
+	options := middlewareprom.Options{Keys: keys, Replies: api.Guard().Options().Idempotency.Runner,
 		RequestDuration: true, StoreDuration: true}
 	options.Counters, _ = s.limits.(interface {
 		Stats() ratelimit.FailoverStats
@@ -34,22 +32,11 @@ func serveMetrics(
 	if err != nil {
 		return nil, err
 	}
-	hooks := api.Options().Hooks // before the first request
-	log := hooks.Observe
-	hooks.Observe = func(ctx context.Context, e middleware.Event) {
-		if metrics.Observe(ctx, e); log != nil {
-			log(ctx, e)
-		}
-	}
+	api.Guard().Options().Hooks.Observe = metrics.Observe // before the first request
 	metrics.AddAPI(api)
-
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	srv := &http.Server{
-		Handler:           mux,
-		ReadHeaderTimeout: 5 * time.Second,
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-	}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	logger.Info("serving metrics at http://" + ln.Addr().String() + "/metrics")
 	go srv.Serve(ln)
 	return srv, nil

@@ -9,7 +9,6 @@ import (
 	pathpkg "path"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -21,38 +20,28 @@ import (
 
 const basePath = "/api/v1"
 
-// storeTimeout bounds what a handler waits for its database. The server's
-// WriteTimeout does not: it ends no handler.
-const storeTimeout = 4 * time.Second
-
 // newServer puts the API and its routes together. The server tells the API when
-// it is shut down. Without a developer there is no console. busy is the number
-// of requests in progress.
-func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.Uses,
-	logger *slog.Logger) (_ *http.Server, _ *middleware.API, busy *atomic.Int64) {
-	limits := middleware.RateLimitOptions{
-		Store:        s.limits,
-		Organization: &ratelimit.Policy{Name: "organization", Limit: c.rate},
-		Sandbox:      &ratelimit.Policy{Name: "sandbox", Limit: c.sandboxRate},
-	}
+// it is shut down.
+func newServer(c config, s stores, lastUsed *keystore.Uses, logger *slog.Logger) (*http.Server, *middleware.API) {
 	draining := make(chan struct{})
 	replies := idem.NewRunner(s.replies, idem.Options{Join: s.inDatabase, Wait: c.patience, Timeout: c.patience,
 		Draining: draining, Logger: logger})
-	hooks := &middleware.Hooks{Logger: logger}
-	if c.accessLog {
-		hooks.Observe = middleware.AccessLog(logger)
-	}
 	api := middleware.NewAPI(s.keys, middleware.Options{
-		Base:            basePath,
-		RequestIDHeader: c.requestIDHeader,
-		Uses:            lastUsed,
-		RateLimit:       limits,
-		Idempotency:     middleware.IdempotencyOptions{Runner: replies, Timeout: c.patience},
-		Hooks:           hooks,
+		Base: basePath,
+		Uses: lastUsed,
+		RateLimit: middleware.RateLimitOptions{
+			Store:        s.limits,
+			Organization: &ratelimit.Policy{Name: "organization", Limit: c.rate},
+			Sandbox:      &ratelimit.Policy{Name: "sandbox", Limit: c.sandboxRate},
+		},
+		Idempotency: middleware.IdempotencyOptions{Runner: replies, Timeout: c.patience},
+		Hooks:       &middleware.Hooks{Logger: logger},
 	})
 
 	tasks := &tasks{store: s.tasks, latency: c.latency, logger: logger}
-	timeout := c.latency + cmp.Or(c.patience, storeTimeout)
+	// What a handler waits for its database. The server's WriteTimeout ends no
+	// handler.
+	timeout := c.latency + cmp.Or(c.patience, 4*time.Second)
 	api.HandleFunc("GET "+basePath+"/account", middleware.Require(scope.AccountRead), account)
 	api.HandleFunc("POST "+tasksPath, middleware.Require(scope.TasksWrite), within(timeout, tasks.create))
 	api.HandleFunc("GET "+tasksPath, middleware.Require(scope.TasksRead), within(timeout, tasks.list))
@@ -61,10 +50,7 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.Us
 
 	// No mux stands before the API: it would answer some paths without a key,
 	// with a redirect to what it takes for a better one.
-	busy = new(atomic.Int64)
 	root := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		busy.Add(1)
-		defer busy.Add(-1)
 		switch path := r.URL.Path; {
 		case strings.HasPrefix(path, basePath+"/"), strings.HasPrefix(pathpkg.Clean(path)+"/", basePath+"/"):
 			api.ServeHTTP(w, r)
@@ -77,23 +63,15 @@ func newServer(c config, s stores, developer http.Handler, lastUsed *keystore.Us
 			default:
 				s.serveReady(w, r)
 			}
-		case developer != nil && (path+"/" == developerPath || strings.HasPrefix(path, developerPath)):
-			developer.ServeHTTP(w, r)
 		default:
-			middleware.WriteProblem(w, r, middleware.Problem{
-				Status: http.StatusNotFound,
-				Code:   "not_found",
-				Detail: "There is nothing at this path. The API is under " + basePath + ".",
-			})
+			middleware.WriteProblem(w, r, middleware.Problem{Status: http.StatusNotFound, Code: "not_found",
+				Detail: "There is nothing at this path. The API is under " + basePath + "."})
 		}
 	})
-	srv := &http.Server{
-		Handler:        middleware.New(nil, api.Options()).RequestID(root),
-		MaxHeaderBytes: 32 << 10,
-		ErrorLog:       slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-	}
+	srv := &http.Server{Handler: api.Guard().RequestID(root), MaxHeaderBytes: 32 << 10,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn)}
 	srv.RegisterOnShutdown(sync.OnceFunc(func() { close(draining) })) // so that duplicates stop waiting for each other
-	return srv, api, busy
+	return srv, api
 }
 
 func within(d time.Duration, h http.HandlerFunc) http.HandlerFunc {
@@ -106,11 +84,7 @@ func within(d time.Duration, h http.HandlerFunc) http.HandlerFunc {
 
 // account answers with what the key that called stands for.
 func account(w http.ResponseWriter, r *http.Request) {
-	p := middleware.CallerFrom(r.Context())
-	writeJSON(w, http.StatusOK, struct {
-		Organization string               `json:"organization"`
-		Environment  keystore.Environment `json:"environment"`
-		Key          string               `json:"key"`
-		Scopes       []scope.Name         `json:"scopes"`
-	}{p.Organization(), p.Environment(), p.KeyID(), p.Scopes()})
+	c := middleware.CallerFrom(r.Context())
+	writeJSON(w, http.StatusOK, map[string]any{"organization": c.Organization(), "environment": c.Environment(),
+		"key": c.KeyID(), "scopes": c.Scopes()})
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -88,7 +87,7 @@ func TestRates(t *testing.T) {
 		args          string
 		full, sandbox int // requests until the first refusal; 0: not reached in 10
 	}{
-		{"-rate 3-H", 3, 3},
+		{"-rate 3-H", 3, 0},
 		{"-rate 3-H -sandbox-rate 2-H", 3, 2},
 		{"-sandbox-rate 2-H", 0, 2},
 	} {
@@ -120,26 +119,6 @@ func TestRates(t *testing.T) {
 	}
 }
 
-func TestNamesOfTheService(t *testing.T) {
-	srv := start(t, "-request-id-header", "Ship-Request-Id", "-key-prefix", "ship")
-	if !strings.HasPrefix(srv.keys.Full, "ship_live_") || !strings.HasPrefix(srv.keys.Sandbox, "ship_test_") {
-		t.Errorf("got keys %s and %s", srv.keys.Full, srv.keys.Sandbox)
-	}
-	for path, status := range map[string]int{"/api/v1/account": 200, "/healthz": 200, "/elsewhere": 404} {
-		got := srv.must(t, srv.keys.Full, "GET", path, "")
-		if got.StatusCode != status {
-			t.Errorf("%s: got %s, want %d", path, got.Status, status)
-		}
-		if got.Header.Get("Ship-Request-Id") == "" || got.Header.Get("Svc-Request-Id") != "" {
-			t.Errorf("%s: got %v", path, got.Header)
-		}
-	}
-	if got := srv.must(t, "svc"+strings.TrimPrefix(srv.keys.Full, "ship"), "GET", "/api/v1/account",
-		""); got.StatusCode != http.StatusUnauthorized {
-		t.Errorf("a key of another prefix: got %s", got.Status)
-	}
-}
-
 func TestLatencyDelaysCreatingAlone(t *testing.T) {
 	const latency = 50 * time.Millisecond
 	srv := start(t, "-latency", latency.String())
@@ -150,7 +129,7 @@ func TestLatencyDelaysCreatingAlone(t *testing.T) {
 	}
 
 	synctest.Test(t, func(t *testing.T) {
-		tasks := &tasks{store: &memoryTasks{}, latency: maxLatency, logger: slog.New(slog.DiscardHandler)}
+		tasks := &tasks{store: &memoryTasks{}, latency: time.Minute, logger: slog.New(slog.DiscardHandler)}
 		began := time.Now()
 		for _, request := range []struct {
 			h      http.HandlerFunc
@@ -165,6 +144,7 @@ func TestLatencyDelaysCreatingAlone(t *testing.T) {
 }
 
 func TestCreatingOnceFor200ClientsWithOneKey(t *testing.T) {
+	t.Parallel()
 	srv := start(t, "-rate", "1000-S", "-latency", "200ms")
 	replies := make([]reply, 200)
 	var wg sync.WaitGroup
@@ -280,6 +260,7 @@ func TestAClientThatLeavesGetsItsTaskWithTheRetry(t *testing.T) {
 }
 
 func TestShutdownWaitsForWhatWasBegun(t *testing.T) {
+	t.Parallel()
 	for _, row := range []struct {
 		name   string
 		leaves bool // the client does not wait for its response
@@ -348,6 +329,7 @@ func (s *lateStore) Settle(ctx context.Context, key idem.Key, token idem.ClaimTo
 }
 
 func TestShutdownWaitsForRepliesThatAreNotSavedYet(t *testing.T) {
+	t.Parallel()
 	s := memoryStores()
 	late := &lateStore{Store: s.replies}
 	late.broken.Store(true)
@@ -392,19 +374,5 @@ func TestABodyThatEndsEarly(t *testing.T) {
 	}
 	if got := srv.must(t, srv.keys.Full, "GET", "/api/v1/tasks", ""); got.text != "{\"tasks\":[]}\n" {
 		t.Errorf("half a request made a task: %s", got.text)
-	}
-}
-
-func TestBaseURL(t *testing.T) {
-	for address, want := range map[string]string{
-		"127.0.0.1:80":  "http://127.0.0.1:80",
-		"0.0.0.0:8080":  "http://127.0.0.1:8080",
-		"[::]:8080":     "http://127.0.0.1:8080",
-		"[::1]:8080":    "http://[::1]:8080",
-		"10.0.0.7:8080": "http://10.0.0.7:8080",
-	} {
-		if got := baseURL(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))); got != want {
-			t.Errorf("%s: got %s, want %s", address, got, want)
-		}
 	}
 }

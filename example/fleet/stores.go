@@ -14,13 +14,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/idem/idempgx"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -45,12 +43,7 @@ type stores struct {
 
 // memoryStores forget everything when the process ends.
 func memoryStores() stores {
-	return stores{
-		keys:    issuing.NewMemory(),
-		replies: &idem.Memory{},
-		limits:  ratelimit.NewMemory(),
-		tasks:   &memoryTasks{},
-	}
+	return stores{keys: issuing.NewMemory(), replies: &idem.Memory{}, limits: &ratelimit.Memory{}, tasks: &memoryTasks{}}
 }
 
 // openStores returns the stores that the flags name, each ready for use. A
@@ -69,7 +62,6 @@ func openStores(ctx context.Context, c config, logger *slog.Logger) (stores, err
 		if store.value == "" {
 			continue
 		}
-		logger.Info("opening the store of " + store.flag)
 		if err := store.open(ctx, c, logger); err != nil {
 			return s, errors.Join(fmt.Errorf("%s: %w", store.flag, err), s.close())
 		}
@@ -99,9 +91,6 @@ func (s *stores) serveReady(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *stores) openPostgres(ctx context.Context, c config, logger *slog.Logger) error {
-	if c.pgx {
-		return s.openPGX(ctx, c, logger)
-	}
 	db, err := sql.Open("pgx", c.postgres)
 	if err != nil {
 		return err
@@ -109,25 +98,7 @@ func (s *stores) openPostgres(ctx context.Context, c config, logger *slog.Logger
 	db.SetMaxOpenConns(32)
 	db.SetMaxIdleConns(32)
 	return s.useSQL(ctx, db, keysql.Postgres(db, keysql.Options{}), idemsql.Postgres(db, idemsql.Options{Logger: logger}),
-		&sqlTasks{sqlDatabase{db: db, numbers: "$"}, postgresLock})
-}
-
-// openPGX opens a pool for replies and tasks. Keys are kept through database/sql
-// on the same pool; they are read from the cache.
-func (s *stores) openPGX(ctx context.Context, c config, logger *slog.Logger) error {
-	conf, err := pgxpool.ParseConfig(c.postgres)
-	if err != nil {
-		return err
-	}
-	conf.MaxConns = 32
-	pool, err := pgxpool.NewWithConfig(ctx, conf)
-	if err != nil {
-		return err
-	}
-	s.closers = append(s.closers, func() error { pool.Close(); return nil })
-	db := stdlib.OpenDBFromPool(pool)
-	return s.useSQL(ctx, db, keysql.Postgres(db, keysql.Options{}), idempgx.New(pool, idempgx.Options{Logger: logger}),
-		&sqlTasks{pgxDatabase{pool}, postgresLock})
+		&sqlTasks{db: db})
 }
 
 func (s *stores) openSQLite(ctx context.Context, c config, logger *slog.Logger) error {
@@ -144,20 +115,11 @@ func (s *stores) openSQLite(ctx context.Context, c config, logger *slog.Logger) 
 	}
 	db.SetMaxOpenConns(8)
 	return s.useSQL(ctx, db, keysql.SQLite(db, keysql.Options{}), idemsql.SQLite(db, idemsql.Options{Logger: logger}),
-		&sqlTasks{db: sqlDatabase{db: db, numbers: "?", whole: true}})
+		&sqlTasks{db: db, sqlite: true})
 }
 
-// replyTable is what idemsql and idempgx have in common.
-type replyTable interface {
-	idem.Store
-	Migrate(context.Context) error
-	Check(context.Context) error
-	Run(context.Context) error
-}
-
-func (s *stores) useSQL(
-	ctx context.Context, db *sql.DB, keys *keysql.Store, replies replyTable, tasks *sqlTasks,
-) error {
+func (s *stores) useSQL(ctx context.Context, db *sql.DB, keys *keysql.Store, replies *idemsql.Store,
+	tasks *sqlTasks) error {
 	s.closers = append(s.closers, db.Close)
 	for _, prepare := range []func(context.Context) error{
 		keys.Migrate, replies.Migrate, tasks.migrate, keys.Check, replies.Check,
@@ -194,11 +156,6 @@ func (s *stores) openRedis(ctx context.Context, c config, logger *slog.Logger) e
 	s.limits = limits
 	if err := limits.Ready(ctx); err != nil || s.inDatabase {
 		return err
-	}
-	if persistence, err := client.Info(ctx, "persistence").Result(); err == nil &&
-		strings.Contains(persistence, "aof_enabled:0") {
-		logger.Warn("Redis has no append-only file: after a restart of Redis, a create that is retried runs again. Set " +
-			"appendonly yes")
 	}
 	replies := idemredis.New(client, idemredis.Options{})
 	s.replies = replies

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rs/xid"
 
@@ -19,28 +21,16 @@ const tasksPath = basePath + "/tasks"
 
 // A task is open until it is cancelled; cancelling is final.
 type task struct {
-	ID          string    `json:"id"`
-	Title       string    `json:"title"`
-	State       state     `json:"state"`
-	CreatedAt   time.Time `json:"created_at"`
-	CancelledAt time.Time `json:"cancelled_at,omitzero"`
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	State string `json:"state"`
 }
 
-type state string
-
-const (
-	open      state = "open"
-	cancelled state = "cancelled"
-)
+const open, cancelled = "open", "cancelled"
 
 // newTask returns an open task. An id made in a later second sorts behind, and
 // so does a later one of the same process.
-func newTask(title string) task {
-	return task{ID: "task_" + xid.New().String(), Title: title, State: open, CreatedAt: now()}
-}
-
-// now is in microseconds, which is what databases keep of a time.
-func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+func newTask(title string) task { return task{"task_" + xid.New().String(), title, open} }
 
 // isTaskID reports whether newTask could have made an id. Other text need not
 // even be text to a database.
@@ -56,13 +46,17 @@ func isTaskID(id string) bool {
 type taskStore interface {
 	Create(ctx context.Context, tenant, title string) (task, error)
 	Find(ctx context.Context, tenant, id string) (task, error)
-	// List returns at most limit tasks, newest first: those behind the task of
-	// the id after, which need not be there any more, or with "" the newest.
-	List(ctx context.Context, tenant, after string, limit int) ([]task, error)
-	// Cancel returns the task as it is afterwards. A task that was cancelled
-	// before stays as it was.
+	List(ctx context.Context, tenant string) ([]task, error) // the newest hundred
 	Cancel(ctx context.Context, tenant, id string) (task, error)
 }
+
+var (
+	errNoTask = &middleware.Problem{Status: http.StatusNotFound, Code: "not_found",
+		Detail: "Your organization has no task of this id in the environment of the API key."}
+	errBadTask = &middleware.Problem{Status: http.StatusBadRequest, Code: "bad_request",
+		Detail: `The body is a JSON object of at most 64 KiB with a title of at most 200 characters, without control ` +
+			`characters, such as {"title": "Light the harbour"}.`}
+)
 
 // tasks answers the requests under /api/v1/tasks.
 type tasks struct {
@@ -71,25 +65,32 @@ type tasks struct {
 	logger  *slog.Logger
 }
 
+// create leaves other members than the title alone, so that a newer client is
+// not refused.
 func (t *tasks) create(w http.ResponseWriter, r *http.Request) {
-	title, err := readTitle(w, r)
-	if err != nil {
-		t.fail(w, r, err)
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64<<10))
+	var input struct{ Title string }
+	if err != nil || !utf8.Valid(body) || json.Unmarshal(body, &input) != nil || strings.TrimSpace(input.Title) == "" ||
+		utf8.RuneCountInString(input.Title) > 200 || strings.ContainsFunc(input.Title, unicode.IsControl) {
+		t.answer(w, r, nil, errBadTask)
 		return
 	}
 	select {
 	case <-time.After(t.latency):
 	case <-r.Context().Done():
-		t.fail(w, r, r.Context().Err())
-		return
 	}
-	created, err := t.store.Create(r.Context(), tenant(r), title)
+	created, err := t.store.Create(r.Context(), tenant(r), input.Title)
 	if err != nil {
-		t.fail(w, r, err)
+		t.answer(w, r, nil, err)
 		return
 	}
 	w.Header().Set("Location", tasksPath+"/"+created.ID)
 	writeJSON(w, http.StatusCreated, created)
+}
+
+func (t *tasks) list(w http.ResponseWriter, r *http.Request) {
+	newest, err := t.store.List(r.Context(), tenant(r))
+	t.answer(w, r, map[string][]task{"tasks": newest}, err)
 }
 
 func (t *tasks) find(w http.ResponseWriter, r *http.Request) { t.one(w, r, t.store.Find) }
@@ -99,74 +100,37 @@ func (t *tasks) find(w http.ResponseWriter, r *http.Request) { t.one(w, r, t.sto
 func (t *tasks) cancel(w http.ResponseWriter, r *http.Request) { t.one(w, r, t.store.Cancel) }
 
 // one answers with the task that the path names.
-func (t *tasks) one(w http.ResponseWriter, r *http.Request,
-	do func(ctx context.Context, tenant, id string) (task, error)) {
-	found, err := task{}, errNoTask
+func (t *tasks) one(w http.ResponseWriter, r *http.Request, do func(context.Context, string, string) (task, error)) {
 	if id := r.PathValue("id"); isTaskID(id) {
-		found, err = do(r.Context(), tenant(r), id)
-	}
-	if err != nil {
-		t.fail(w, r, err)
+		found, err := do(r.Context(), tenant(r), id)
+		t.answer(w, r, found, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, found)
+	t.answer(w, r, nil, errNoTask)
 }
 
-func (t *tasks) list(w http.ResponseWriter, r *http.Request) {
-	limit, after, err := readPage(r)
-	if err != nil {
-		t.fail(w, r, err)
+// answer writes v, or an error: a refusal, or one of the store, which only the
+// log tells.
+func (t *tasks) answer(w http.ResponseWriter, r *http.Request, v any, err error) {
+	if err == nil {
+		writeJSON(w, http.StatusOK, v)
 		return
 	}
-	page, err := t.store.List(r.Context(), tenant(r), after, limit+1) // one more tells whether there is a next page
-	if err != nil {
-		t.fail(w, r, err)
-		return
+	problem, ok := errors.AsType[*middleware.Problem](err)
+	if !ok {
+		t.logger.ErrorContext(r.Context(), "the store of tasks does not answer",
+			"request_id", middleware.RequestIDFrom(r.Context()), "error", err)
+		problem = &middleware.Problem{Status: http.StatusServiceUnavailable, Code: "tasks_unavailable",
+			Detail: "The tasks cannot be reached at the moment. Retry after the wait.", RetryAfter: time.Second}
 	}
-	if len(page) > limit {
-		page = page[:limit]
-		// RFC 8288 resolves it against the URL of the request, so it is right
-		// behind any proxy that keeps the path.
-		w.Header().Set("Link", fmt.Sprintf(`<%s?limit=%d&cursor=%s>; rel="next"`, tasksPath, limit, page[limit-1].ID))
-	}
-	writeJSON(w, http.StatusOK, struct {
-		Tasks []task `json:"tasks"`
-	}{page})
+	middleware.WriteProblem(w, r, *problem)
 }
 
-// fail answers an error: a refusal, or one of the store, which only the log
-// tells.
-func (t *tasks) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if refusal, ok := errors.AsType[*middleware.Problem](err); ok {
-		middleware.WriteProblem(w, r, *refusal)
-		return
-	}
-	level := slog.LevelError
-	if errors.Is(err, context.Canceled) { // the client has left
-		level = slog.LevelInfo
-	}
-	t.logger.Log(r.Context(), level, "the store of tasks does not answer", "request_id",
-		middleware.RequestIDFrom(r.Context()), "error", err)
-	middleware.WriteProblem(w, r, middleware.Problem{
-		Status:     http.StatusServiceUnavailable,
-		Code:       "tasks_unavailable",
-		Detail:     "The tasks cannot be reached at the moment. Retry after the wait.",
-		RetryAfter: time.Second,
-	})
-}
-
-// tenant is the organization and environment of the key that called. The API
-// lets nobody reach a handler without one.
-func tenant(r *http.Request) string {
-	return middleware.CallerFrom(r.Context()).Tenant()
-}
+// tenant is the organization and environment of the key that called.
+func tenant(r *http.Request) string { return middleware.CallerFrom(r.Context()).Tenant() }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // the types of this package all marshal
-	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	w.Write(append(body, '\n')) // an error means that the client has left
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has left
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -691,6 +692,34 @@ func TestTryTimeout(t *testing.T) {
 		if got, _, err := read(transport, post(t, t.Context(), "the body")); kind(got, err) != "unknown" ||
 			!strings.Contains(err.Error(), "no whole answer in 1m0s") {
 			t.Errorf("without TryTimeout: got %d, %v", got, err)
+		}
+	})
+}
+
+// A connection that an answer of 101 hands over outlasts TryTimeout, and the
+// context of its try ends when it is closed.
+func TestConnectionOutlastsTryTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var try context.Context
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		transport := &idemclient.Transport{TryTimeout: time.Second, Base: roundTripper(
+			func(r *http.Request) (*http.Response, error) {
+				try = r.Context()
+				return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: ours}, nil
+			})}
+		res, err := transport.RoundTrip(post(t, t.Context(), ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		go io.WriteString(res.Body.(io.Writer), "ping")
+		if got, err := io.ReadAll(io.LimitReader(theirs, 4)); string(got) != "ping" || err != nil || try.Err() != nil {
+			t.Errorf("after a minute: got %q, %v, and the context has %v", got, err, try.Err())
+		}
+		res.Body.Close()
+		if try.Err() == nil {
+			t.Error("the connection is closed, and the context of its try has not ended")
 		}
 	})
 }

@@ -2,8 +2,10 @@ package idempgx
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -31,10 +33,8 @@ type Store struct {
 
 	pool    *pgxpool.Pool
 	options pgx.TxOptions // of the transactions of joined requests
-	logger  *slog.Logger
-	queue   *claims.Queue
 	names   *claims.Names
-	roles   claims.Roles
+	joiner  *claims.Joiner
 }
 
 var (
@@ -59,14 +59,36 @@ func New(pool *pgxpool.Pool, o Options) *Store {
 		panic("idempgx: Postgres has no isolation " + level)
 	}
 	o.Prefix, o.Logger = cmp.Or(o.Prefix, "sallyport_"), cmp.Or(o.Logger, slog.Default())
-	return &Store{
+	s := &Store{
 		Store:   idemsql.Postgres(stdlib.OpenDBFromPool(pool), o),
 		pool:    pool,
 		options: pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)},
-		logger:  o.Logger,
-		queue:   claims.NewQueue(func() int { return int(pool.Config().MaxConns) }),
 		names:   claims.NewNames(o.Prefix, claims.PostgresHome, claims.PostgresWhere),
 	}
+	joiner := &claims.Joiner{
+		Package: "idempgx", Logger: o.Logger, Names: s.names, Size: s.size, Waits: s.waitedFor, Conn: s.conn,
+		One: s.one, Peek: peek, Mark: mark, Keep: keep, Held: held, Roles: true, Tells: true,
+	}
+	s.joiner = joiner.Open()
+	return s
+}
+
+// JoinHonorsContext promises, in the meaning of [idem.Store], that neither Join
+// nor the Settle of its transactions outlasts its context: pgx closes the
+// connection.
+func (s *Store) JoinHonorsContext() {}
+
+// Join implements [idem.Joiner]. At most half as many transactions are open as
+// the pool may have connections; the next get their turn in the order in which
+// they came. A request that has waited for 50 milliseconds gets the reply that
+// is there already, without its turn.
+//
+// The transaction ends with its Settle and not with ctx, so each must be
+// settled.
+func (s *Store) Join(
+	ctx context.Context, c idem.Claim, timeout time.Duration,
+) (idem.Record, idem.Transaction, error) {
+	return s.joiner.Join(ctx, c, timeout)
 }
 
 // Statements, without the names of the store.

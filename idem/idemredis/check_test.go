@@ -12,6 +12,7 @@ import (
 )
 
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	store := idemredis.New(server.Client(), idemredis.Options{})
 	for policy, good := range map[string]bool{
@@ -76,6 +77,7 @@ func TestCheckOfWhatIsSaid(t *testing.T) {
 
 // A client that asks one server of a cluster has not asked the others.
 func TestCheckOfOneServerOfACluster(t *testing.T) {
+	t.Parallel()
 	server := redistest.StartTCP(t, "--cluster-enabled", "yes")
 	if err := idemredis.New(server.Client(), idemredis.Options{}).Check(t.Context()); err == nil {
 		t.Error("got no error")

@@ -14,9 +14,7 @@ import (
 )
 
 // eraseScript removes a key whose claim has a token that begins so.
-const eraseScript = `
-return redis.call('GETRANGE', KEYS[1], 33, 40) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0
-`
+const eraseScript = "return redis.call('GETRANGE', KEYS[1], 33, 40) == ARGV[1] and redis.call('DEL', KEYS[1]) or 0"
 
 // Erase implements [idem.Eraser]. It looks at all keys of the Redis, or of each
 // primary of a Redis Cluster, some at a time. A key that moves to another

@@ -41,6 +41,7 @@ func mustErase(t *testing.T, s *idemredis.Store, want ...int) {
 // Erase takes what a Runner has stored, of its own prefix alone, whatever
 // characters that has, and no key of another form.
 func TestErase(t *testing.T) {
+	t.Parallel()
 	client := redistest.Connect(t, redistest.Options(t))
 	own := redistest.OwnPrefix(t, client)
 	for _, prefix := range []string{own + "plain", own + `a*[b]?\`} {
@@ -60,6 +61,7 @@ func TestErase(t *testing.T) {
 
 // Erase goes through all pages of SCAN.
 func TestEraseOfManyPages(t *testing.T) {
+	t.Parallel()
 	client := redistest.Start(t).Client()
 	store := idemredis.New(client, idemredis.Options{})
 	fill(t, store, 1500)

@@ -78,6 +78,7 @@ func (l *loser) answers(from, to net.Conn) {
 // The client sends again what was not answered, although it was done. Nobody
 // notices.
 func TestResentByTheClient(t *testing.T) {
+	t.Parallel()
 	for _, way := range []struct {
 		name string
 		hold bool

@@ -129,6 +129,8 @@ func (s *sender) stalled(t *trip) {
 
 // end is for a trip that has returned.
 func (s *sender) end(t *trip, answered bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	t.timer.Stop()
 	if answered {
 		s.took = time.Since(t.began)
@@ -171,8 +173,6 @@ func (s *sender) send(t *trip, calls []*sent) {
 	}
 	s.mu.Unlock()
 	runtime.Gosched() // who was just answered may have another command
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.end(t, answered)
 }
 
@@ -209,11 +209,7 @@ func (s *Store) do(ctx context.Context, alone func() (any, error), args ...any) 
 	}
 	t, c := s.sender.join(ctx, args)
 	if t != nil {
-		defer func() {
-			s.sender.mu.Lock()
-			defer s.sender.mu.Unlock()
-			s.sender.end(t, err == nil || isReply(err))
-		}()
+		defer func() { s.sender.end(t, err == nil || isReply(err)) }()
 		return call(ctx, s, alone)
 	}
 	select {

@@ -179,6 +179,7 @@ func TestLongAnswerTravelsAlone(t *testing.T) {
 // A call returns when its context ends, and the others that travel with it get
 // their replies.
 func TestDeadlinesOfCallsTogether(t *testing.T) {
+	t.Parallel()
 	for _, heeds := range []bool{false, true} {
 		server := redistest.Start(t)
 		proxy := redistest.StartProxy(t, server)
@@ -319,6 +320,7 @@ func TestTripsThatStall(t *testing.T) {
 // Calls behind trips that stall are sent although no other call comes, and once
 // more when their own trip stalls too.
 func TestCallsBehindTripsThatStall(t *testing.T) {
+	t.Parallel()
 	s := newTrips(t, redistest.Connect(t, redistest.Options(t)))
 	s.SetStall(time.Second) // time enough for the calls to wait
 	hold := make(chan struct{})

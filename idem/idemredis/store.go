@@ -45,6 +45,7 @@
 package idemredis
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -103,10 +104,7 @@ type Store struct {
 	known   atomic.Bool          // the client knows the servers of the cluster
 }
 
-var (
-	_ idem.Eraser  = (*Store)(nil)
-	_ idem.Sharded = (*Store)(nil)
-)
+var _ idem.Eraser = (*Store)(nil)
 
 // New returns a Store that asks client. It asks nothing yet, and panics when
 // client is nil.
@@ -114,10 +112,7 @@ func New(client Client, o Options) *Store {
 	if client == nil {
 		panic("idemredis: New without a client")
 	}
-	if o.Prefix == "" {
-		o.Prefix = "sallyport:idem:"
-	}
-	s := &Store{client: client, prefix: o.Prefix, heeds: heedsDeadlines(client)}
+	s := &Store{client: client, prefix: cmp.Or(o.Prefix, "sallyport:idem:"), heeds: heedsDeadlines(client)}
 	switch c := client.(type) {
 	case *redis.Client:
 		s.sender = &sender{client: c, stall: stall}
@@ -127,8 +122,8 @@ func New(client Client, o Options) *Store {
 	return s
 }
 
-// Shard implements [idem.Sharded]: the address of the primary of the key's slot
-// in a Redis Cluster. It is another one after a failover.
+// Shard names, in the meaning of [idem.Store], the address of the primary of the
+// key's slot in a Redis Cluster. It is another one after a failover.
 func (s *Store) Shard(key idem.Key) string {
 	if s.cluster == nil || !s.known.Load() {
 		return "" // the client would ask which servers there are
@@ -257,9 +252,7 @@ func call[T any](ctx context.Context, s *Store, do func() (T, error)) (T, error)
 	return r.Value, r.Err
 }
 
-func (s *Store) name(key idem.Key) string {
-	return s.prefix + hex.EncodeToString(key[:])
-}
+func (s *Store) name(key idem.Key) string { return s.prefix + hex.EncodeToString(key[:]) }
 
 // outOfMemory tells Redis's refusal of a write, whose wording differs between
 // versions, from other errors.

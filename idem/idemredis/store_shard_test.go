@@ -3,6 +3,7 @@ package idemredis_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,23 +17,31 @@ import (
 )
 
 // A primary of a Redis Cluster is killed, hangs, or hands over to its replica,
-// while clients create and retry what fails. Meanwhile the keys of the other
+// while clients create and retry what fails, and while slots move between the
+// others. Meanwhile the keys of the other
 // primaries are served, and nothing runs twice. With the replica its keys are
 // served again.
 func TestShardAway(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		away func(t *testing.T, primary, replica *redistest.Server)
+		away func(t *testing.T, primaries, replicas []*redistest.Server)
 	}{
-		{"killed", func(t *testing.T, primary, _ *redistest.Server) { primary.Kill() }},
-		{"hung", func(t *testing.T, primary, _ *redistest.Server) { primary.Hang() }},
-		{"failover", func(t *testing.T, _, replica *redistest.Server) {
-			if err := replica.Client().ClusterFailover(t.Context()).Err(); err != nil {
+		{"killed", func(_ *testing.T, primaries, _ []*redistest.Server) { primaries[0].Kill() }},
+		{"hung", func(_ *testing.T, primaries, _ []*redistest.Server) { primaries[0].Hang() }},
+		{"failover", func(t *testing.T, _, replicas []*redistest.Server) {
+			if err := replicas[0].Client().ClusterFailover(t.Context()).Err(); err != nil {
 				t.Fatal(err)
+			}
+		}},
+		{"killed while slots move", func(t *testing.T, primaries, _ []*redistest.Server) {
+			primaries[0].Kill()
+			if n := moveSlots(t, primaries[1], primaries[2], redistest.Slots/3+1, 1000); n == 0 {
+				t.Error("no key has moved")
 			}
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			primaries, replicas := redistest.StartShards(t)
 			client := redis.NewClusterClient(&redis.ClusterOptions{
 				Addrs: []string{primaries[0].Addr, primaries[1].Addr, primaries[2].Addr}, ContextTimeoutEnabled: true,
@@ -86,7 +95,7 @@ func TestShardAway(t *testing.T) {
 			}
 			<-time.After(time.Second)
 			away.Store(true)
-			test.away(t, primaries[0], replicas[0])
+			test.away(t, primaries, replicas)
 			redistest.Eventually(t, "the replica serves its keys", func() bool { return again.Load() > 50 })
 			<-time.After(2 * time.Second)
 			close(done)
@@ -105,8 +114,40 @@ func TestShardAway(t *testing.T) {
 	}
 }
 
+// moveSlots moves slots with their keys as redis-cli does, and returns how many
+// keys there were.
+func moveSlots(t *testing.T, from, to *redistest.Server, first, slots int) (moved int) {
+	t.Helper()
+	do := func(s *redistest.Server, command ...any) *redis.Cmd {
+		t.Helper()
+		got := s.Client().Do(t.Context(), command...)
+		if got.Err() != nil {
+			t.Fatalf("%v: %v", command, got.Err())
+		}
+		return got
+	}
+	source, target := do(from, "CLUSTER", "MYID").Val(), do(to, "CLUSTER", "MYID").Val()
+	host, port, _ := strings.Cut(to.Addr, ":")
+	for slot := first; slot < first+slots; slot++ {
+		do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", source)
+		do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", target)
+		for {
+			keys, _ := do(from, "CLUSTER", "GETKEYSINSLOT", slot, 100).Slice()
+			if len(keys) == 0 {
+				break
+			}
+			do(from, append([]any{"MIGRATE", host, port, "", 0, 5000, "REPLACE", "KEYS"}, keys...)...)
+			moved += len(keys)
+		}
+		do(to, "CLUSTER", "SETSLOT", slot, "NODE", target)
+		do(from, "CLUSTER", "SETSLOT", slot, "NODE", target)
+	}
+	return moved
+}
+
 // A key's shard is the address of the primary that has it, once that is known.
 func TestShard(t *testing.T) {
+	t.Parallel()
 	servers := redistest.StartCluster(t)
 	client := connectCluster(t, servers)
 	store := idemredis.New(client, idemredis.Options{})
@@ -121,7 +162,8 @@ func TestShard(t *testing.T) {
 			t.Errorf("got the shard %q, want %q", got, want)
 		}
 	}
-	one := idemredis.New(redistest.Connect(t, redistest.Options(t)), idemredis.Options{Prefix: "shard:"})
+	alone := redistest.Connect(t, redistest.Options(t))
+	one := idemredis.New(alone, idemredis.Options{Prefix: redistest.OwnPrefix(t, alone)})
 	mustBegin(t, one, aClaim("one"), idem.Claimed)
 	if got := one.Shard(idem.Key{}); got != "" {
 		t.Errorf("without a cluster: got the shard %q", got)

@@ -58,6 +58,7 @@ func suite(t *testing.T, client idemredis.Client, admin redis.UniversalClient, u
 }
 
 func TestSuite(t *testing.T) {
+	t.Parallel()
 	client := redistest.Connect(t, redistest.Options(t))
 	suite(t, client, client, "")
 }
@@ -78,12 +79,14 @@ func (o *old) SetArgs(ctx context.Context, key string, value any, a redis.SetArg
 
 // Before version 7 the scripts do everything.
 func TestSuiteOnOldRedis(t *testing.T) {
+	t.Parallel()
 	client := redistest.Connect(t, redistest.Options(t))
 	suite(t, &old{Client: client}, client, "")
 }
 
 // TestRights: the operator's guide names the rights that a Store needs.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	admin, client := server.Client(), redistest.Connect(t, server.Rights("replies"))
 	suite(t, client, admin, "sallyport:idem:")

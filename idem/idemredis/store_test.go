@@ -74,6 +74,7 @@ func TestNewAsksNothing(t *testing.T) {
 // A Redis that refuses connections, or takes them and does not answer, is an
 // error and no refusal, and the context is heeded whatever the client does.
 func TestAway(t *testing.T) {
+	t.Parallel()
 	hung, err := net.Listen("tcp", "127.0.0.1:0") // and nobody accepts
 	if err != nil {
 		t.Fatal(err)

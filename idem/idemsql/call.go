@@ -6,8 +6,6 @@ import (
 	"errors"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/idem/internal/bounded"
-	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
 // querier is a pool, a connection or a transaction.
@@ -45,7 +43,7 @@ func (s *Store) onPool(ctx context.Context, do func(ctx context.Context, q queri
 
 // locate finds the schema of the table when the store is first used.
 func (s *Store) locate(ctx context.Context, q querier) error {
-	return s.names.Locate(ctx, func(ctx context.Context, statement string, dest ...any) error {
+	return s.names.Locate(ctx, func(ctx context.Context, statement string, dest []any, _ ...any) error {
 		return s.one(ctx, q, statement, dest)
 	})
 }
@@ -91,25 +89,4 @@ func (s *Store) exec(ctx context.Context, q querier, statement string, args ...a
 	}
 	n, err := result.RowsAffected()
 	return int(n), err
-}
-
-// await calls do in a goroutine and returns when ctx ends, which not every
-// driver does: SQLite waits for the file's lock for its busy_timeout. What do
-// returns after that goes to late, unless late is nil.
-func await[T any](ctx context.Context, doing string, do func() (T, error), late func(T)) (T, error) {
-	r, later := bounded.Call(ctx, func() (T, error) {
-		value, err := do()
-		for again(err) && ctx.Err() == nil {
-			value, err = do()
-		}
-		return value, err
-	})
-	if later != nil && late != nil {
-		go func() {
-			if r := <-later; r.Err == nil {
-				late(r.Value)
-			}
-		}()
-	}
-	return r.Value, claims.CallError(ctx, "idemsql: "+doing, r.Err)
 }

@@ -8,18 +8,12 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
-	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
-
-// again reports whether the same statement may succeed now.
-func again(err error) bool {
-	return claims.Again(err) || sqlschema.MySQLAgain(err)
-}
 
 // decide claims a key, or returns the record that keeps it from being claimed.
 // A row that it claims is to be swept after the retention.
 func (s *Store) decide(
-	ctx context.Context, q querier, statements claiming, c idem.Claim, retention time.Duration,
+	ctx context.Context, q querier, statements claiming, c *idem.Claim, retention time.Duration,
 ) (idem.Record, error) {
 	if s.mysql != nil {
 		return s.beginMySQL(ctx, q, c)
@@ -38,7 +32,7 @@ func (s *Store) decide(
 	for _, statement := range statements.decide {
 		n := len(args)
 		if statement == s.peek {
-			n = len(claims.PeekArgs(c))
+			n = 4 // those of claims.PeekArgs
 		}
 		r, err := s.decision(ctx, q, statement, nil, args[:n]...)
 		if !errors.Is(err, sql.ErrNoRows) {

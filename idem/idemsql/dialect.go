@@ -1,27 +1,21 @@
 package idemsql
 
 import (
-	"embed"
+	_ "embed"
 	"strings"
 
 	"github.com/sallyport-go/sallyport/idem/internal/claims"
 	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
-//go:embed schema/*.sql
-var schema embed.FS
+//go:embed schema/postgres.sql
+var postgresSchema string
 
-// steps returns the texts of the files of the schema.
-func steps(files ...string) []string {
-	for i, file := range files {
-		text, err := schema.ReadFile("schema/" + file)
-		if err != nil {
-			panic(err)
-		}
-		files[i] = string(text)
-	}
-	return files
-}
+//go:embed schema/sqlite.sql
+var sqliteSchema string
+
+//go:embed schema/mysql.sql
+var mysqlSchema string
 
 // claiming are the statements that claim a key, or find out why not.
 type claiming struct {
@@ -63,7 +57,7 @@ var postgres = func() dialect {
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
 	d.home, d.where = claims.PostgresHome, claims.PostgresWhere
 	d.columns += ", sweep_at"
-	d.steps, d.engine = steps("postgres.sql", "postgres2.sql", "postgres3.sql"), sqlschema.Postgres()
+	d.steps, d.engine = []string{postgresSchema}, sqlschema.Postgres()
 	return d
 }()
 
@@ -84,7 +78,7 @@ var sqlite = func() dialect {
 	d.join.decide = []string{claim, d.peek}
 	d.oneWriter = true
 	d.sweep = expand(sqliteSweep)
-	d.steps, d.engine = steps("sqlite.sql"), sqlschema.SQLite()
+	d.steps, d.engine = []string{sqliteSchema}, sqlschema.SQLite()
 	return d
 }()
 

@@ -49,10 +49,10 @@ func (s *Store) Erase(ctx context.Context, organization string) (removed int, er
 	return removed, err
 }
 
-// eraseNext erases what comes after a key. What await leaves behind may still
+// eraseNext erases what comes after a key. What Await leaves behind may still
 // read its arguments when Erase goes on.
 func (s *Store) eraseNext(ctx context.Context, after, prefix []byte) (erased, error) {
-	return await(ctx, "erase", func() (e erased, err error) {
+	return claims.Await(ctx, "idemsql: erase", func() (e erased, err error) {
 		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
 			e, err = s.eraseSome(ctx, q, after, prefix)
 			return err

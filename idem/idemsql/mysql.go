@@ -106,7 +106,7 @@ var mysql = func() dialect {
 		taken:       columns(mysqlTaken),
 		finish:      "SET autocommit = 1, @sallyport = RELEASE_LOCK(" + mysqlLock + ")",
 	}
-	d.steps, d.engine = steps("mysql.sql"), sqlschema.MySQL()
+	d.steps, d.engine = []string{mysqlSchema}, sqlschema.MySQL()
 	return d
 }()
 
@@ -147,7 +147,7 @@ func literals(query string, args []any) (string, []any) {
 // lookMySQL returns the record that keeps a key from being claimed. When there
 // is none, ours is true, and there says whether it has a row.
 func (s *Store) lookMySQL(
-	ctx context.Context, q querier, look string, c idem.Claim,
+	ctx context.Context, q querier, look string, c *idem.Claim,
 ) (r idem.Record, there, ours bool, err error) {
 	var free sql.NullBool
 	r, err = s.decision(ctx, q, look, []any{&there, &free}, claims.PeekArgs(c)...)
@@ -155,7 +155,7 @@ func (s *Store) lookMySQL(
 }
 
 // claimMySQL claims a key that nothing keeps from being claimed.
-func (s *Store) claimMySQL(ctx context.Context, q querier, c idem.Claim, there bool) (idem.Record, error) {
+func (s *Store) claimMySQL(ctx context.Context, q querier, c *idem.Claim, there bool) (idem.Record, error) {
 	if !there {
 		err := s.write(ctx, q, s.mysql.insert, claims.Args(c)...)
 		if sqlschema.MySQLNumber(err) == sqlschema.MySQLDuplicate {
@@ -183,7 +183,7 @@ func (s *Store) claimMySQL(ctx context.Context, q querier, c idem.Claim, there b
 // beginMySQL claims a key with a lease. A joined request that takes the key
 // between the look and the claim makes it wait for that transaction, which only
 // servers that work in different modes can meet.
-func (s *Store) beginMySQL(ctx context.Context, q querier, c idem.Claim) (idem.Record, error) {
+func (s *Store) beginMySQL(ctx context.Context, q querier, c *idem.Claim) (idem.Record, error) {
 	r, there, ours, err := s.lookMySQL(ctx, q, s.mysql.look, c)
 	if err != nil || !ours {
 		return r, err

@@ -50,9 +50,8 @@ type Store struct {
 	db *sql.DB
 	dialect
 	options Options
-	queue   *claims.Queue
+	joiner  *claims.Joiner
 	names   *claims.Names
-	roles   claims.Roles
 	swept   atomic.Pointer[time.Time] // see Swept
 }
 
@@ -86,7 +85,7 @@ func newStore(db *sql.DB, d dialect, o Options) *Store {
 	_, d.steps = sqlschema.WithPrefix(o.Prefix, form, d.steps)
 	d.sql = func(query string, args []any) (string, []any) { return form(names.Text(query), args) }
 	s := &Store{db: db, dialect: d, options: o, names: names}
-	s.queue = claims.NewQueue(s.size)
+	s.joiner = s.newJoiner()
 	return s
 }
 
@@ -95,9 +94,9 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	if err := claims.Check(c); err != nil {
 		return idem.Record{}, fmt.Errorf("idemsql: %w", err)
 	}
-	return await(ctx, "begin", func() (r idem.Record, err error) {
+	return claims.Await(ctx, "idemsql: begin", func() (r idem.Record, err error) {
 		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
-			if r, err = s.decide(ctx, q, s.begin, c, c.Retention); r.State == claims.Lapsed {
+			if r, err = s.decide(ctx, q, s.begin, &c, c.Retention); r.State == claims.Lapsed {
 				r.State, err = idem.Unknown, s.told(ctx, q, c.Key)
 			}
 			return err
@@ -138,7 +137,7 @@ func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 
 // do does what has no answer beside an error.
 func (s *Store) do(ctx context.Context, doing string, do func(ctx context.Context, q querier) error) error {
-	_, err := await(ctx, doing, func() (struct{}, error) { return struct{}{}, s.onPool(ctx, do) }, nil)
+	_, err := claims.Await(ctx, "idemsql: "+doing, func() (struct{}, error) { return struct{}{}, s.onPool(ctx, do) }, nil)
 	return err
 }
 

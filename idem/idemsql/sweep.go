@@ -3,6 +3,8 @@ package idemsql
 import (
 	"context"
 	"time"
+
+	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
 const (
@@ -81,7 +83,7 @@ func (s *Store) sweepOnce(ctx context.Context) (removed int) {
 // sweepBatch removes rows whose retention is over, those first that ended
 // first, and returns how many. When it returns sweepSize there may be more.
 func (s *Store) sweepBatch(ctx context.Context) (removed int, err error) {
-	return await(ctx, "sweep", func() (removed int, err error) {
+	return claims.Await(ctx, "idemsql: sweep", func() (removed int, err error) {
 		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
 			if !s.sweepLooks {
 				removed, err = s.exec(ctx, q, s.sweep, sweepSize)

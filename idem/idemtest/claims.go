@@ -147,9 +147,8 @@ var claimRules = []rule{
 		func(e *env) {
 			dead, cancel := context.WithCancel(e.ctx)
 			cancel()
-			refusals := []error{idem.ErrLost, idem.ErrFull, idem.ErrSettled}
 			mustNotRefuse := func(what string, err error) {
-				for _, refusal := range refusals {
+				for _, refusal := range []error{idem.ErrLost, idem.ErrFull, idem.ErrSettled} {
 					if errors.Is(err, refusal) {
 						e.failf("%s with a context that is done: got %v, which is a refusal", what, err)
 					}

@@ -46,6 +46,9 @@ func (m *model) Join(ctx context.Context, c idem.Claim, _ time.Duration) (idem.R
 	}
 	c.Lease = c.Retention
 	record := m.begin(c)
+	if r != nil && m.has("renews what a Join said to be unknown") {
+		r.told = false
+	}
 	if record.State != idem.Claimed && m.has("keeps the turn of a Join that gets none") {
 		m.kept++
 	}

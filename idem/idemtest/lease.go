@@ -8,6 +8,31 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
+// lateRaces lets calls of holders whose leases are over race with the Begin of
+// another, and has each pair of answers judged.
+func (e *env) lateRaces(
+	call func(idem.Claim) error, other func(idem.Claim) idem.Claim, judge func(called error, begun idem.Record),
+) {
+	late := make([]idem.Claim, 16)
+	for i := range late {
+		late[i] = e.claim()
+		late[i].Key[0] = byte(i)
+		e.mustClaim("a new key", late[i], 1)
+	}
+	e.leases(1.3)
+	for i, c := range late {
+		var called, begun error
+		var r idem.Record
+		pair := []func(){func() { called = call(c) }, func() { r, begun = e.store.Begin(e.ctx, other(c)) }}
+		var wg sync.WaitGroup
+		wg.Go(pair[(i+1)%2]) // the scheduler prefers the last
+		wg.Go(pair[i%2])
+		wg.Wait()
+		e.mustBe("Begin", begun, nil)
+		judge(called, r)
+	}
+}
+
 var leaseRules = []rule{
 	{"extend", "Extend makes the lease last its full length from then on.",
 		func(e *env) {
@@ -78,32 +103,13 @@ var leaseRules = []rule{
 	{"unknown-races-extend",
 		"When Begin after the lease and Extend race, never is one told unknown and the other renewed.",
 		func(e *env) {
-			const keys = 16
-			late := make([]idem.Claim, keys)
-			for i := range late {
-				late[i] = e.claim()
-				late[i].Key[0] = byte(i)
-				e.mustClaim("a new key", late[i], 1)
-			}
-			e.leases(1.3)
-			for i, c := range late {
-				var extended, begun error
-				var r idem.Record
-				renew := func() { extended = e.store.Extend(e.ctx, c.Key, c.Token, 24*time.Hour) }
-				ask := func() { r, begun = e.store.Begin(e.ctx, again(c)) }
-				if i%2 == 0 {
-					renew, ask = ask, renew // the scheduler prefers the last
-				}
-				var wg sync.WaitGroup
-				wg.Go(renew)
-				wg.Go(ask)
-				wg.Wait()
-				e.mustBe("Begin", begun, nil)
+			renew := func(c idem.Claim) error { return e.store.Extend(e.ctx, c.Key, c.Token, 24*time.Hour) }
+			e.lateRaces(renew, again, func(extended error, r idem.Record) {
 				if told := r.State == idem.Unknown; told != errors.Is(extended, idem.ErrLost) {
 					e.failf("got %v from Extend and %v from Begin, want nil and in progress, or ErrLost and unknown",
 						extended, r.State)
 				}
-			}
+			})
 		}},
 	{"foreign-token", "A token that does not hold the claim extends, settles and frees nothing.",
 		func(e *env) {

@@ -14,9 +14,7 @@ var retentionRules = []rule{
 		}},
 	{"retention-restarts", "Settle starts the retention anew: what is left of the claim's plays no part.",
 		func(e *env) {
-			c := e.claim()
-			c.Retention = 2 * e.lease
-			e.mustClaim("a new key", c, 1)
+			c := e.retained(2)
 			e.leases(1.5)
 			e.settle("the holder", c, e.kept(finished("answer"), 2), nil)
 			e.leases(1.5)
@@ -40,9 +38,7 @@ var retentionRules = []rule{
 		}},
 	{"retention-of-claim", "A claim that nobody settles is remembered for its retention, and not only for its lease.",
 		func(e *env) {
-			c := e.claim()
-			c.Retention = 3 * e.lease
-			e.mustClaim("a new key", c, 1)
+			c := e.retained(3)
 			e.leases(2.5)
 			e.must("before the end of the retention", again(c), idem.Unknown)
 			e.leases(0.8)
@@ -51,9 +47,7 @@ var retentionRules = []rule{
 		}},
 	{"retention-of-taker", "A take-over starts the retention of the claim anew, and so does a Begin that is resent.",
 		func(e *env) {
-			c := e.claim()
-			c.Retention = 3 * e.lease
-			e.mustClaim("a new key", c, 1)
+			c := e.retained(3)
 			e.leases(1.3)
 			taker := reexecuting(c)
 			e.mustClaim("the taker", taker, 2)
@@ -64,9 +58,7 @@ var retentionRules = []rule{
 		}},
 	{"lease-outlasts-retention", "A claim that is kept alive is in progress, however short its retention.",
 		func(e *env) {
-			c := e.claim()
-			c.Retention = c.Lease
-			e.mustClaim("a new key", c, 1)
+			c := e.retained(1)
 			for range 3 {
 				e.leases(0.6)
 				e.extend("the holder", c, nil)

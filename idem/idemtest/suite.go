@@ -169,21 +169,24 @@ func (e *env) lasting() idem.Claim {
 
 // held returns a claim that was made and does not lapse, leased one that lapses
 // after a lease, and lapsed one that has.
-func (e *env) held() idem.Claim {
-	c := e.lasting()
-	e.mustClaim("a new key", c, 1)
-	return c
-}
-
-func (e *env) leased() idem.Claim {
-	c := e.claim()
-	e.mustClaim("a new key", c, 1)
-	return c
-}
+func (e *env) held() idem.Claim   { return e.made(e.lasting()) }
+func (e *env) leased() idem.Claim { return e.made(e.claim()) }
 
 func (e *env) lapsed() idem.Claim {
 	c := e.leased()
 	e.leases(1.3)
+	return c
+}
+
+// retained returns a claim that was made, with a retention of so many leases.
+func (e *env) retained(leases int) idem.Claim {
+	c := e.claim()
+	c.Retention = time.Duration(leases) * e.lease
+	return e.made(c)
+}
+
+func (e *env) made(c idem.Claim) idem.Claim {
+	e.mustClaim("a new key", c, 1)
 	return c
 }
 

@@ -132,6 +132,7 @@ var flaws = []struct {
 	{"joins beside an open transaction", []string{"join-in-flight", "join-race"}},
 	{"fails while a transaction is open", []string{"join-in-flight", "join-race"}},
 	{"joins without looking at leases", []string{"join-sees-leases"}},
+	{"renews what a Join said to be unknown", []string{"join-sees-leases"}},
 	{"takes over for good", []string{"join-take-over"}},
 	{"ends a transaction with the context of Join", []string{"join-outlives-context"}},
 	{"holds the key for a dead Join", []string{"join-cancelled-context"}},

@@ -2,7 +2,6 @@ package idemtest
 
 import (
 	"errors"
-	"sync"
 
 	"github.com/sallyport-go/sallyport/idem"
 )
@@ -103,33 +102,14 @@ var takeOverRules = []rule{
 		"When a late settle and a take-over race, one of them has the key: never is the reply saved and the claim " +
 			"granted again.",
 		func(e *env) {
-			const keys = 16
-			old := make([]idem.Claim, keys)
-			for i := range old {
-				old[i] = e.claim()
-				old[i].Key[0] = byte(i)
-				e.mustClaim("a new key", old[i], 1)
-			}
-			e.leases(1.3)
-			for i, c := range old {
-				var settled, begun error
-				var r idem.Record
-				late := func() { settled = e.store.Settle(e.ctx, c.Key, c.Token, finished("late")) }
-				take := func() { r, begun = e.store.Begin(e.ctx, reexecuting(c)) }
-				if i%2 == 0 {
-					late, take = take, late // the scheduler prefers the last
-				}
-				var wg sync.WaitGroup
-				wg.Go(late)
-				wg.Go(take)
-				wg.Wait()
-				e.mustBe("Begin", begun, nil)
+			settle := func(c idem.Claim) error { return e.store.Settle(e.ctx, c.Key, c.Token, finished("late")) }
+			e.lateRaces(settle, reexecuting, func(settled error, r idem.Record) {
 				switch {
 				case settled == nil && r.State == idem.Done:
 				case errors.Is(settled, idem.ErrLost) && r.State == idem.Claimed:
 				default:
 					e.failf("got %v from Settle and %v from Begin, want nil and done, or ErrLost and claimed", settled, r.State)
 				}
-			}
+			})
 		}},
 }

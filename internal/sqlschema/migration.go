@@ -12,9 +12,16 @@ import (
 // A Schema is the tables of a store in their present version.
 type Schema struct {
 	Table string   // the table with the rows; its name and _schema is where the version is
-	Steps []string // the statements that lead from each version to the next
+	Steps []string // the statements that make the tables, and those that lead from each version to the next
 	Engine
 }
+
+// first is the version of the tables that the first of the steps makes. Versions
+// before it are those of the development before v0.1.0.
+const first = 100
+
+// latest is the version to which all steps lead.
+func (m Schema) latest() int { return first + len(m.Steps) - 1 }
 
 // An Engine is a kind of database. In its statements {table} stands for the name
 // of the table.
@@ -109,9 +116,9 @@ func (m Schema) isCurrent(ctx context.Context, db *sql.DB) (bool, error) {
 			return false, err
 		}
 		version, err = m.version(ctx, db)
-		return version == len(m.Steps), err
+		return version == m.latest(), err
 	}
-	return version == len(m.Steps), err
+	return version == m.latest(), err
 }
 
 // migrate takes all steps in one transaction.
@@ -138,13 +145,12 @@ func (m Schema) migrate(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 	}
-	for _, step := range m.Steps[version:] {
+	for _, step := range m.Steps[max(version-first+1, 0):] {
 		if _, err := tx.ExecContext(ctx, step); err != nil {
 			return err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, m.sql("UPDATE {table}_schema SET version = "+
-		fmt.Sprint(len(m.Steps)))); err != nil {
+	if _, err := tx.ExecContext(ctx, m.sql("UPDATE {table}_schema SET version = "+fmt.Sprint(m.latest()))); err != nil {
 		return err
 	}
 	return tx.Commit()
@@ -183,13 +189,16 @@ func (m Schema) migrateByStatement(ctx context.Context, db *sql.DB) error {
 	if err := conn.QueryRowContext(ctx, m.sql("SELECT begun FROM {table}_schema")).Scan(&begun); err != nil {
 		return err
 	}
-	if version == 0 && begun == 0 {
+	if version == 0 && begun < first {
 		if err := m.mustBeNew(ctx, conn); err != nil {
 			return err
 		}
 	}
-	for i, step := range m.Steps[version:] {
-		to := fmt.Sprint(version + i + 1)
+	for i, step := range m.Steps {
+		if first+i <= version {
+			continue
+		}
+		to := fmt.Sprint(first + i)
 		for _, statements := range []string{
 			m.sql("UPDATE {table}_schema SET begun = " + to),
 			step,
@@ -240,10 +249,15 @@ func (m Schema) has(ctx context.Context, q queryer, name string) (there bool, er
 func (m Schema) mustBeNew(ctx context.Context, q queryer) error {
 	there, err := m.has(ctx, q, m.Table)
 	if err == nil && there {
-		err = errors.New(m.sql("there is a table {table} that Migrate did not make: update it with the texts of " +
-			"Schema, or write the number of those that were run into {table}_schema"))
+		err = fmt.Errorf("there is a table %s that Migrate did not make: %s", m.Table, m.adopt())
 	}
 	return err
+}
+
+// adopt says what to do with tables that Migrate does not update.
+func (m Schema) adopt() string {
+	return fmt.Sprintf("drop all tables of the store (GUIDES.md, Leave again) and call Migrate, or change them to what "+
+		"Schema makes and then run UPDATE %s_schema SET version = %d", m.Table, m.latest())
 }
 
 // version returns the version of the tables, of those that this package knows.
@@ -254,9 +268,12 @@ func (m Schema) version(ctx context.Context, q queryer) (version int, err error)
 	switch {
 	case version < 0:
 		return 0, fmt.Errorf("the tables are of version %d, which no version of this package has made", version)
-	case version > len(m.Steps):
+	case version > m.latest():
 		return 0, fmt.Errorf("the tables are of version %d and this package knows none after %d: update the server",
-			version, len(m.Steps))
+			version, m.latest())
+	case 0 < version && version < first:
+		return 0, fmt.Errorf("the tables are of version %d, from the development before v0.1.0, and Migrate does not "+
+			"update them: %s", version, m.adopt())
 	}
 	return version, nil
 }

@@ -153,9 +153,12 @@ func TestScopesAreUnusedAfter100Days(t *testing.T) {
 			t.Errorf("100 days after that: got %q", got)
 		}
 		time.Sleep(time.Hour)
-		if got := names(b.get("/?status=scopes")); len(got) != 1 {
+		list := b.get("/?status=scopes")
+		if got := names(list); len(got) != 1 {
 			t.Errorf("100 days after the end of that day: got %q", got)
 		}
+		wantText(t, "the list", list, 200, "some of their scopes since "+
+			time.Now().UTC().AddDate(0, 0, -100).Format("2 Jan 2006"), "the 1,000 newest")
 	})
 }
 

@@ -3,6 +3,7 @@ package console
 import (
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
@@ -27,7 +28,11 @@ func (x *exchange) list() error {
 		AllEnded    string // the query of all ended keys; empty: these are all
 		Empty       bool   // there is not one key
 		Creatable   bool
+		Since       time.Time // with unused scopes: the first day without them
 	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0}
+	if s.Status == unusedScopes {
+		body.Since = time.Now().Add(-idleAfter)
+	}
 	title, parent := "API keys", (*keystore.Key)(nil)
 	if s.Parent != "" {
 		if parent, err = x.issuer.Key(x.r.Context(), x.actor.Organization, s.Parent); err != nil {

@@ -58,7 +58,7 @@ func (i *Issuer) Delegate(ctx context.Context, k keystore.Key) (keystore.Secret,
 	k.Environment = cmp.Or(k.Environment, parent.Environment)
 	problems = append(fieldProblems(&k, i.options.Service.Scopes), i.options.problems(&k, now)...)
 	if problems = append(problems, i.childProblems(&k, parent, now)...); problems != nil {
-		return keystore.Secret{}, nil, invalid(problems...)
+		return keystore.Secret{}, nil, i.invalidKey(&k, problems)
 	}
 	secret := i.options.Service.GenerateChild(k.Environment)
 	made := newKey(&k, keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)

@@ -57,7 +57,7 @@ func (i *Issuer) Import(ctx context.Context, old keystore.Key, token string) (*k
 	problems := append(i.actProblems(), fieldProblems(&old, i.options.Service.Scopes)...)
 	problems = append(problems, i.importProblems(&old, t, digests[0])...)
 	if problems != nil {
-		return nil, invalid(problems...)
+		return nil, i.invalidKey(&old, problems)
 	}
 	k := newKey(&old, digests[0], hint, now)
 	k.ID = cmp.Or(old.ID, k.ID)

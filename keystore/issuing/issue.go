@@ -43,7 +43,7 @@ func (i *Issuer) Issue(ctx context.Context, k keystore.Key) (keystore.Secret, *k
 	problems = append(problems, i.options.problems(&k, now)...)
 	problems = append(problems, noChild(&k)...)
 	if problems != nil {
-		return keystore.Secret{}, nil, invalid(problems...)
+		return keystore.Secret{}, nil, i.invalidKey(&k, problems)
 	}
 	secret := i.options.Service.Generate(k.Environment)
 	made := newKey(&k, keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)

@@ -1,6 +1,7 @@
 package issuing_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -268,5 +269,26 @@ func TestIssueWhenTheStoreFails(t *testing.T) {
 		issuing.Options{})
 	if _, k, err := issuer.By("ada", "").Issue(t.Context(), grant()); !errors.Is(err, issuing.ErrExists) || k != nil {
 		t.Errorf("Issue, with an id that is taken, returned %v and the key %v, want ErrExists alone", err, k)
+	}
+}
+
+// The error of an Issuer that lacks the Service of its host says so, and not to
+// those who fill in a form.
+func TestIssueWithoutTheService(t *testing.T) {
+	own := keystore.Service{Scopes: scope.New(scope.Definition{Name: "parcels:write"})}
+	store, k := issuing.NewMemory(), grant()
+	k.Scopes = []scope.Name{"parcels:read"}
+	for _, test := range []struct {
+		service keystore.Service
+		says    bool
+	}{{keystore.Service{}, true}, {own, false}} {
+		_, _, err := issuing.New(store, issuing.Options{Service: test.service}).Issue(t.Context(), k)
+		invalid, ok := errors.AsType[*keystore.FieldsError](err)
+		if !ok || strings.Contains(err.Error(), "the Service of your middleware.Options") != test.says {
+			t.Errorf("of the scopes %s: got %v", cmp.Or(test.service.Scopes, scope.Default()), err)
+		}
+		if ok && strings.Contains(fmt.Sprint(invalid.Fields), "Service") {
+			t.Errorf("a form says %v", invalid.Fields)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package issuing
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -32,6 +33,17 @@ func problem(field, message string) keystore.FieldError {
 
 // invalid is the error of problems.
 func invalid(problems ...keystore.FieldError) error { return &keystore.FieldsError{Fields: problems} }
+
+// invalidKey is the error of problems with a new key. Its text, which is for who
+// calls from Go and in no form, also says what an Issuer may lack.
+func (i *Issuer) invalidKey(k *keystore.Key, problems []keystore.FieldError) error {
+	r, err := i.options.Service.Scopes, invalid(problems...)
+	if _, unknown := r.Parse(k.Scopes); len(unknown) > 0 && r == scope.Default() {
+		err = fmt.Errorf("%w; the Issuer has the scopes of scope.Default: "+
+			"give its Options the Service of your middleware.Options", err)
+	}
+	return err
+}
 
 // wrong returns those that have a message.
 func wrong(fields ...keystore.FieldError) (problems []keystore.FieldError) {

@@ -27,7 +27,8 @@ type Query struct {
 
 	// ScopesUnusedSince selects keys that were observed before this time
 	// already, and of whose scopes requests since its day in UTC needed some,
-	// but not all. Zero: all.
+	// but not all. A store may look at no more than 1000 keys from After on, and
+	// leave out the others. Zero: all.
 	ScopesUnusedSince time.Time
 
 	RotatedFrom string // the key that replaces the one with this id, if there is one. Empty: all
@@ -35,7 +36,8 @@ type Query struct {
 
 	// AllOrganizations selects keys of each organization, for those who operate
 	// the service. No organization is named then. The order is by Organization,
-	// CreatedAt and ID, all descending, and of After all three count.
+	// CreatedAt and ID, all descending, and of After all three count. With
+	// ExpiresBefore it is by ExpiresAt and ID, ascending, and those two count.
 	AllOrganizations bool
 
 	Total    bool // count how many are selected
@@ -54,6 +56,9 @@ type Listing struct {
 	// Query.Children asks for it. Those without any are left out.
 	Children map[string]int
 }
+
+// byExpiry reports whether what expires first comes first.
+func (q Query) byExpiry() bool { return q.AllOrganizations && !q.ExpiresBefore.IsZero() }
 
 // selects reports whether k is to be listed.
 func (q Query) selects(k *keystore.Key, now time.Time) bool {

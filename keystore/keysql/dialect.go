@@ -2,34 +2,22 @@ package keysql
 
 import (
 	"database/sql"
-	"embed"
+	_ "embed"
 	"encoding/hex"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
-//go:embed schema
-var schema embed.FS
+//go:embed schema/postgres.sql
+var postgresSchema string
 
-// steps returns the texts of a database's schema, in the order of their
-// versions.
-func steps(database string, versions int) (texts []string) {
-	for version := range versions {
-		name := database
-		if version > 0 {
-			name += strconv.Itoa(version + 1)
-		}
-		text, err := schema.ReadFile("schema/" + name + ".sql")
-		if err != nil {
-			panic(err)
-		}
-		texts = append(texts, string(text))
-	}
-	return texts
-}
+//go:embed schema/sqlite.sql
+var sqliteSchema string
+
+//go:embed schema/mysql.sql
+var mysqlSchema string
 
 // A dialect is what differs between the databases.
 type dialect struct {
@@ -49,8 +37,9 @@ type dialect struct {
 	ends     string // the time at which a child expires or is revoked
 
 	// A list of all organizations: the condition for what is after ?9, ?7 and ?8,
-	// as a range of the index, and that index, where it has to be named.
-	after, byIndex string
+	// as a range of the index, and that index, where it has to be named. Of what
+	// expires: the condition for what is after ?7 and ?8.
+	after, byIndex, later string
 
 	// isolation is that of a transaction, where another one that a program may
 	// have made the default would not see what was written during a wait.
@@ -69,7 +58,7 @@ var postgres = dialect{
 		return strings.ReplaceAll(query, "?", "$"), args
 	},
 	time:     func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
-	steps:    steps("postgres", 9),
+	steps:    []string{postgresSchema},
 	engine:   sqlschema.Postgres(),
 	issued:   issued,
 	touch:    postgresTouch,
@@ -80,6 +69,7 @@ var postgres = dialect{
 	batch:    batch,
 	ends:     "least(expires_at, revoked_at)",
 	after:    afterRow,
+	later:    laterRow,
 
 	isolation: sql.LevelReadCommitted,
 
@@ -94,7 +84,7 @@ var postgres = dialect{
 var sqlite = dialect{
 	sql:      func(query string, args []any) (string, []any) { return query, args },
 	time:     func(t time.Time) any { return t.UnixMicro() },
-	steps:    steps("sqlite", 9),
+	steps:    []string{sqliteSchema},
 	engine:   sqlschema.SQLite(),
 	issued:   issued,
 	touch:    sqliteTouch,
@@ -104,6 +94,7 @@ var sqlite = dialect{
 	batch:    batch,
 	ends:     "ifnull(min(expires_at, revoked_at), ifnull(expires_at, revoked_at))",
 	after:    afterRow,
+	later:    laterRow,
 
 	folded:  "lower(%s)",
 	within:  "instr(%s, ?)",
@@ -117,7 +108,7 @@ var mysql = dialect{
 	sql:      positional,
 	time:     func(t time.Time) any { return t.UnixMicro() },
 	longest:  512,
-	steps:    steps("mysql", 7),
+	steps:    []string{mysqlSchema},
 	engine:   sqlschema.MySQL(),
 	issued:   "issued = ?3",
 	touch:    mysqlTouch,
@@ -130,6 +121,7 @@ var mysql = dialect{
 	byIndex:  " FORCE INDEX (sallyport_keys_children)", // or it reads the range of the parent alone
 	after: " AND (organization < ?9 OR organization = ?9 AND created_at < ?7 OR " +
 		"organization = ?9 AND created_at = ?7 AND id < ?8)",
+	later: " AND expires_at >= ?7 AND (expires_at > ?7 OR id > ?8)",
 
 	folded:  "CAST(LOWER(CONVERT(%s USING utf8mb4)) AS BINARY)", // the columns are bytes, which have no case
 	within:  "INSTR(%s, ?)",
@@ -144,7 +136,10 @@ var mysql = dialect{
 const batch = "DELETE FROM %[1]s WHERE id IN " +
 	"(SELECT id FROM %[1]s WHERE %[2]s %[3]s < ?1 ORDER BY %[3]s LIMIT %[4]d)"
 
-const afterRow = " AND (organization, created_at, id) < (?9, ?7, ?8)"
+const (
+	afterRow = " AND (organization, created_at, id) < (?9, ?7, ?8)"
+	laterRow = " AND (expires_at, id) > (?7, ?8)"
+)
 
 const issued = "issue_token = ?3 AND issue_token <> ''"
 

@@ -21,16 +21,19 @@ import (
 var statuses = []keystore.Status{"", keystore.Revoked, keystore.Expired, keystore.Suspended, keystore.Active}
 
 // The order of the statuses is that of [keystore.Key.Status]. A time that is
-// NULL is never in the past: the comparison is not true.
+// NULL is never in the past: the comparison is not true. Active keys are told
+// twice: Postgres takes what the CASE selects for a few rows, and would read all.
 const (
 	listKeys = `organization %s ?1
 		AND (length(?2) = 0 OR environment = ?2)
-		AND (?3 = 0 OR CASE
+		AND (?3 = 0
+			OR ?3 = 4 AND NOT suspended AND (revoked_at IS NULL OR revoked_at > ?4)
+				AND (expires_at IS NULL OR expires_at > ?4)
+			OR CASE
 			WHEN revoked_at <= ?4 THEN 1
 			WHEN expires_at <= ?4 THEN 2
 			WHEN suspended THEN 3
 			ELSE 4 END IN (?3, ?6))`
-	listOrder = " created_at DESC, id DESC LIMIT ?5"
 
 	// Each condition is left out unless it is asked for. If a parameter
 	// switched the cursor off, the database could not start to read the index
@@ -53,23 +56,35 @@ const (
 	listSuccessor = " AND rotated_from = ? AND rotated_from <> ''"
 )
 
+// mostObserved is of how many keys a page reads which scopes they needed.
+const mostObserved = 1000
+
 // List implements [issuing.Store]. It reads the organization's keys from the
 // newest on until the page is full: with a condition that few of them meet it
-// reads all, 0.1 s for 100,000 keys.
+// reads all, 0.1 s for 100,000 keys. With ScopesUnusedSince it reads 1000 of
+// those that the rest of the query selects.
 func (s *Store) List(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
 	status, or := slices.Index(statuses, q.Status), slices.Index(statuses, q.OrStatus)
 	if !isText(organization, string(q.Environment), q.RotatedFrom, q.Parent, q.Search) ||
 		q.After != nil && !isText(q.After.ID, q.After.Organization) {
 		return issuing.Listing{}, nil
 	}
-	compared, after, order := "=", listAfter, " ORDER BY" // MySQL sorts where an organization that is given stands here
-	if q.AllOrganizations {
-		compared, after, order = "<>", s.after, order+" organization DESC," // what an erasure leaves has none
+	// MySQL sorts where an organization that is given stands in the order.
+	compared, after, order, index := "=", listAfter, "created_at DESC, id DESC", ""
+	byExpiry := q.AllOrganizations && !q.ExpiresBefore.IsZero()
+	switch {
+	case byExpiry:
+		compared, after, order = "<>", s.later, "expires_at, id" // what an erasure leaves has no organization
+	case q.AllOrganizations:
+		compared, after, order, index = "<>", s.after, "organization DESC, "+order, s.byIndex
 	}
 	size := min(cmp.Or(max(q.Limit, 0), 50), 200)
 	query := fmt.Sprintf(listKeys, compared)
 	args := []any{organization, string(q.Environment), status, s.time(time.Now()), size, or}
-	if q.After != nil {
+	switch {
+	case q.After != nil && byExpiry:
+		query, args = query+after, append(args, s.time(q.After.ExpiresAt), q.After.ID)
+	case q.After != nil:
 		query, args = query+after, append(args, s.time(q.After.CreatedAt), q.After.ID)
 		if q.AllOrganizations {
 			args = append(args, q.After.Organization)
@@ -102,15 +117,19 @@ func (s *Store) List(ctx context.Context, organization string, q issuing.Query) 
 		}
 		query += ")"
 	}
+	from := "sallyport_keys" + index
 	if since := q.ScopesUnusedSince; !since.IsZero() {
 		where(" AND observed_since <= ?", true, s.time(since))
-		where(" AND (SELECT count(*) FROM sallyport_keys_scopes s WHERE s.id = sallyport_keys.id AND "+s.needed+
+		from = fmt.Sprintf("(SELECT * FROM %s WHERE %s ORDER BY %s LIMIT %d) AS sallyport_keys",
+			from, query, order, mostObserved)
+		query = ""
+		where("(SELECT count(*) FROM sallyport_keys_scopes s WHERE s.id = sallyport_keys.id AND "+s.needed+
 			" AND s.day >= ?) BETWEEN 1 AND "+s.holding+" - 1", true, dayOf(since))
 	}
 	selected, more := columns, []any(nil)
 	var page issuing.Listing
 	if q.Total {
-		selected += ", (SELECT count(*) FROM sallyport_keys WHERE " + query + ")"
+		selected += ", (SELECT count(*) FROM " + from + " WHERE " + query + ")"
 		more = append(more, &page.Total)
 	}
 	children := 0
@@ -119,11 +138,7 @@ func (s *Store) List(ctx context.Context, organization string, q issuing.Query) 
 		selected += listChildren
 		more = append(more, &children)
 	}
-	index := ""
-	if q.AllOrganizations && q.ExpiresBefore.IsZero() {
-		index = s.byIndex
-	}
-	query = "SELECT " + selected + " FROM sallyport_keys" + index + " WHERE " + query + order + listOrder
+	query = "SELECT " + selected + " FROM " + from + " WHERE " + query + " ORDER BY " + order + " LIMIT ?5"
 	err := s.rows(ctx, "list", statement{query, args}, func(rows *sql.Rows) error {
 		k, err := scanKey(counted{rows, more})
 		if page.Keys = append(page.Keys, k); err == nil && children > 0 {

@@ -20,8 +20,9 @@ import (
 // the keys, such as a backup, and meanwhile all lookups wait for it. Give ctx a
 // deadline of a few seconds, and call Migrate again if that was too short.
 //
-// It returns an error when the tables are of a later version than this package
-// knows, and when they were not made by Migrate.
+// It returns an error, which says what to do, when the tables are of a later
+// version than this package knows, of the development before v0.1.0, or not made
+// by Migrate.
 //
 // Nothing else in this package calls it.
 func (s *Store) Migrate(ctx context.Context) error {

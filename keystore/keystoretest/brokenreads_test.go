@@ -289,6 +289,19 @@ var brokenReads = []defect{
 			return b.Store.List(ctx, organization, q)
 		}
 	}},
+	{"has what expires in the order of organizations", []string{"List/ExpiringOfAll"}, func(b *broken) {
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			before := q.ExpiresBefore
+			if q.AllOrganizations {
+				q.ExpiresBefore = time.Time{}
+			}
+			page, err := b.Store.List(ctx, organization, q)
+			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
+				return q.AllOrganizations && !before.IsZero() && !k.ExpiresAt.Before(before)
+			})
+			return page, err
+		}
+	}},
 	{"counts a page", []string{"List/Total"}, func(b *broken) {
 		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
 			page, err := b.Store.List(ctx, organization, q)

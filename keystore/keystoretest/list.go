@@ -170,6 +170,29 @@ var listCases = []testCase{
 		wantPages(t, m, soon.Organization, page, "that are active and expire before a time", soon)
 	}},
 
+	{"List/ExpiringOfAll", func(t testing.TB, m issuing.Store) {
+		mark := unique("mark")
+		var want []*keystore.Key
+		for range 4 {
+			keys := inOrder(unique("org"), 2)
+			for i, k := range keys {
+				k.Name, k.ExpiresAt = mark, at(time.Duration(i+1)*time.Hour)
+			}
+			insert(t, m, keys...)
+			want = append(want, keys...)
+		}
+		slices.SortFunc(want, func(a, b *keystore.Key) int {
+			return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
+		})
+		page := issuing.Query{AllOrganizations: true, Search: mark, ExpiresBefore: at(3 * time.Hour)}
+		wantTotal(t, m, "", page, 8)
+		for page.Limit = range 5 {
+			wantPages(t, m, "", page, "of all organizations that expire, the soonest first", want...)
+		}
+		page.Limit, page.After = 3, want[1]
+		wantTotal(t, m, "", page, 6)
+	}},
+
 	{"List/Unused", func(t testing.TB, m issuing.Store) {
 		since := at(-time.Hour)
 		made := func(created, used time.Duration) *keystore.Key {

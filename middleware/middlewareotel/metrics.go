@@ -171,7 +171,7 @@ func (m *Metrics) AddAPI(api *middleware.API) {
 	for _, l := range figures.Expected(api.Routes()) {
 		m.requests.Add(ctx, 0, m.response.Get(l).count...)
 	}
-	for _, l := range figures.ExpectedLimits(api.Options().RateLimit) {
+	for _, l := range figures.ExpectedLimits(api.Guard().Options().RateLimit) {
 		m.limits.Add(ctx, 0, m.limit.Get(l)...)
 	}
 }

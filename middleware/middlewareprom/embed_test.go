@@ -45,7 +45,7 @@ func TestSeriesExist(t *testing.T) {
 		metrics, err := middlewareprom.New(registry, middlewareprom.Options{
 			Keys:     keystore.NewCached(shared{issuing.NewMemory()}, keystore.CacheOptions{}),
 			Replies:  idem.NewRunner(store, idem.Options{}),
-			Counters: ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{}),
+			Counters: ratelimit.NewFailover(&ratelimit.Memory{}, ratelimit.FailoverOptions{}),
 
 			RequestDuration: true, StoreDuration: true,
 		})

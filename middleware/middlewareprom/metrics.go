@@ -168,7 +168,7 @@ func (m *Metrics) AddAPI(api *middleware.API) {
 	for _, l := range figures.Expected(api.Routes()) {
 		m.response.Get(l)
 	}
-	for _, l := range figures.ExpectedLimits(api.Options().RateLimit) {
+	for _, l := range figures.ExpectedLimits(api.Guard().Options().RateLimit) {
 		m.limit.Get(l)
 	}
 }

@@ -77,7 +77,7 @@ func newServer(t *testing.T) *server {
 	s := &server{registry: prometheus.NewRegistry()}
 	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
-	counters := ratelimit.NewFailover(ratelimit.NewMemory(), ratelimit.FailoverOptions{})
+	counters := ratelimit.NewFailover(&ratelimit.Memory{}, ratelimit.FailoverOptions{})
 	metrics, err := middlewareprom.New(s.registry,
 		middlewareprom.Options{Keys: keys, Replies: replies, Counters: counters, StoreDuration: true})
 	if err != nil {

@@ -44,7 +44,7 @@ type Info struct {
 // names of their wildcards are one path, and have the names of one of them.
 // Where Hooks.ProblemBody writes the refusals, their bodies are left out.
 func Document(api *middleware.API, info Info) []byte {
-	o := api.Options()
+	o := api.Guard().Options()
 	d := document{
 		OpenAPI: "3.1.0",
 		Info: documentInfo{

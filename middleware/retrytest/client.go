@@ -16,6 +16,8 @@ const (
 	label      = "sallyport_retrytest" // of the goroutines of a request, and of those that they start
 	maxRepeats = 8
 	quietAfter = time.Second // for goroutines that a handler leaves behind
+	// profileFrom is the pause of quiet from which on it asks whose the goroutines are.
+	profileFrom = 8 * time.Millisecond
 )
 
 // reply is a response as its client got it.
@@ -115,9 +117,12 @@ func (w *writer) WriteString(s string) (int, error) { return w.Write([]byte(s)) 
 func (p *Process) quiet(id string) bool {
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		begun := p.begun.Load()
 		busy, limit := p.doing.Load() > 0, patience
 		if !busy && !p.hangs {
-			busy, limit = leftBehind(id), quietAfter
+			limit = quietAfter
+			// What another request runs ends meanwhile. A step begun since is over, its goroutine may not be.
+			busy = mayBeBusy() && (pause < profileFrom || leftBehind(id)) || p.begun.Load() != begun
 		}
 		if !busy || time.Since(began) > limit {
 			return !busy

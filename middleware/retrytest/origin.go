@@ -11,7 +11,9 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
+	"slices"
 	"strings"
+	"sync"
 )
 
 var (
@@ -95,6 +97,74 @@ func caller(service bool) (site string) {
 	}
 }
 
+const harness = "github.com/sallyport-go/sallyport/middleware/retrytest."
+
+// bystanders are functions that a goroutine is in if it is a test's, has crashed,
+// or is at a step.
+var bystanders = []string{
+	"testing.tRunner", harness + "(*Process).send", harness + "(*Process).crash", harness + "(*link).attempt",
+}
+
+// stacks are those of all goroutines, without their labels: a profile with them
+// takes a hundred times as long.
+var stacks struct {
+	sync.Mutex
+	all   []runtime.StackRecord
+	known map[uintptr]frame // by program counter
+}
+
+// frame is what an instruction says of a goroutine that is there.
+type frame uint8
+
+const (
+	neither frame = iota
+	hosts         // it runs code of the host's
+	stands        // it is a bystander, whatever else it runs
+)
+
+// mayBeBusy reports false if no goroutine of any request runs code of the host's
+// outside a step. Of a deep stack the profile has the last functions only, and
+// of a goroutine that has yet to start perhaps none: they may be the host's.
+func mayBeBusy() bool {
+	stacks.Lock()
+	defer stacks.Unlock()
+	n, ok := runtime.GoroutineProfile(stacks.all)
+	for ; !ok; n, ok = runtime.GoroutineProfile(stacks.all) {
+		stacks.all = make([]runtime.StackRecord, n+n/4+10)
+	}
+	return slices.ContainsFunc(stacks.all[:n], func(r runtime.StackRecord) bool {
+		depth := len(r.Stack())
+		busy := depth <= 1 || depth == len(r.Stack0)
+		for _, pc := range r.Stack() {
+			switch frameAt(pc) {
+			case stands:
+				return false
+			case hosts:
+				busy = true
+			}
+		}
+		return busy
+	})
+}
+
+func frameAt(pc uintptr) frame {
+	f, found := stacks.known[pc]
+	if !found {
+		at, _ := runtime.CallersFrames([]uintptr{pc}).Next()
+		switch {
+		case slices.Contains(bystanders, at.Function):
+			f = stands
+		case originOf(at.Function, at.File) == host:
+			f = hosts
+		}
+		if stacks.known == nil {
+			stacks.known = map[uintptr]frame{}
+		}
+		stacks.known[pc] = f
+	}
+	return f
+}
+
 var profiled = regexp.MustCompile(`(?m)^#\t0x\w+\t(\S+)\+0x\w+\s+(\S+):\d+$`)
 
 // leftBehind reports whether goroutines of a request run code of the host's.
@@ -105,7 +175,11 @@ func leftBehind(id string) bool {
 		if !strings.Contains(group, fmt.Sprintf("%q:%q", label, id)) {
 			continue
 		}
-		for _, f := range profiled.FindAllStringSubmatch(group, -1) {
+		frames := profiled.FindAllStringSubmatch(group, -1)
+		if len(frames) == 0 { // it has yet to start
+			return true
+		}
+		for _, f := range frames {
 			if originOf(f[1], f[2]) == host {
 				return true
 			}

@@ -1,8 +1,13 @@
 package retrytest
 
 import (
+	"context"
 	"database/sql"
+	"io"
+	"runtime/pprof"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestOriginOf(t *testing.T) {
@@ -40,6 +45,72 @@ func TestOriginOfTrimmed(t *testing.T) {
 	} {
 		if got := originOf("", file); got != want {
 			t.Errorf("%s: got %d, want %d", file, got, want)
+		}
+	}
+}
+
+// started starts a goroutine of a request. Until it runs it has no function of
+// this file, as one has none that is given arguments.
+func started(id string, do func()) {
+	run := func(do func()) { do() }
+	pprof.Do(context.Background(), pprof.Labels(label, id), func(context.Context) { go run(do) })
+}
+
+// The look without labels sees all that the one with labels sees, however deep
+// in the standard library it waits.
+func TestMayBeBusy(t *testing.T) {
+	for deep := 0; deep < 40; deep += 3 {
+		end, w := io.Pipe()
+		var r io.Reader = end
+		for range deep {
+			r = io.TeeReader(r, io.Discard)
+		}
+		ended := make(chan struct{})
+		started("busy", func() { r.Read(make([]byte, 1)); close(ended) })
+		for range 2 {
+			if left, may := leftBehind("busy"), mayBeBusy(); !left || !may {
+				t.Errorf("%d deep: left behind: %t, may be busy: %t", deep, left, may)
+			}
+		}
+		w.Close()
+		<-ended
+	}
+}
+
+// What other processes have left, and what is at a step, is not looked at with labels.
+func TestBystanders(t *testing.T) {
+	p := &Process{run: &run{}, died: newSignal()}
+	end, at := make(chan struct{}), make(chan struct{})
+	defer close(end)
+	call := p.Conn(nil)
+	started("step", func() {
+		_ = call(t.Context(), "charge", func() error { close(at); <-end; return nil }, nil)
+	})
+	started("crash", func() { (&Process{died: newSignal()}).crash(true) })
+	<-at
+	began := time.Now()
+	for mayBeBusy() { // until the goroutines of other tests have ended
+		if time.Since(began) > time.Minute {
+			t.Fatal("a step or a crash counts")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A goroutine that takes step after step is waited for, whenever it is looked at.
+func TestQuietBetweenSteps(t *testing.T) {
+	for range 20 {
+		p := &Process{run: &run{}, died: newSignal()}
+		call := p.Conn(nil)
+		var ended atomic.Bool
+		started("steps", func() {
+			for began := time.Now(); time.Since(began) < 20*time.Millisecond; {
+				_ = call(context.Background(), "charge", func() error { time.Sleep(20 * time.Microsecond); return nil }, nil)
+			}
+			ended.Store(true)
+		})
+		if !p.quiet("steps") || !ended.Load() {
+			t.Fatalf("quiet while a goroutine takes steps: it has ended: %t", ended.Load())
 		}
 	}
 }

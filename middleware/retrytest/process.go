@@ -26,6 +26,7 @@ type Process struct {
 	answered signal // it has answered while the first process was at a step
 
 	doing   atomic.Int32         // steps in progress; one that wraps others counts once
+	begun   atomic.Int32         // steps so far, likewise
 	inStore atomic.Pointer[step] // the call of the store that is in progress
 
 	// run.mu guards these.

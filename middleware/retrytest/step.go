@@ -124,7 +124,7 @@ func (s *step) faults(joins bool) []fault {
 // crashed it stops the goroutine. do is told whether all of its effect must have
 // come when it returns.
 func (l *link) take(ctx context.Context, text string, do func(complete bool) error, refuse func() error) error {
-	p, r := l.p, l.p.run
+	p := l.p
 	text = strings.Trim(literals.ReplaceAllString(text, "$1?"), "; \n")
 	s := &step{place: place{site: caller(refuse == nil), text: text}, process: p, service: refuse == nil}
 	within := p.inStore.Load() // the store's call that this is a statement of
@@ -133,8 +133,15 @@ func (l *link) take(ctx context.Context, text string, do func(complete bool) err
 	}
 	if within == nil {
 		p.doing.Add(1)
+		p.begun.Add(1)
 		defer p.doing.Add(-1)
 	}
+	return l.attempt(ctx, s, within, do, refuse)
+}
+
+// attempt is the part of take in which the step counts as in progress.
+func (l *link) attempt(ctx context.Context, s, within *step, do func(complete bool) error, refuse func() error) error {
+	p, r := l.p, l.p.run
 	if p.died.given() {
 		p.crash(true)
 	}

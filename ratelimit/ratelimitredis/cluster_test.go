@@ -36,6 +36,7 @@ func startClusterServer(t testing.TB) (*server, *redis.ClusterClient) {
 
 // All counters of a decision are in one slot. A script on several is refused.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	client := startCluster(t)
 	err := client.Eval(t.Context(), "return 1", []string{"a", "b"}).Err()
 	if err == nil || !strings.Contains(err.Error(), "slot") {

@@ -264,7 +264,7 @@ var brokenStores = []struct {
 		with(edited(func(t *charge) { t.Bucket = t.Bucket[:min(len(t.Bucket), 255)] }))},
 	{"forgets", []string{"Bucket/Isolated", "Count/Peek"},
 		with(func(_ *memory, ctx context.Context, charges []charge) (decision, error) {
-			return ratelimit.NewMemory().Take(ctx, charges)
+			return (&ratelimit.Memory{}).Take(ctx, charges)
 		})},
 	{"counts by bucket alone", []string{"Bucket/Policies"}, with(edited(func(t *charge) { t.Policy.Name = "all" }))},
 	{"runs policy and bucket together", []string{"Bucket/Policies"},
@@ -338,7 +338,7 @@ func TestBrokenStores(t *testing.T) {
 			for _, rule := range b.fails {
 				tripped[rule] = true
 				s := ratelimittest.Suite{Bubble: true, New: func(t *testing.T) ratelimit.Store {
-					return broken{ratelimit.NewMemory(), b.take()}
+					return broken{&ratelimit.Memory{}, b.take()}
 				}}
 				if err := s.Check(t, rule); err == nil {
 					t.Errorf("a store that %s passes %s", b.name, rule)
@@ -348,8 +348,8 @@ func TestBrokenStores(t *testing.T) {
 	}
 	for name, take := range unavailable {
 		s := ratelimittest.Suite{
-			New:         func(t *testing.T) ratelimit.Store { return ratelimit.NewMemory() },
-			Unavailable: func(t *testing.T) ratelimit.Store { return broken{ratelimit.NewMemory(), take} },
+			New:         func(t *testing.T) ratelimit.Store { return &ratelimit.Memory{} },
+			Unavailable: func(t *testing.T) ratelimit.Store { return broken{&ratelimit.Memory{}, take} },
 		}
 		if err := s.Check(t, "Error/Unavailable"); err == nil {
 			t.Errorf("a store that %s when it is unavailable passes", name)

@@ -61,7 +61,7 @@ func TestAdvance(t *testing.T) {
 func TestSlow(t *testing.T) {
 	ratelimittest.Suite{
 		New: func(t *testing.T) ratelimit.Store {
-			return broken{ratelimit.NewMemory(), func(m *memory, ctx context.Context, charges []charge) (decision, error) {
+			return broken{&ratelimit.Memory{}, func(m *memory, ctx context.Context, charges []charge) (decision, error) {
 				time.Sleep(150 * time.Millisecond)
 				return m.Take(ctx, charges)
 			}}

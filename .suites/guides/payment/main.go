@@ -40,8 +40,12 @@ func main() {
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	check(err)
 	replies := idempgx.New(pool, idempgx.Options{})
-	_, err = pool.Exec(ctx, `CREATE TABLE IF NOT EXISTS payments (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-		tenant text NOT NULL, cents bigint NOT NULL, charged timestamptz)`)
+	// The lock lets servers that start together make the table one after the other.
+	_, err = pool.Exec(ctx, `DO $$ BEGIN
+		PERFORM pg_advisory_xact_lock(4711);
+		CREATE TABLE IF NOT EXISTS payments (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+			tenant text NOT NULL, cents bigint NOT NULL, charged timestamptz);
+		END $$`)
 	check(errors.Join(err, replies.Migrate(ctx), replies.Check(ctx)))
 
 	keys, issuer := issuing.InMemory(keystore.Service{Scopes: scope.New(scope.Definition{Name: "payments:write"})})

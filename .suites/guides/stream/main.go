@@ -39,8 +39,12 @@ func main() {
 	check(err)
 	db.SetMaxOpenConns(16)
 	replies := idemsql.Postgres(db, idemsql.Options{})
-	_, err = db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS parcels (
-		id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant text NOT NULL, target text NOT NULL)`)
+	// The lock lets servers that start together make the table one after the other.
+	_, err = db.ExecContext(ctx, `DO $$ BEGIN
+		PERFORM pg_advisory_xact_lock(4711);
+		CREATE TABLE IF NOT EXISTS parcels (
+			id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant text NOT NULL, target text NOT NULL);
+		END $$`)
 	check(errors.Join(err, replies.Migrate(ctx), replies.Check(ctx)))
 
 	keys, issuer := issuing.InMemory(keystore.Service{Scopes: scope.New(scope.Definition{Name: "parcels:write"})})

@@ -164,7 +164,7 @@ func serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	drain := context.WithoutCancel(ctx)
-	err = errors.Join(srv.Shutdown(drain), api.WaitSettled(drain))
+	err = errors.Join(srv.Shutdown(drain), leased.Runner.WaitSettled(drain))
 	end()
 	return errors.Join(err, <-written)
 }

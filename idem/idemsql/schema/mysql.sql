@@ -1,5 +1,4 @@
--- Version 1 of what idemsql keeps in MySQL, 8.0.22 or later, and MariaDB, 10.6
--- or later.
+-- What idemsql keeps in MySQL, 8.0.22 or later, and MariaDB, 10.6 or later.
 --
 -- One row for each key of a request: a claim, or what became of it. Times are
 -- microseconds since 1970 in UTC, of this server's clock. Migrate runs one

@@ -1,4 +1,4 @@
--- Version 1 of what idemsql keeps in SQLite, 3.42 or later.
+-- What idemsql keeps in SQLite, 3.42 or later.
 --
 -- One row for each key of a request: a claim, or what became of it. Times are
 -- microseconds since 1970 in UTC, of this machine's clock.

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -25,18 +26,18 @@ func Check(c idem.Claim) error {
 }
 
 // PeekArgs returns the parameters of Peek.
-func PeekArgs(c idem.Claim) []any {
+func PeekArgs(c *idem.Claim) []any {
 	return []any{c.Key[:], c.Token[:], c.Fingerprint[:], c.Reexecute}
 }
 
 // Args returns the parameters of all statements that begin.
-func Args(c idem.Claim) []any {
+func Args(c *idem.Claim) []any {
 	return append(PeekArgs(c), c.Lease.Microseconds(), c.Retention.Microseconds())
 }
 
 // PostgresArgs returns those of Postgres. The row is to be swept after the
 // retention.
-func PostgresArgs(c idem.Claim, retention time.Duration) []any {
+func PostgresArgs(c *idem.Claim, retention time.Duration) []any {
 	return append(Args(c), lockNumber(c.Key), retention.Microseconds())
 }
 
@@ -46,7 +47,7 @@ func PostgresArgs(c idem.Claim, retention time.Duration) []any {
 func KeepArgs(c idem.Claim, t idem.Settlement) []any {
 	rand.Read(c.Token[len(token.Prefix("")):])
 	retention := t.Retention.Microseconds()
-	return append(PeekArgs(c), payload(t), retention, lockNumber(c.Key), retention)
+	return append(PeekArgs(&c), payload(t), retention, lockNumber(c.Key), retention)
 }
 
 // SettleArgs returns the parameters of Settle. Release has the first two of
@@ -105,4 +106,13 @@ func (a *Answer) Record() (idem.Record, error) {
 		r.Retained = true
 	}
 	return r, nil
+}
+
+// Ask runs a statement that begins, or its part that only looks.
+func Ask(ctx context.Context, one One, statement string, args ...any) (idem.Record, error) {
+	var a Answer
+	if err := one(ctx, statement, a.Columns(), args...); err != nil {
+		return idem.Record{}, err
+	}
+	return a.Record()
 }

@@ -156,7 +156,7 @@ func TestNames(t *testing.T) {
 	const statement = "UPDATE sallyport_idem SET n = 'sallyport_idem'::regclass"
 	failed := errors.New("failed")
 	for i, answer := range []error{sql.ErrNoRows, failed, nil, failed} {
-		err := n.Locate(t.Context(), func(_ context.Context, s string, dest ...any) error {
+		err := n.Locate(t.Context(), func(_ context.Context, s string, dest []any, _ ...any) error {
 			if s != claims.PostgresWhere {
 				t.Errorf("asked by %s", s)
 			}
@@ -180,7 +180,7 @@ func TestNames(t *testing.T) {
 		t.Errorf("asked again by %s", asked)
 	}
 	none := claims.NewNames("x_", "", "")
-	err := none.Locate(t.Context(), func(context.Context, string, ...any) error { return failed })
+	err := none.Locate(t.Context(), func(context.Context, string, []any, ...any) error { return failed })
 	if got := none.Text(statement); err != nil || got != "UPDATE x_idem SET n = 'x_idem'::regclass" {
 		t.Errorf("without a schema: got %s, %v", got, err)
 	}

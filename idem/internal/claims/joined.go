@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/bounded"
 )
 
 // stall is how long a joined request runs before it is asked whether it waits
@@ -58,4 +59,25 @@ func CallError(ctx context.Context, doing string, err error) error {
 		return fmt.Errorf("%s: %w; call Migrate", doing, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// Await calls do in a goroutine and returns when ctx ends, which not every
+// driver does: SQLite waits for the file's lock for its busy_timeout. What do
+// returns after that goes to late, unless late is nil.
+func Await[T any](ctx context.Context, doing string, do func() (T, error), late func(T)) (T, error) {
+	r, later := bounded.Call(ctx, func() (T, error) {
+		value, err := do()
+		for Again(err) && ctx.Err() == nil {
+			value, err = do()
+		}
+		return value, err
+	})
+	if later != nil && late != nil {
+		go func() {
+			if r := <-later; r.Err == nil {
+				late(r.Value)
+			}
+		}()
+	}
+	return r.Value, CallError(ctx, doing, r.Err)
 }

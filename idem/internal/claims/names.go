@@ -45,14 +45,12 @@ func NewNames(prefix, home, where string) *Names {
 
 // Locate finds out the schema, unless it is known or there is no table. A
 // connection that no handler has used yet is asked.
-func (n *Names) Locate(
-	ctx context.Context, ask func(ctx context.Context, statement string, dest ...any) error,
-) error {
+func (n *Names) Locate(ctx context.Context, ask One) error {
 	if n.texts.Load().located {
 		return nil
 	}
 	var schema, home string
-	switch err := ask(ctx, n.where, &schema, &home); {
+	switch err := ask(ctx, n.where, []any{&schema, &home}); {
 	case err == nil:
 		n.texts.Store(&texts{
 			replacer: strings.NewReplacer(n.home, home, table, schema+"."+n.prefix+"idem"), located: true,

@@ -1,6 +1,10 @@
 package claims
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/sallyport-go/sallyport/internal/sqlschema"
+)
 
 // ErrOvertaken means that a row changed between two looks at it.
 var ErrOvertaken = errors.New("another request was quicker")
@@ -8,7 +12,9 @@ var ErrOvertaken = errors.New("another request was quicker")
 // Again reports whether the same statement may succeed now. In Postgres a
 // statement outside a transaction can fail to serialize when the server's
 // default isolation is higher than READ COMMITTED.
-func Again(err error) bool { return err == ErrOvertaken || SQLState(err) == "40001" }
+func Again(err error) bool {
+	return err == ErrOvertaken || SQLState(err) == "40001" || sqlschema.MySQLAgain(err)
+}
 
 // SQLState returns the SQLSTATE of an error that the server sent, or "". The
 // drivers of Postgres have it by this method.

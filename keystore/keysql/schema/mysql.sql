@@ -1,9 +1,9 @@
--- Version 1 of what keysql keeps in MySQL, 8.0.29 or later, and MariaDB, 10.6
--- or later.
+-- What keysql keeps in MySQL, 8.0.29 or later, and MariaDB, 10.6 or later.
 --
 -- Texts are bytes, which no collation folds or pads and no connection's
--- character set changes. Times are microseconds since 1970 in UTC. Migrate runs
--- one statement at a time: each ends with a semicolon and an empty line.
+-- character set changes. Times are microseconds since 1970 in UTC. A day is the
+-- number of days since 1970-01-01, in UTC. Migrate runs one statement at a time:
+-- each ends with a semicolon and an empty line.
 
 CREATE TABLE sallyport_keys (
 	id           VARBINARY(512) NOT NULL PRIMARY KEY,
@@ -20,7 +20,7 @@ CREATE TABLE sallyport_keys (
 	suspended    BOOLEAN NOT NULL,
 	last_used_at BIGINT,
 	issue_token  VARBINARY(512) NOT NULL,
-	rotated_from VARBINARY(512) NOT NULL,
+	rotated_from VARBINARY(512) NOT NULL, -- of a child: itself, so that nothing can rotate it
 	version      BIGINT NOT NULL,
 	changed      BIGINT, -- the number of the key's last change
 	legacy       VARBINARY(512) NOT NULL DEFAULT '', -- name of the token's shape; '' for the present one
@@ -31,10 +31,24 @@ CREATE TABLE sallyport_keys (
 	issued       VARBINARY(512) GENERATED ALWAYS AS (IF(LENGTH(issue_token) > 0, issue_token, NULL)) STORED,
 	replaces     VARBINARY(512) GENERATED ALWAYS AS (IF(LENGTH(rotated_from) > 0, rotated_from, NULL)) STORED,
 
-	KEY sallyport_keys_list (organization, created_at, id),
+	last_used_from VARBINARY(64), -- the client's address at last_used_at
+	observed_since BIGINT, -- since when scopes and days have the key's uses
+
+	parent     VARBINARY(512) NOT NULL DEFAULT '', -- id of a key; '' for none; never changes
+	child_ends BIGINT GENERATED ALWAYS AS (IF(LENGTH(parent) > 0,
+		LEAST(COALESCE(expires_at, revoked_at), COALESCE(revoked_at, expires_at)), NULL)) VIRTUAL,
+	root       VARBINARY(512) NOT NULL DEFAULT '', -- id of the last ancestor; '' for none
+
 	UNIQUE KEY sallyport_keys_issue (organization, created_by, issued),
 	UNIQUE KEY sallyport_keys_successor (organization, replaces), -- a key has one successor
-	KEY sallyport_keys_feed (changed, digest)
+	KEY sallyport_keys_feed (changed, digest),
+	KEY sallyport_keys_list (organization, created_at, id),
+	KEY sallyport_keys_children (parent, organization, created_at, id),
+	KEY sallyport_keys_live (parent, revoked_at, expires_at),
+	KEY sallyport_keys_below (root, revoked_at, expires_at),
+	KEY sallyport_keys_ends (child_ends),
+	KEY sallyport_keys_expires (parent, expires_at),
+	KEY sallyport_keys_count (organization, parent, revoked_at, expires_at)
 ) ENGINE=InnoDB;
 
 -- The number of changes so far, in one row. A transaction that changes keys
@@ -46,8 +60,16 @@ CREATE TABLE sallyport_keys_changes (
 
 INSERT INTO sallyport_keys_changes (id, number) VALUES (1, 0);
 
--- A trigger, so that a key which somebody revokes by hand reaches the caches
--- too, and is not brought back by a program that has read it before.
+-- Triggers, so that a key which somebody inserts or revokes by hand reaches the
+-- caches too, and is not brought back by a program that has read it before. A
+-- key is numbered before it is there, as a change is: readers never see a key
+-- without its number.
+CREATE TRIGGER sallyport_keys_insert BEFORE INSERT ON sallyport_keys FOR EACH ROW
+BEGIN
+	UPDATE sallyport_keys_changes SET number = number + 1;
+	SET NEW.changed = (SELECT number FROM sallyport_keys_changes);
+END;
+
 CREATE TRIGGER sallyport_keys_change BEFORE UPDATE ON sallyport_keys FOR EACH ROW
 BEGIN
 	IF NEW.version <> OLD.version OR NOT (
@@ -61,3 +83,36 @@ BEGIN
 		SET NEW.version = OLD.version + 1, NEW.changed = (SELECT number FROM sallyport_keys_changes);
 	END IF;
 END;
+
+-- How keys are used.
+CREATE TABLE sallyport_keys_scopes (
+	id    VARBINARY(512) NOT NULL,
+	scope VARBINARY(512) NOT NULL,
+	day   INTEGER NOT NULL, -- the last on which a request needed the scope
+	PRIMARY KEY (id, scope),
+	FOREIGN KEY (id) REFERENCES sallyport_keys (id) ON DELETE CASCADE
+) ENGINE=InnoDB;
+
+CREATE TABLE sallyport_keys_days (
+	id       VARBINARY(512) NOT NULL,
+	day      INTEGER NOT NULL,
+	requests BIGINT NOT NULL,
+	PRIMARY KEY (id, day),
+	KEY sallyport_keys_days_old (day),
+	FOREIGN KEY (id) REFERENCES sallyport_keys (id) ON DELETE CASCADE
+) ENGINE=InnoDB;
+
+CREATE TABLE sallyport_keys_audit (
+	id           VARBINARY(512) NOT NULL PRIMARY KEY, -- sorts by time
+	organization VARBINARY(512) NOT NULL,
+	key_id       VARBINARY(512) NOT NULL,
+	at           BIGINT NOT NULL,
+	act          VARBINARY(512) NOT NULL, -- issue, rotate, revoke, suspend, resume, rename, edit or import
+	actor        VARBINARY(512) NOT NULL,
+	reason       VARBINARY(512) NOT NULL,
+	changes      LONGBLOB NOT NULL, -- a JSON array of objects: field, before, after
+
+	KEY sallyport_keys_audit_list (organization, id),
+	KEY sallyport_keys_audit_key (organization, key_id, id),
+	KEY sallyport_keys_audit_at (at)
+) ENGINE=InnoDB;

@@ -3,8 +3,6 @@ package redact
 
 import (
 	"encoding/base64"
-	"fmt"
-	"math/bits"
 	"regexp"
 	"slices"
 	"strconv"
@@ -32,10 +30,9 @@ type Secrets struct {
 	// of a text must match too.
 	Shapes *regexp.Regexp
 
-	parts  map[string]bool // every piece that must not appear; false if it is only a public prefix
-	widths uint64          // bit n: a part has n bytes
-	spent  int
-	added  []string // headers
+	parts map[string]bool // every piece that must not appear; false if it is only a public prefix
+	spent int
+	added []string // headers
 }
 
 // Spend takes n bytes of MaxSecrets, and reports whether there were as many.
@@ -103,45 +100,21 @@ func (s *Secrets) add(secret string, public int) {
 		return
 	}
 	if s.parts == nil {
-		s.parts = make(map[string]bool, 8*n)
+		s.parts = make(map[string]bool, n)
 	}
-	b := []byte(secret)
-	s.addParts(secret, "", n, run, public)
-	// What fmt makes of a []byte in a value that somebody prints with %v, as
-	// encoding/json makes Base64 of it. Nobody asks for hexadecimal by mistake.
-	s.addParts(strings.Trim(fmt.Sprint(b), "[]"), " ", n, run, public)
-	// The Base64 of a longer text depends on how many bytes stand before the
-	// secret. Characters that also hold bits of the neighbours are left out, so
-	// of 8 bytes there are at least 10.
-	for before := range 3 {
-		text := base64.RawStdEncoding.EncodeToString(append([]byte("  ")[:before], b...))
-		first, end := (before*8+5)/6, (before+n)*8/6
-		s.addParts(text[first:end], "", end-first, 10, (before+public)*8/6-first)
+	secret, n = lowerASCII(secret), min(n, run)
+	for end := n; end <= len(secret); end++ {
+		part := secret[end-n : end]
+		s.parts[part] = s.parts[part] || end > public
 	}
 }
 
-// addParts adds what n units in a row look like in a form of all of them, or
-// else the whole.
-func (s *Secrets) addParts(form, between string, units, n, public int) {
-	n = min(n, units)
-	form = lowerASCII(form) + between
-	starts := []int{0}
-	for i := range units {
-		next := len(form) / units
-		if between != "" {
-			next = strings.Index(form[starts[i]:], between) + len(between)
-		}
-		starts = append(starts, starts[i]+next)
-		if first := i + 1 - n; first >= 0 {
-			part := form[starts[first] : starts[i+1]-len(between)]
-			s.parts[part] = s.parts[part] || i+1 > public
-			s.widths |= 1 << len(part)
-		}
-	}
-}
+// numbers is what fmt and encoding/json make of bytes: a secret may be among
+// them. A panic with bytes looks so.
+var numbers = regexp.MustCompile(`\d{1,3}(?:(?: |, ?)\d{1,3}){7,}`)
 
-// Redact returns a text without the secrets, in any letter case and as fmt, by
-// %v, and encoding/json write bytes.
+// Redact returns a text without the secrets, in any letter case, and without
+// eight numbers in a row, which may be bytes of one.
 func (s *Secrets) Redact(text string) string {
 	if s.spent > MaxSecrets {
 		return LeftOut
@@ -151,7 +124,7 @@ func (s *Secrets) Redact(text string) string {
 		text, rest = text[:MaxText], " [and "+strconv.Itoa(len(text)-MaxText)+" bytes]"
 	}
 	if len(s.parts) > 0 {
-		text = s.replace(text)
+		text = numbers.ReplaceAllLiteralString(s.replace(text), mark)
 	}
 	if s.Shapes != nil && s.Shapes.MatchString(text) { // which does not allocate
 		text = s.Shapes.ReplaceAllLiteralString(text, mark)
@@ -169,11 +142,7 @@ func (s *Secrets) replace(text string) string {
 	}
 	var public [][2]int
 	for from := range lower {
-		for widths := s.widths; widths != 0; widths &= widths - 1 {
-			to := from + bits.TrailingZeros64(widths)
-			if to > len(lower) {
-				break
-			}
+		for to := from + shortest; to <= min(from+run, len(lower)); to++ {
 			if whole, found := s.parts[lower[from:to]]; whole {
 				hide(from, to)
 			} else if found {

@@ -33,10 +33,11 @@ func TestSecret(t *testing.T) {
 		{"without its prefix", secret, "key " + random + ".", "key [secret]."},
 		{"short without its prefix", secret[:24], "key " + random[:15] + ".", "key [secret]."},
 		{"bytes", secret, fmt.Sprint([]byte(secret)), "[[secret]]"},
+		{"bytes with commas", secret, strings.ReplaceAll(fmt.Sprint([]byte(secret)), " ", ", "), "[[secret]]"},
+		{"bytes in JSON", secret, strings.ReplaceAll(fmt.Sprint([]byte(secret)), " ", ","), "[[secret]]"},
+		{"seven numbers", secret, "1 2 3 4 5 6 7", "1 2 3 4 5 6 7"},
 		{"too short to be one", "abc", "abc", "abc"},
 		{"just long enough", "abcd", "xabcdx", "x[secret]x"},
-		{"short, as bytes", "abcd", fmt.Sprint([]byte("abcd")), "[[secret]]"},
-		{"short, in Base64", "abcd", inBase64("abcd"), "[secret]A=="},
 		{"a part of a short one", "abcdefg", "abcdef bcdefg", "abcdef bcdefg"},
 		{"none", secret, "İ and nothing else", "İ and nothing else"},
 
@@ -57,24 +58,6 @@ func TestSecret(t *testing.T) {
 	for _, tt := range tests {
 		if got := without(tt.text, tt.secret); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
-// A character of Base64 holds six bits. One that also holds bits of a
-// neighbour stays.
-func TestSecretInBase64(t *testing.T) {
-	const secret = "svc_live_0123456789abcdef"
-	for _, tt := range []struct{ before, after, want string }{
-		{"", "", "[secret]g"},
-		{"", "yy", "[secret]nl5"},
-		{"x", "yy", "eH[secret]Z5eQ"},
-		{"xx", "y", "eHh[secret]eQ"},
-		{"xxx", "y", "eHh4[secret]nk"},
-	} {
-		text := base64.RawStdEncoding.EncodeToString([]byte(tt.before + secret + tt.after))
-		if got := without(text, secret); got != tt.want {
-			t.Errorf("%q, %q: got %s of %s, want %s", tt.before, tt.after, got, text, tt.want)
 		}
 	}
 }
@@ -207,8 +190,8 @@ func BenchmarkRedact(b *testing.B) {
 	}
 }
 
-// FuzzSecret checks that no eight characters in a row of a secret are left, in
-// either form.
+// FuzzSecret checks that no eight characters in a row of a secret are left, as
+// text or as bytes.
 func FuzzSecret(f *testing.F) {
 	f.Add("0123456789abcdef", uint8(3), uint8(12), "before", "after")
 	f.Add("svc_live_0123456789abcdefghijklmn", uint8(0), uint8(33), "", "")
@@ -220,9 +203,7 @@ func FuzzSecret(f *testing.F) {
 		}
 		part := secret[i:j]
 		bytes := []byte(part)
-		for _, form := range []string{
-			part, fmt.Sprint(bytes),
-		} {
+		for _, form := range []string{part, fmt.Sprint(bytes), strings.ReplaceAll(fmt.Sprint(bytes), " ", ",")} {
 			if strings.Contains(before+after+"[secret]", form) {
 				continue
 			}

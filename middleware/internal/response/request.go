@@ -10,9 +10,10 @@ import (
 // only where it changes: a handler may send one request several times.
 //
 // A form that was parsed inside, where outer had the given one or nil, is of no
-// use any more, and its files are removed. A server removes those of the
-// request that it made, not of a copy, and over HTTP/2 none from Go 1.27 on.
-// Outer code that needs the files parses the form first.
+// use any more, and its files are removed, also after Hijack. A server removes
+// those of the request that it made, not of a copy, none after Hijack, and over
+// HTTP/2 none from Go 1.27 on. Outer code that needs the files parses the form
+// first.
 func Leave(outer, inner *http.Request, given *multipart.Form) {
 	if inner.Pattern != "" && inner.Pattern != outer.Pattern {
 		outer.Pattern = inner.Pattern

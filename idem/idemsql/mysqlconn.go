@@ -21,50 +21,50 @@ const finishing = 5 * time.Second
 // transaction, and what a handler that overlooks the error writes after that
 // would be committed at once. With autocommit off it is a transaction too,
 // which Settle rolls back because the claim is gone.
-func (j *joined) claimMySQL(ctx context.Context, c idem.Claim) (idem.Record, error) {
-	r, there, ours, err := j.store.lookMySQL(ctx, j.conn, j.store.mysql.lookAndLock, c)
-	j.locked = ours || err != nil // the answer may have been lost
+func (c *conn) claimMySQL(ctx context.Context) (idem.Record, error) {
+	s := c.store
+	r, there, ours, err := s.lookMySQL(ctx, c.conn, s.mysql.lookAndLock, &c.claim)
+	c.locked, c.there = ours || err != nil, there // the answer may have been lost
 	if err != nil || !ours {
 		return r, err
 	}
-	if _, err := j.conn.ExecContext(ctx, "SET autocommit = 0"); err != nil {
+	if _, err := c.conn.ExecContext(ctx, "SET autocommit = 0"); err != nil {
 		return idem.Record{}, err
 	}
-	if j.tx, err = j.conn.BeginTx(j.ctx, &sql.TxOptions{Isolation: j.store.options.Isolation}); err != nil {
+	if err := c.beginTx(); err != nil {
 		return idem.Record{}, err
 	}
-	j.claim, j.there = c, there
-	return j.store.claimMySQL(ctx, j.tx, c, there)
+	return s.claimMySQL(ctx, c.tx, &c.claim, there)
 }
 
 // undoMySQL takes back what the handler wrote and claims the key again. There
 // is no savepoint: a deadlock would have taken it too.
-func (j *joined) undoMySQL(ctx context.Context) error {
-	if _, err := j.tx.ExecContext(ctx, "ROLLBACK"); err != nil {
+func (c *conn) undoMySQL(ctx context.Context) error {
+	if _, err := c.tx.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return err
 	}
-	_, err := j.store.claimMySQL(ctx, j.tx, j.claim, j.there)
+	_, err := c.store.claimMySQL(ctx, c.tx, &c.claim, c.there)
 	return err
 }
 
 // commitMySQL ends with ctx. After a COMMIT that succeeded there is nothing left
 // for the Rollback.
-func (j *joined) commitMySQL(ctx context.Context) error {
-	err, ended := j.endMySQL(ctx, "COMMIT")
+func (c *conn) commitMySQL(ctx context.Context) error {
+	err, ended := c.endMySQL(ctx, "COMMIT")
 	if ended != nil {
-		j.discard()
+		c.discard()
 	}
 	return err
 }
 
 // rollBackMySQL ends with a context too. When the handler has ended the sql.Tx,
 // something may still be open on the connection.
-func (j *joined) rollBackMySQL() error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), finishing)
+func (c *conn) rollBackMySQL() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), finishing)
 	defer cancel()
-	err, ended := j.endMySQL(ctx, "ROLLBACK")
+	err, ended := c.endMySQL(ctx, "ROLLBACK")
 	if err != nil || ended != nil && ended != sql.ErrTxDone {
-		j.discard()
+		c.discard()
 	}
 	return cmp.Or(ended, err)
 }
@@ -74,9 +74,9 @@ func (j *joined) rollBackMySQL() error {
 // context. But the driver closes the connection when the context of a query ends
 // before its rows are closed. So the rows of the statement, which are empty, stay
 // open until the sql.Tx has ended.
-func (j *joined) endMySQL(ctx context.Context, statement string) (err, ended error) {
+func (c *conn) endMySQL(ctx context.Context, statement string) (err, ended error) {
 	var rows driver.Rows
-	skipped := j.conn.Raw(func(conn any) error {
+	skipped := c.conn.Raw(func(conn any) error {
 		q, ok := conn.(driver.QueryerContext)
 		if !ok {
 			return driver.ErrSkip
@@ -87,22 +87,22 @@ func (j *joined) endMySQL(ctx context.Context, statement string) (err, ended err
 		return nil // with ErrBadConn, Raw would wait for the sql.Tx to end
 	})
 	if skipped != nil {
-		_, err = j.tx.ExecContext(ctx, statement)
+		_, err = c.tx.ExecContext(ctx, statement)
 	}
-	ended = j.tx.Rollback()
+	ended = c.tx.Rollback()
 	if rows != nil {
-		j.conn.Raw(func(any) error { return rows.Close() })
+		c.conn.Raw(func(any) error { return rows.Close() })
 	}
 	return err, ended
 }
 
 // unlockMySQL gives the lock of the key back. The server does so too when the
 // connection is closed.
-func (j *joined) unlockMySQL() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), finishing)
+func (c *conn) unlockMySQL() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), finishing)
 	defer cancel()
-	statement, args := j.store.sql(j.store.mysql.finish, []any{j.key[:]})
-	if _, err := j.conn.ExecContext(ctx, statement, args...); err != nil {
-		j.discard()
+	statement, args := c.store.sql(c.store.mysql.finish, []any{c.claim.Key[:]})
+	if _, err := c.conn.ExecContext(ctx, statement, args...); err != nil {
+		c.discard()
 	}
 }
