@@ -88,7 +88,7 @@ func NewCached(s Store, o CacheOptions) *Cached {
 	if absent(s) {
 		panic("keystore: NewCached with a nil Store")
 	}
-	if c, _ := CacheOf(s); c != nil {
+	if c, _ := cacheOf(s); c != nil {
 		panic("keystore: NewCached in front of a Cached")
 	}
 	o = o.withDefaults()

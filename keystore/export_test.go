@@ -41,7 +41,7 @@ func (l *Uses) SetRoom(keys int) { l.room = keys }
 
 // Lookup returns the key of the token.
 func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
-	cache, _ := CacheOf(s)
+	cache, _ := cacheOf(s)
 	return t.lookup(ctx, s, cache)
 }
 

@@ -49,7 +49,7 @@ func NewUses(keys Store, o UsesOptions) *Uses {
 		panic("keystore: NewUses with a nil store")
 	}
 	t, ok := keys.(UseStore)
-	if c, _ := CacheOf(keys); c != nil && !ok {
+	if c, _ := cacheOf(keys); c != nil && !ok {
 		keys = c.store
 		t, ok = keys.(UseStore)
 	}

@@ -39,9 +39,7 @@ type rememberer interface {
 // over makes a ask keys.
 func (a *keyAuthenticator) over(keys keystore.Store) *keyAuthenticator {
 	a.keys = keys
-	if cache, itself := keystore.CacheOf(keys); itself {
-		a.cache = cache
-	}
+	a.cache, _ = keys.(*keystore.Cached)
 	a.memory, _ = keys.(rememberer)
 	return a
 }

@@ -76,13 +76,16 @@ func New(keys keystore.Store, o Options) *Issuer {
 	if err := o.validate(); err != nil {
 		panic(err.Error())
 	}
-	cache, itself := keystore.CacheOf(keys)
-	if cache != nil {
-		if !itself {
-			panic(fmt.Sprintf("issuing: New with a %T, which embeds a Cached: give that Cached, "+
-				"and make what the type adds a part of the store behind it", keys))
-		}
+	cache, itself := keys.(*keystore.Cached)
+	_, embeds := keys.(interface {
+		Remembered(keystore.Token) (*keystore.Caller, bool)
+	})
+	switch {
+	case itself:
 		keys = cache.Store()
+	case embeds:
+		panic(fmt.Sprintf("issuing: New with a %T, which embeds a Cached: give that Cached, "+
+			"and make what the type adds a part of the store behind it", keys))
 	}
 	store, ok := keys.(Store)
 	if !ok {
