@@ -210,7 +210,9 @@ func TestTooLong(t *testing.T) {
 	k := newKey(long[:512])
 	k.ID, k.CreatedBy, k.IssueToken, k.RotatedFrom = long[:512], long[:512], long[:512], long[:512]
 	k.Name = strings.Repeat(long, 200)
-	if err := store.Insert(t.Context(), k, newEntry(k), 0); err != nil {
+	e := newEntry(k)
+	e.ID = "act_1"
+	if err := store.Insert(t.Context(), k, e, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := lookup(t, store, k); got.Name != k.Name || got.Organization != k.Organization {
