@@ -29,7 +29,7 @@ type UsesOptions struct {
 // remembers it. It is safe for concurrent use.
 type Uses struct {
 	tallies
-	store   UseStore
+	store   useStore
 	options UsesOptions
 
 	due atomic.Pointer[time.Time] // for Run or a flush; nil after one, and when a line says that there was none
@@ -41,17 +41,17 @@ const (
 	maxPending   = 100_000          // keys that wait to be written, counted once for each day
 )
 
-// NewUses returns the Uses that writes to a store: a [UseStore], or a
-// [Cached] in front of one. It panics when keys is neither, or the interval is
-// negative.
+// NewUses returns the Uses that writes to a store with AddUses of an
+// issuing.Store, or behind a [Cached] in front of one. It panics when keys is
+// neither, or the interval is negative.
 func NewUses(keys Store, o UsesOptions) *Uses {
 	if absent(keys) {
 		panic("keystore: NewUses with a nil store")
 	}
-	t, ok := keys.(UseStore)
+	t, ok := keys.(useStore)
 	if c, _ := cacheOf(keys); c != nil && !ok {
 		keys = c.store
-		t, ok = keys.(UseStore)
+		t, ok = keys.(useStore)
 	}
 	if !ok {
 		panic(fmt.Sprintf("keystore: NewUses with a %T, which does not keep when keys were last used", keys))

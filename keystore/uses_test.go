@@ -22,7 +22,7 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A book is a UseStore that writes down what it is told.
+// A book is a store that writes down what it is told.
 type book struct {
 	keystore.Store // nil: Uses looks no key up
 	mu             sync.Mutex

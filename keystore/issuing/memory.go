@@ -327,7 +327,7 @@ func (u *Usage) lastDays() []Day {
 	return slices.DeleteFunc(slices.Clone(u.Days), func(d Day) bool { return d.Date.Before(oldest) })
 }
 
-// Changes implements [keystore.Feed]. Positions are the numbers of changes.
+// Changes implements [Store]. Positions are the numbers of changes.
 func (m *memory) Changes(ctx context.Context, since string) (changed []keystore.Digest, next string, err error) {
 	err = m.do(ctx, func() error {
 		next = strconv.FormatUint(m.changes, 10)

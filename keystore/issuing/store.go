@@ -34,18 +34,33 @@ var (
 // Times are kept to the microsecond or better and a zero time stays zero.
 type Store interface {
 	keystore.Store
-	keystore.Feed
 
-	// AddUses, of keystore.UseStore, keeps all of a [keystore.Use]. Beside
-	// LastUsedAt it
+	// Changes returns digests of keys that were stored or changed after the
+	// position since, and the position after them, so that caches of other
+	// processes learn early of a revocation, and of a key that they have looked
+	// up before it was there. With an empty since it returns the present
+	// position and no digests. It may return a part of the digests: everything
+	// has been read when it returns none, or since itself as the next position.
+	// It may name a key more than once, and MUST NOT leave out a key whose
+	// change returned before Changes began. A position that the store no longer
+	// knows is [keystore.ErrNotFound]: the caller forgets all it has cached and
+	// starts again.
+	Changes(ctx context.Context, since string) (changed []keystore.Digest, next string, err error)
+
+	// AddUses sets LastUsedAt of each key to At, and keeps From beside it,
+	// unless what is stored is later already. It also
 	//
-	//   - keeps From;
 	//   - sets ObservedSince to At if it is zero, unless Requests is zero;
 	//   - sets the last day of each of Scopes to that of At, unless what is
 	//     stored is later;
 	//   - adds Requests to those of the day. When it returns an error they may
 	//     or may not be added.
-	keystore.UseStore
+	//
+	// It MUST NOT change any other field of a key, Version among them: a use
+	// that is written while somebody revokes the key must not undo that, nor
+	// make it fail. A key may have several uses in one call. Uses of keys that
+	// do not exist are ignored.
+	AddUses(ctx context.Context, uses []keystore.Use) error
 
 	// Insert stores a new key and the entry of the audit about it, both or
 	// neither: every field of the key but Ancestors, and Version, which becomes

@@ -62,7 +62,7 @@ func TestList(t *testing.T) {
 	s.does(gone, "revoke - -yes")
 	_, other := s.issue("other -org other -env sandbox -scopes tasks:read")
 	use := keystore.Use{Organization: "acme", ID: used.ID, At: time.Now()}
-	if err := s.store.(keystore.UseStore).AddUses(t.Context(), []keystore.Use{use}); err != nil {
+	if err := s.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 		t.Fatal(err)
 	}
 	for n, life := range []time.Duration{time.Hour, 2 * time.Hour} {
@@ -243,7 +243,7 @@ func TestShow(t *testing.T) {
 	late := time.Now().UTC().Truncate(24 * time.Hour).Add(-time.Minute) // a day later where clocks are ahead of UTC
 	use := keystore.Use{Organization: "acme", ID: k.ID, At: late.In(time.FixedZone("", 3600)),
 		From: netip.MustParseAddr("198.51.100.7"), Requests: 42, Scopes: []scope.Name{"tasks:read"}}
-	if err := s.store.(keystore.UseStore).AddUses(t.Context(), []keystore.Use{use}); err != nil {
+	if err := s.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 		t.Fatal(err)
 	}
 	yesterday := day(late)

@@ -158,7 +158,7 @@ type place struct {
 	day                     int64
 }
 
-// AddUses implements [keystore.UseStore], with four statements for all uses. The
+// AddUses implements [issuing.Store], with four statements for all uses. The
 // one that adds requests is the last.
 func (s *Store) AddUses(ctx context.Context, uses []keystore.Use) error {
 	keys, scopes, days := s.batches(uses)

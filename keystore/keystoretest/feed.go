@@ -8,7 +8,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-func position(t testing.TB, f keystore.Feed) string {
+func position(t testing.TB, f issuing.Store) string {
 	t.Helper()
 	changed, next, err := f.Changes(t.Context(), "")
 	if err != nil || len(changed) > 0 || next == "" {
@@ -19,7 +19,7 @@ func position(t testing.TB, f keystore.Feed) string {
 }
 
 // drain reads the feed as a cache does and returns what it named.
-func drain(t testing.TB, f keystore.Feed, since string) (seen map[keystore.Digest]bool, next string) {
+func drain(t testing.TB, f issuing.Store, since string) (seen map[keystore.Digest]bool, next string) {
 	t.Helper()
 	seen = make(map[keystore.Digest]bool)
 	for range 10_000 {
