@@ -14,16 +14,6 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-type console struct {
-	issuer   *issuing.Issuer
-	registry *scope.Registry
-	admin    func(*http.Request) (Actor, error)
-	options  Options
-	look     look
-	csp      string
-	origins  http.CrossOriginProtection
-}
-
 // New returns the console of an issuer's keys. It serves the root of whatever
 // it is mounted at, so a prefix is taken off with [http.StripPrefix], or named
 // in [Options.Path].
@@ -49,18 +39,6 @@ func New(issuer *issuing.Issuer, admin func(*http.Request) (Actor, error), o Opt
 	return &console{issuer: issuer, registry: issuer.Service().Scopes, admin: admin, options: o, look: l,
 		csp: "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; " + l.sources +
 			"form-action 'self'; base-uri 'none'; frame-ancestors " + o.frameAncestors()}
-}
-
-// An exchange is one request with the administrator who makes it.
-type exchange struct {
-	*console
-	w     http.ResponseWriter
-	r     *http.Request
-	actor Actor
-	by    *issuing.Issuer   // acts as the actor
-	root  string            // the console's root, relative to the request
-	below map[string]int    // live children of the keys that were found, by id
-	names map[string]string // of people, by id
 }
 
 func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"html/template"
 	"math"
@@ -10,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 )
+
+//go:embed console.css
+var css string
 
 // A Theme is how the pages look. The zero value is the package's own look,
 // light or dark as the reader prefers. [New] panics on a value that is none of
