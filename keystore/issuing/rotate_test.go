@@ -158,6 +158,9 @@ func TestRotateRefusals(t *testing.T) {
 		len(problems.Fields) != 2 {
 		t.Errorf("Rotate with a bad actor and a negative overlap returned %v, want both problems", err)
 	}
+	_, _, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID,
+		ExpiresAt: time.Now().Add(time.Hour), NeverExpires: true})
+	wantField(t, err, "expires_at", "an expiry, and that there is none")
 	if page, _ := memory.List(t.Context(), "acme",
 		issuing.Query{Status: keystore.Active, Environment: keystore.Sandbox}); len(page.Keys) != 1 {
 		t.Errorf("%d keys are active, want only the one that was issued", len(page.Keys))
