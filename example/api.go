@@ -12,13 +12,13 @@ import (
 )
 
 // newAPI returns the routes, each with the scope that it asks for.
-func newAPI(keys keystore.Store, used *keystore.LastUsed, rate ratelimit.Limit) *middleware.API {
+func newAPI(keys keystore.Store, used *keystore.Uses, rate ratelimit.Limit) *middleware.API {
 	limits := middleware.RateLimitOptions{
 		Store:        &ratelimit.Memory{},
 		Organization: &ratelimit.Policy{Name: "organization", Limit: rate},
 		Sandbox:      &ratelimit.Policy{Name: "sandbox", Limit: ratelimit.MustParse("25-S")},
 	}
-	api := middleware.NewAPI(keys, middleware.Options{LastUsed: used, RateLimit: limits})
+	api := middleware.NewAPI(keys, middleware.Options{Uses: used, RateLimit: limits})
 	tasks := &tasks{byTenant: make(map[string][]task)}
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), account)
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), tasks.create)

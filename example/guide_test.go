@@ -66,9 +66,9 @@ func TestTheGuideHasEveryLineOfTheLog(t *testing.T) {
 // attributes are the names of all attributes of the log: one for one thing. key
 // is the id of an API key, idempotency_key the hash of another one.
 var attributes = strings.Fields(`
-	aborted act actor after agent budget budget_needed burst bytes caller changes client code connection deprecated
+	aborted after agent budget budget_needed burst bytes caller client code connection deprecated
 	duration
-	environment error id idempotency_key kept key max_staleness method organization outcome page panic path
+	environment error idempotency_key kept key max_staleness method organization outcome page panic path
 	pattern policy problem reason refused_key remaining reported request_id retention scope stack
 	stage status subject unlogged uses waited`)
 

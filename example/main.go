@@ -60,7 +60,7 @@ func run(ctx context.Context, addr string, rate ratelimit.Limit, out io.Writer) 
 	base := "http://" + ln.Addr().String()
 
 	keys, issuer := issuing.InMemory(keystore.Service{})
-	used := keystore.NewLastUsed(keys, keystore.LastUsedOptions{Interval: time.Second}) // for the console
+	used := keystore.NewUses(keys, keystore.UsesOptions{Interval: time.Second}) // for the console
 	api, console := newAPI(keys, used, rate), newConsole(issuer, base)
 	if err := announce(ctx, out, issuer, base, console.password); err != nil {
 		return errors.Join(err, ln.Close())

@@ -180,7 +180,7 @@ func BenchmarkCachedMiss(b *testing.B) {
 }
 
 func BenchmarkRecordUse(b *testing.B) {
-	uses := keystore.NewLastUsed(issuing.NewMemory(), keystore.LastUsedOptions{})
+	uses := keystore.NewUses(issuing.NewMemory(), keystore.UsesOptions{})
 	c := key(1)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -203,7 +203,7 @@ func TestAllocations(t *testing.T) {
 	k.ExpiresAt = time.Now().Add(time.Hour)
 	caller := k.Bind(scope.Default())
 	cached.Lookup(ctx, unknown(1))
-	uses := keystore.NewLastUsed(store, keystore.LastUsedOptions{})
+	uses := keystore.NewUses(store, keystore.UsesOptions{})
 	uses.Record(caller, anywhere)
 	secret, _, err := issuing.New(cached, issuing.Options{}).Issue(ctx, grant())
 	if err != nil {
@@ -241,7 +241,7 @@ func TestAllocations(t *testing.T) {
 		"Bind again":               func() { caller.Bind(contract) },
 		"Granted":                  func() { caller.Granted().Has(scope.TasksRead) },
 		"Record":                   func() { uses.Record(caller, anywhere) },
-		"Needed":                   func() { caller.Needed(scope.TasksRead, scope.ChatRead) },
+		"Use":                      func() { caller.Use(scope.TasksRead, scope.ChatRead) },
 	} {
 		if got := testing.AllocsPerRun(100, f); got != 0 {
 			t.Errorf("%s allocates %v times, want 0", name, got)

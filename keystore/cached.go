@@ -88,7 +88,7 @@ func NewCached(s Store, o CacheOptions) *Cached {
 	if absent(s) {
 		panic("keystore: NewCached with a nil Store")
 	}
-	if c, _ := CacheOf(s); c != nil {
+	if c, _ := cacheOf(s); c != nil {
 		panic("keystore: NewCached in front of a Cached")
 	}
 	o = o.withDefaults()
@@ -278,14 +278,20 @@ func (c *Cached) wasUsable(d Digest) bool {
 	return s.accepted.contains(d)
 }
 
-// Invalidate drops what is remembered of a token, for a change that was made in
-// the store. A lookup that begins after it has returned asks the store.
-func (c *Cached) Invalidate(d Digest) {
-	s := c.shard(d)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.parents.change(d)
-	s.forget(d)
+// Invalidate drops what is remembered of tokens, or of every token if none is
+// given, for a change that was made in the store. A lookup that begins after it
+// has returned asks the store.
+func (c *Cached) Invalidate(tokens ...Digest) {
+	if len(tokens) == 0 {
+		c.invalidateAll()
+	}
+	for _, d := range tokens {
+		s := c.shard(d)
+		s.mu.Lock()
+		c.parents.change(d)
+		s.forget(d)
+		s.mu.Unlock()
+	}
 }
 
 // forget drops the answer and the open question. Of a usable token it keeps
@@ -297,8 +303,7 @@ func (s *shard) forget(d Digest) {
 	delete(s.loads, d)
 }
 
-// InvalidateAll is Invalidate of every token.
-func (c *Cached) InvalidateAll() {
+func (c *Cached) invalidateAll() {
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.mu.Lock()

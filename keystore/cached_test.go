@@ -305,14 +305,14 @@ func TestCachedOrder(t *testing.T) {
 	}
 }
 
-// Both memories are bounded, and InvalidateAll leaves the order as it is.
+// Both memories are bounded, and Invalidate of all leaves the order as it is.
 func TestCachedSize(t *testing.T) {
 	store := newFake()
 	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 2})
 	a, b, c := store.add(t), store.add(t), store.add(t)
 	want(t, cached, a, nil, "a key")
 	want(t, cached, b, nil, "a key")
-	cached.InvalidateAll()
+	cached.Invalidate()
 	want(t, cached, c, nil, "a third key")
 	if cached.Remembers(a) || !cached.Remembers(b) || !cached.Remembers(c) {
 		t.Errorf("known to have been usable: %t, %t, %t, want the last two",
@@ -593,8 +593,8 @@ func TestRevokeWhileLoading(t *testing.T) {
 		"Invalidate": func(t *testing.T, c *keystore.Cached, k *keystore.Key) {
 			c.Invalidate(k.Digest)
 		},
-		"InvalidateAll": func(t *testing.T, c *keystore.Cached, k *keystore.Key) {
-			c.InvalidateAll()
+		"Invalidate of all": func(t *testing.T, c *keystore.Cached, k *keystore.Key) {
+			c.Invalidate()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -619,7 +619,7 @@ func TestRevokeWhileLoading(t *testing.T) {
 				revoked := read.Clone()
 				revoked.RevokedAt = time.Now()
 				if name != "Revoke" {
-					if err := store.Update(t.Context(), revoked); err != nil {
+					if err := store.Update(t.Context(), revoked, issuing.AuditEntry{}); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -42,7 +42,8 @@ func (c *Cached) feedBound() time.Duration {
 // Run forgets each key that the store's feed says is new or has changed, until
 // ctx ends, and returns nil then. When it starts it forgets everything, because
 // it cannot know what changed before. It returns an error that wraps
-// [errors.ErrUnsupported] at once when the store is not a [Feed].
+// [errors.ErrUnsupported] at once when the store has no Changes of an
+// issuing.Store.
 //
 // A named key that is not remembered evicts none that is, and the store is not
 // asked for it: an import of many keys does not empty the cache.
@@ -51,9 +52,9 @@ func (c *Cached) feedBound() time.Duration {
 // forgotten after TTL as without a feed. While lookups fail, Run asks the feed
 // about once a second too.
 func (c *Cached) Run(ctx context.Context) error {
-	feed, ok := c.store.(Feed)
+	f, ok := c.store.(feed)
 	if !ok {
-		return fmt.Errorf("keystore: Cached.Run has nothing to do, leave it out: %T is no Feed: %w",
+		return fmt.Errorf("keystore: Cached.Run has nothing to do, leave it out: %T has no Changes: %w",
 			c.store, errors.ErrUnsupported)
 	}
 	c.runChecked.Store(true)
@@ -64,7 +65,7 @@ func (c *Cached) Run(ctx context.Context) error {
 	failing := false
 	for ctx.Err() == nil {
 		began := c.now()
-		next, err := c.poll(ctx, feed, position)
+		next, err := c.poll(ctx, f, position)
 		position = next
 		switch {
 		case err == nil:
@@ -105,19 +106,19 @@ func (c *Cached) noticeNoRun(now time.Duration) {
 }
 
 func (c *Cached) needsRun() bool {
-	_, feed := c.store.(Feed)
+	_, has := c.store.(feed)
 	_, alone := c.store.(interface{ ChangedHereOnly() })
-	return feed && !alone
+	return has && !alone
 }
 
 // poll forgets what changed since position and returns the new one, which is
 // empty when the next poll has to start again.
-func (c *Cached) poll(ctx context.Context, feed Feed, position string) (string, error) {
+func (c *Cached) poll(ctx context.Context, f feed, position string) (string, error) {
 	for {
-		changed, next, err := c.changes(ctx, feed, position)
+		changed, next, err := c.changes(ctx, f, position)
 		if position != "" && errors.Is(err, ErrNotFound) {
 			// Forget now, because the next poll may fail.
-			c.InvalidateAll()
+			c.Invalidate()
 			c.options.Logger.Info("keystore: the feed of changes does not know where it was, as after a failover; " +
 				"all keys are looked up again")
 			position = ""
@@ -128,7 +129,7 @@ func (c *Cached) poll(ctx context.Context, feed Feed, position string) (string, 
 		}
 		if position == "" {
 			// Only now: what is loaded from here on is at least as new as next.
-			c.InvalidateAll()
+			c.Invalidate()
 			return next, nil
 		}
 		for _, d := range changed {
@@ -144,8 +145,8 @@ func (c *Cached) poll(ctx context.Context, feed Feed, position string) (string, 
 	}
 }
 
-func (c *Cached) changes(ctx context.Context, feed Feed, since string) ([]Digest, string, error) {
+func (c *Cached) changes(ctx context.Context, f feed, since string) ([]Digest, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
 	defer cancel()
-	return feed.Changes(ctx, since)
+	return f.Changes(ctx, since)
 }

@@ -25,7 +25,7 @@ type CacheOptions struct {
 	// Size is how many usable keys are remembered, and as many refusals. Beyond
 	// it the least recently used are evicted, to the second. Refusals are kept
 	// apart from the keys, so that no flood of made-up tokens evicts a key. A key
-	// takes about 290 bytes, and 160 more with a [LastUsed]. One that expires, or
+	// takes about 290 bytes, and 160 more with a [Uses]. One that expires, or
 	// has attributes or networks, takes 130 more and what these take. A child has
 	// a copy of each of its ancestors, without their attributes. A refusal takes
 	// about 150 bytes. Zero means 100,000.

@@ -16,7 +16,7 @@ func TestCacheStats(t *testing.T) {
 	f := newFake()
 	key := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Production,
 		Digest: keystore.DigestOf("known")}
-	if err := f.Insert(t.Context(), key); err != nil {
+	if err := f.Insert(t.Context(), key, issuing.AuditEntry{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	c := keystore.NewCached(f, keystore.CacheOptions{})

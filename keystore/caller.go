@@ -26,7 +26,7 @@ type Caller struct {
 	byKey, suspended              bool
 	granted                       scope.Set
 	rare                          *rare                 // nil for a key that has nothing of it
-	tally                         atomic.Pointer[tally] // the latest of LastUsed
+	tally                         atomic.Pointer[tally] // the latest of Uses
 }
 
 type rare struct {
@@ -160,7 +160,7 @@ func (c *Caller) Tenant() string {
 }
 
 // Has reports whether the caller is granted a scope. It records no use: a
-// handler that decides by it calls [Caller.Needed] too.
+// handler that decides by it calls [Caller.Use] too.
 func (c *Caller) Has(name scope.Name) bool { return c.Granted().Has(name) }
 
 // Granted returns what the caller may do.
@@ -179,15 +179,9 @@ func (c *Caller) Scopes() []scope.Name {
 // Attribute returns an attribute, "" if there is none of this name.
 func (c *Caller) Attribute(name string) string { return c.more().attributes[name] }
 
-// Restricted reports whether the caller may call from some addresses only.
-func (c *Caller) Restricted() bool {
-	more := c.more()
-	return len(more.networks) > 0 || more.child.restricted()
-}
-
-// Ends returns when the key or identity, or an ancestor, expires and when it is
+// Expiry returns when the key or identity, or an ancestor, expires and when it is
 // revoked. Zero means never.
-func (c *Caller) Ends() (expires, revoked time.Time) { return c.more().expiresAt, c.more().revoked }
+func (c *Caller) Expiry() (expires, revoked time.Time) { return c.more().expiresAt, c.more().revoked }
 
 // Refused is [Key.Refused]. Call it for every request, since a key can expire
 // while it is cached.
@@ -213,5 +207,5 @@ func (c *Caller) LogValue() slog.Value {
 }
 
 // String returns what LogValue says, as text. Without it fmt would read what
-// LastUsed changes.
+// Uses changes.
 func (c *Caller) String() string { return c.LogValue().String() }

@@ -57,12 +57,12 @@ func TestCallerIsItsKey(t *testing.T) {
 	inside := netip.MustParseAddr("192.0.2.1")
 	for _, k := range tests {
 		for _, c := range []*keystore.Caller{k.Bind(scope.Default()), k.Bind(scope.New()).Bind(scope.Default())} {
-			expires, revoked := c.Ends()
+			expires, revoked := c.Expiry()
 			if c.KeyID()+c.Subject() != k.ID || c.Organization() != k.Organization || c.Environment() != k.Environment ||
 				c.Tenant() != fmt.Sprintf("%d:%s/%s", len(k.Environment), k.Environment, k.Organization) ||
 				(c.KeyID() != "") != (k.ID != "" && k.Digest != keystore.Digest{}) ||
 				!slices.Equal(c.Scopes(), k.Scopes) || c.Attribute("plan") != k.Attributes["plan"] ||
-				c.Restricted() != (k.Networks != nil) || !c.AllowsAddress(inside) ||
+				!c.AllowsAddress(netip.Addr{}) != (k.Networks != nil) || !c.AllowsAddress(inside) ||
 				c.AllowsAddress(netip.Addr{}) != (k.Networks == nil) ||
 				!expires.Equal(k.ExpiresAt) || !revoked.Equal(k.RevokedAt) || c.Refused() != k.Refused() {
 				t.Errorf("the caller %+v differs from its key %+v", c, k)
@@ -78,14 +78,14 @@ func TestCallerIsItsKey(t *testing.T) {
 // Nobody may be asked anything, and is never anybody.
 func TestNobody(t *testing.T) {
 	written := newBook(nil)
-	uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
+	uses := keystore.NewUses(written, keystore.UsesOptions{})
 	for name, c := range map[string]*keystore.Caller{"nil": nil, "zero": {}} {
 		uses.Record(c, anywhere)
-		c.Needed(scope.TasksRead)
-		expires, revoked := c.Ends()
+		c.Use(scope.TasksRead)
+		expires, revoked := c.Expiry()
 		if c.KeyID() != "" || c.Subject() != "" || c.Organization() != "" || c.Environment() != "" || c.Tenant() != "" ||
 			c.Attribute("plan") != "" || len(c.Scopes()) > 0 || c.Granted() != (scope.Set{}) || c.Has(scope.TasksRead) ||
-			c.Restricted() || !c.AllowsAddress(netip.Addr{}) || c.Refused() != nil || !expires.IsZero() ||
+			!c.AllowsAddress(netip.Addr{}) || !c.AllowsAddress(netip.Addr{}) || c.Refused() != nil || !expires.IsZero() ||
 			!revoked.IsZero() || c.Bind(scope.Default()) != c || c.String() != "[]" {
 			t.Errorf("%s: got %v, want nobody", name, c)
 		}

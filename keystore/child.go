@@ -67,8 +67,3 @@ func earlier(a, b time.Time) time.Time {
 	}
 	return a
 }
-
-// restricted reports whether an ancestor has networks.
-func (c *child) restricted() bool {
-	return c != nil && slices.ContainsFunc(c.ancestors, func(k *Key) bool { return len(k.Networks) > 0 })
-}

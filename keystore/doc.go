@@ -19,7 +19,7 @@
 // looks like, also that of an older system if it is told its [LegacyFormat]. A
 // [Store] finds a [Key] by the [Digest] of its token; a [Cached] in front of
 // one answers most requests from memory. A [Caller] is who calls: the part of a
-// Key that a request needs, or what [NewCaller] makes of a session. [LastUsed]
+// Key that a request needs, or what [NewCaller] makes of a session. [Uses]
 // keeps when, from where and with which scopes keys were used.
 //
 // The rules:

@@ -83,11 +83,11 @@ func ExampleSecret() {
 }
 
 // The work beside a server: Run of both ends with the context, and that of
-// LastUsed writes what is left.
-func ExampleLastUsed() {
+// Uses writes what is left.
+func ExampleUses() {
 	store := issuing.NewMemory()
 	keys := keystore.NewCached(store, keystore.CacheOptions{})
-	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
+	uses := keystore.NewUses(keys, keystore.UsesOptions{})
 
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 2)

@@ -34,14 +34,14 @@ func (o *Outage) Locked() bool {
 }
 
 // Flush writes what has been recorded.
-func (l *LastUsed) Flush(ctx context.Context) error { return l.flush(ctx) }
+func (l *Uses) Flush(ctx context.Context) error { return l.flush(ctx) }
 
 // SetRoom changes how many keys may wait to be written.
-func (l *LastUsed) SetRoom(keys int) { l.room = keys }
+func (l *Uses) SetRoom(keys int) { l.room = keys }
 
 // Lookup returns the key of the token.
 func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
-	cache, _ := CacheOf(s)
+	cache, _ := cacheOf(s)
 	return t.lookup(ctx, s, cache)
 }
 

@@ -60,7 +60,7 @@ func (f *fake) add(t testing.TB, change ...func(k *keystore.Key)) keystore.Diges
 	for _, c := range change {
 		c(k)
 	}
-	if err := f.Insert(t.Context(), k); err != nil {
+	if err := f.Insert(t.Context(), k, issuing.AuditEntry{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	return k.Digest
@@ -75,7 +75,7 @@ func (f *fake) edit(t testing.TB, d keystore.Digest, change func(k *keystore.Key
 	}
 	k = k.Clone()
 	change(k)
-	if err := f.Update(t.Context(), k); err != nil {
+	if err := f.Update(t.Context(), k, issuing.AuditEntry{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -93,11 +93,11 @@ func unknown(n int) (d keystore.Digest) {
 
 // record is what Import takes: the fields of a grant, ada if nobody else made
 // it, and what else is known.
-func record(g keystore.Key, old keystore.Key) *keystore.Key {
+func record(g keystore.Key, old keystore.Key) keystore.Key {
 	old.Organization, old.CreatedBy, old.Name = g.Organization, cmp.Or(old.CreatedBy, "ada"), g.Name
 	old.Environment, old.Scopes = g.Environment, g.Scopes
 	old.Attributes, old.Networks, old.ExpiresAt, old.IssueToken = g.Attributes, g.Networks, g.ExpiresAt, g.IssueToken
-	return &old
+	return old
 }
 
 var errStoreDown = errors.New("store is down")

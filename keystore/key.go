@@ -49,7 +49,7 @@ type Key struct {
 	ExpiresAt    time.Time         `json:"expires_at,omitzero"`    // zero: never. At this instant the key is refused
 	RevokedAt    time.Time         `json:"revoked_at,omitzero"`    // zero: not revoked. After a rotation it may lie ahead
 	Suspended    bool              `json:"suspended,omitempty"`    // refused while true; can be taken back
-	LastUsedAt   time.Time         `json:"last_used_at,omitzero"`  // zero: never. Only [Toucher] changes it
+	LastUsedAt   time.Time         `json:"last_used_at,omitzero"`  // zero: never. Only AddUses changes it
 	IssueToken   string            `json:"issue_token,omitempty"`  // unique within (Organization, CreatedBy) unless empty
 	RotatedFrom  string            `json:"rotated_from,omitempty"` // id of the key it replaces, or empty
 	Parent       string            `json:"parent,omitempty"`       // id of the key whose child it is, or empty

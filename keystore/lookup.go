@@ -28,7 +28,7 @@ import (
 // that embeds a Cached is asked by its own Lookup.
 func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller, error) {
 	r = cmp.Or(r, scope.Default())
-	cache, itself := CacheOf(s)
+	cache, itself := cacheOf(s)
 	if !itself {
 		k, err := t.lookup(ctx, s, cache)
 		if err != nil {

@@ -173,8 +173,8 @@ func TestFirstDigestDecides(t *testing.T) {
 	memory := issuing.NewMemory()
 	issuer := issuing.New(memory, issuing.Options{Service: format})
 	for id, pepper := range map[string][]byte{"newer": newer, "older": older} {
-		if _, err := issuer.Import(t.Context(),
-			record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("1")), Legacy: "v1", ID: id}), ""); err != nil {
+		if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("1")),
+			Legacy: "v1", ID: id}), ""); err != nil {
 			t.Fatal(err)
 		}
 	}

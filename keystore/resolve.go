@@ -7,7 +7,7 @@ import "fmt"
 // is wrong with s, or names both if keys is a Cached of another Service. keys
 // may be nil.
 func (s Service) Resolve(keys Store) (Service, error) {
-	cache, _ := CacheOf(keys)
+	cache, _ := cacheOf(keys)
 	if cache != nil && s.isZero() {
 		return cache.options.Service, nil
 	}

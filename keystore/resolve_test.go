@@ -58,7 +58,7 @@ func TestResolve(t *testing.T) {
 				t.Errorf("%s: got %v, want it to say %q", name, err, part)
 			}
 		}
-		if manager, ok := c.keys.(issuing.Manager); ok &&
+		if manager, ok := c.keys.(issuing.Store); ok &&
 			!panics(func() { issuing.New(manager, issuing.Options{Service: c.given}) }) {
 			t.Errorf("%s: New did not panic", name)
 		}

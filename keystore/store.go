@@ -33,16 +33,15 @@ type Store interface {
 	Lookup(ctx context.Context, d Digest) (*Key, error)
 }
 
-// A Toucher is a store that remembers when a key was last used.
-//
-// Touch sets LastUsedAt of each key to At unless what is stored is later
-// already. It MUST NOT change any other field, Version among them: a use that
-// is written while somebody revokes the key must not undo that, nor make it
-// fail. A key may have several uses in one call. Uses of keys that do not exist
-// are ignored. A store that keeps no more leaves the fields of a Use after At
-// alone.
-type Toucher interface {
-	Touch(ctx context.Context, uses []Use) error
+// A useStore keeps when keys were used, see AddUses of an issuing.Store.
+type useStore interface {
+	AddUses(ctx context.Context, uses []Use) error
+}
+
+// A feed says which keys are new or were changed, see Changes of an
+// issuing.Store.
+type feed interface {
+	Changes(ctx context.Context, since string) (changed []Digest, next string, err error)
 }
 
 // A Use says when a key was last used, and how up to then on the day of At, in
@@ -53,21 +52,5 @@ type Use struct {
 	At           time.Time
 	From         netip.Addr   // the client's address at At or up to a second earlier; zero: unknown
 	Scopes       []scope.Name // that requests needed
-	Requests     int64        // of this process since its Use before; zero: Touch leaves ObservedSince as it is
-}
-
-// A Feed is a store that can say which keys are new or were changed, so that
-// caches of other processes learn early of a revocation, and of a key that they
-// have looked up before it was there.
-//
-// Changes returns digests of keys that were stored or changed after the
-// position since, and the position after them. With an empty since it returns
-// the present position and no digests. It may return a part of the digests:
-// everything has been read when it returns none, or since itself as the next
-// position. It may name a key more than once, and MUST NOT leave out a key
-// whose change returned before Changes began. A position that the store no
-// longer knows is [ErrNotFound]: the caller forgets all it has cached and
-// starts again.
-type Feed interface {
-	Changes(ctx context.Context, since string) (changed []Digest, next string, err error)
+	Requests     int64        // of this process since its Use before; zero: AddUses leaves ObservedSince as it is
 }

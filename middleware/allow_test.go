@@ -82,10 +82,10 @@ func TestAllowIsEnforce(t *testing.T) {
 // TestAllowRecordsUse: of a requirement that lets the key pass, and of no other.
 func TestAllowRecordsUse(t *testing.T) {
 	ring := newKeyring()
-	last := keystore.NewLastUsed(ring.keys, keystore.LastUsedOptions{})
+	last := keystore.NewUses(ring.keys, keystore.UsesOptions{})
 	token, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
 		Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}})
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), LastUsed: last})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Uses: last})
 	api.Handle("GET /api/v1/read", middleware.AnyCaller(), needs(middleware.Require(scope.TasksRead)))
 	api.Handle("GET /api/v1/both", middleware.AnyCaller(), needs(middleware.Require(scope.TasksWrite, scope.ChatRead)))
 	serve(api, request("GET", "/api/v1/read", token, ""))

@@ -204,7 +204,7 @@ func TestNames(t *testing.T) {
 	token := service.Generate(keystore.Sandbox).Reveal()
 	key := &keystore.Key{ID: "key_1", Organization: "o", Environment: keystore.Sandbox, Digest: keystore.DigestOf(token),
 		Scopes: []scope.Name{"cars:drive"}}
-	if err := memory.Insert(t.Context(), key); err != nil {
+	if err := memory.Insert(t.Context(), key, issuing.AuditEntry{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	for base, path := range map[string]string{"/": "/cars", "/v7/": "/v7/cars", "/v7": "/v7/cars"} {

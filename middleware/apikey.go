@@ -19,7 +19,7 @@ type keyAuthenticator struct {
 	header         string // that may carry the key, beside Authorization
 	environment    keystore.Environment
 	rejectBrowsers bool
-	lastUsed       *keystore.LastUsed
+	lastUsed       *keystore.Uses
 	joined         bool // a Bearer token of another shape may be somebody else's
 	reportOnly     bool // the throttle refuses no active key, which would be nobody then
 	proxies        *proxies
@@ -39,9 +39,7 @@ type rememberer interface {
 // over makes a ask keys.
 func (a *keyAuthenticator) over(keys keystore.Store) *keyAuthenticator {
 	a.keys = keys
-	if cache, itself := keystore.CacheOf(keys); itself {
-		a.cache = cache
-	}
+	a.cache, _ = keys.(*keystore.Cached)
 	a.memory, _ = keys.(rememberer)
 	return a
 }
@@ -88,7 +86,7 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	if caller.Restricted() && !caller.AllowsAddress(a.proxies.client(r)) {
+	if !caller.AllowsAddress(netip.Addr{}) && !caller.AllowsAddress(a.proxies.client(r)) {
 		return nil, refusal(codes.AddressNotAllowed).of(caller)
 	}
 	if a.lastUsed != nil {
@@ -219,7 +217,7 @@ func fromPage(h http.Header) bool {
 // refusedDetail explains the refusal. It leaks nothing: only a holder of the
 // credentials can send them.
 func refusedDetail(c *keystore.Caller, err error) string {
-	expires, revoked := c.Ends()
+	expires, revoked := c.Expiry()
 	what := "The API key"
 	if c.KeyID() == "" {
 		what = "The credentials"

@@ -84,12 +84,12 @@ func TestKeyNetworks(t *testing.T) {
 		Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}})
 	free := ring.plant(t, keystore.Key{})
 	past := ring.plant(t, keystore.Key{Suspended: true, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
-	last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
+	last := keystore.NewUses(ring.memory, keystore.UsesOptions{})
 	runs := 0
 	serveFrom := func(proxies []netip.Prefix, token, peer, forwarded string) answer {
 		api := middleware.NewAPI(ring.keys,
 			middleware.Options{Hooks: quiet(), TrustedProxies: proxies, Failures: ratelimit.MustParse("1-H"),
-				LastUsed: last})
+				Uses: last})
 		api.HandleFunc("GET /api/v1/any", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) { runs++ })
 		r := request("GET", "/api/v1/any", token, "")
 		if r.RemoteAddr = peer; forwarded != "" {
@@ -131,11 +131,11 @@ func TestKeyNetworks(t *testing.T) {
 		}
 	}
 	// A refusal for the address is no use of the key.
-	ring2, last2 := newKeyring(), (*keystore.LastUsed)(nil)
+	ring2, last2 := newKeyring(), (*keystore.Uses)(nil)
 	token, key := ring2.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
-	last2 = keystore.NewLastUsed(ring2.memory, keystore.LastUsedOptions{})
-	serve(testAPI(ring2.keys, middleware.Options{Hooks: quiet(), LastUsed: last2}),
+	last2 = keystore.NewUses(ring2.memory, keystore.UsesOptions{})
+	serve(testAPI(ring2.keys, middleware.Options{Hooks: quiet(), Uses: last2}),
 		request("GET", "/api/v1/any", token, ""))
 	if err := flush(last2); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/bearer"
@@ -30,7 +31,7 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 	} else {
 		a.keys = (&keyAuthenticator{
 			service: o.Service, header: o.KeyHeader, environment: o.Environment, rejectBrowsers: o.RejectBrowsers,
-			lastUsed: o.LastUsed, joined: o.Authenticate != nil, reportOnly: o.ReportOnly,
+			lastUsed: o.Uses, joined: o.Authenticate != nil, reportOnly: o.ReportOnly,
 			proxies: report.proxies, throttle: newThrottle(o.Failures),
 		}).over(keys)
 		if a.keys.throttle != nil && a.keys.memory == nil {
@@ -140,7 +141,7 @@ func (a *authentication) session(r *http.Request) (*keystore.Caller, error) {
 	if err := c.Refused(); err != nil {
 		return nil, invalidKey(refusedDetail(c, err)).of(c)
 	}
-	if c.Restricted() && !c.AllowsAddress(a.report.proxies.client(r)) {
+	if !c.AllowsAddress(netip.Addr{}) && !c.AllowsAddress(a.report.proxies.client(r)) {
 		refused := refusal(codes.AddressNotAllowed)
 		refused.Detail = "The credentials may not be used from this address."
 		return nil, refused.of(c)

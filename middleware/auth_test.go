@@ -216,8 +216,8 @@ func TestLastUsed(t *testing.T) {
 	ring := newKeyring()
 	token, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
 	past := ring.plant(t, keystore.Key{ID: "key_past", ExpiresAt: time.Unix(1e9, 0)})
-	last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
-	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), LastUsed: last})
+	last := keystore.NewUses(ring.memory, keystore.UsesOptions{})
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), Uses: last})
 	serve(api, request("GET", "/api/v1/any", token, ""))
 	serve(api, request("GET", "/api/v1/any", past, ""))
 	if err := flush(last); err != nil {
@@ -271,14 +271,14 @@ func TestUsage(t *testing.T) {
 			if pieces && (tt.path == "unknown" || tt.path == "spent") {
 				continue
 			}
-			last := keystore.NewLastUsed(ring.memory, keystore.LastUsedOptions{})
-			o := middleware.Options{Hooks: quiet(), LastUsed: last,
+			last := keystore.NewUses(ring.memory, keystore.UsesOptions{})
+			o := middleware.Options{Hooks: quiet(), Uses: last,
 				TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				p := middleware.CallerFrom(r.Context())
 				fmt.Fprint(w, p.Has(scope.ChatRead), p.Has(scope.TasksWrite)) // asks, and records nothing
 				if tt.path == "needs" {
-					p.Needed(scope.ChatRead, scope.TasksWrite)
+					p.Use(scope.ChatRead, scope.TasksWrite)
 				}
 			})
 			o.RateLimit.Store = &ratelimit.Memory{}

@@ -55,7 +55,7 @@ type Guard struct {
 // New panics on options that [Options.Validate] refuses, and on a Service that
 // differs from that of a keystore.Cached in keys. With nil keys it also panics
 // on ReportOnly without Options.Authenticate, and with Authenticate on options
-// that are for API keys: KeyHeader, Environment, RejectBrowsers, LastUsed and
+// that are for API keys: KeyHeader, Environment, RejectBrowsers, Uses and
 // Failures.
 func New(keys keystore.Store, o Options) *Guard {
 	if err := o.Validate(); err != nil {
@@ -65,7 +65,7 @@ func New(keys keystore.Store, o Options) *Guard {
 		panic(fmt.Sprintf("middleware: the key store is a nil %T", keys))
 	}
 	if keys == nil && o.Authenticate != nil && o.forKeys() {
-		panic("middleware: KeyHeader, Environment, RejectBrowsers, LastUsed and Failures of Options " +
+		panic("middleware: KeyHeader, Environment, RejectBrowsers, Uses and Failures of Options " +
 			"are for API keys, and there is no key store")
 	}
 	o = o.withDefaults()

@@ -250,7 +250,7 @@ func ExampleRateLimitOptions() {
 // whom.
 func closeMonth(ctx context.Context) string {
 	caller := middleware.CallerFrom(ctx)
-	caller.Needed(scope.TasksWrite)
+	caller.Use(scope.TasksWrite)
 	if !caller.Has(scope.TasksWrite) {
 		return "refused"
 	}

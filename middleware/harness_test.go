@@ -64,7 +64,7 @@ func acme() keystore.Service {
 func importOld(t *testing.T, ring *keyring, token, pepper string, e keystore.Environment) *keystore.Key {
 	t.Helper()
 	issuer := issuing.New(ring.memory, issuing.Options{Service: acme()})
-	key, err := issuer.Import(t.Context(), &keystore.Key{
+	key, err := issuer.Import(t.Context(), keystore.Key{
 		Organization: "org_1", CreatedBy: "import", Name: "old", Environment: e,
 		Legacy: "acme", Digest: mac(pepper, token), Hint: token[len(token)-4:],
 	}, "")
@@ -251,7 +251,7 @@ func (k *keyring) expire(t testing.TB, key *keystore.Key) {
 // update stores a change as another process does, which this one hears of.
 func (k *keyring) update(t testing.TB, changed *keystore.Key) {
 	t.Helper()
-	if err := k.memory.Update(context.Background(), changed); err != nil {
+	if err := k.memory.Update(context.Background(), changed, issuing.AuditEntry{}); err != nil {
 		t.Fatalf("Update: %v", err)
 	}
 	k.keys.Invalidate(changed.Digest)
@@ -363,7 +363,7 @@ func runnerOf(store idem.Store, o ...idem.Options) *idem.Runner {
 }
 
 // flush writes the uses that were recorded.
-func flush(l *keystore.LastUsed) error {
+func flush(l *keystore.Uses) error {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	return l.Run(ended)
@@ -530,7 +530,7 @@ func (k *keyring) plant(t testing.TB, key keystore.Key) string {
 	if key.ID == "" {
 		key.ID = "key_" + token[len(token)-8:]
 	}
-	if err := k.memory.Insert(t.Context(), &key); err != nil {
+	if err := k.memory.Insert(t.Context(), &key, issuing.AuditEntry{}, 0); err != nil {
 		t.Fatalf("Insert: %v", err)
 	}
 	return token

@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"idem/idemclient":       {"net/http"},
 	"idem/internal/token":   {},
 	"ratelimit":             {"github.com/ulule/limiter/v3"},
-	"middleware": {"scope", "keystore", "idem", "ratelimit", "middleware/internal",
+	"middleware": {"scope", "keystore", "idem", "ratelimit", "middleware/internal", "internal/transaction",
 		"github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},
 	"keystore/keystoretest":   {"keystore", "scope"},
 	"idem/idemtest":           {"idem"},
@@ -43,9 +43,9 @@ var mayImport = map[string][]string{
 	"idem/idemredis":            {"idem", "github.com/redis/go-redis/v9"},
 	"ratelimit/ratelimitredis":  {"ratelimit", "github.com/hashicorp/golang-lru/v2", "github.com/redis/go-redis/v9"},
 
-	"keystore/issuing":              {"keystore", "scope", "github.com/rs/xid"},
-	"keystore/internal/field":       {},
-	"keystore/internal/transaction": {},
+	"keystore/issuing":        {"keystore", "scope", "internal/transaction", "github.com/rs/xid"},
+	"keystore/internal/field": {},
+	"internal/transaction":    {},
 }
 
 func TestImports(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/internal/transaction"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/middleware/internal/repeat"
@@ -158,7 +158,7 @@ func (s *idempotentStage) execute(f *facts, q *keyed.Request) denial {
 	}{}
 	inner.facts.copy(&inner.Context, f)
 	if s.stage.Join {
-		inner.facts.Context = keystore.InTransaction(&inner.Context)
+		inner.facts.Context = transaction.With(&inner.Context)
 	}
 	inner.facts.claim = &inner.Claim
 	recordOf(q.W).note(func(e *Event) { e.Executed = true })

@@ -839,13 +839,13 @@ func TestIssuerInAJoinedRequest(t *testing.T) {
 			return err
 		},
 		"Rotate": func(ctx context.Context, i *issuing.Issuer, k *keystore.Key) error {
-			_, _, err := i.Rotate(ctx, "org_1", k.ID, 0, "")
+			_, _, err := i.Rotate(ctx, issuing.Rotation{Organization: "org_1", ID: k.ID})
 			return err
 		},
 		"Edit": func(ctx context.Context, i *issuing.Issuer, k *keystore.Key) error {
 			k = k.Clone()
 			k.Name = "renamed"
-			_, err := i.Edit(ctx, k)
+			_, err := i.Edit(ctx, *k)
 			return err
 		},
 		"Revoke": func(ctx context.Context, i *issuing.Issuer, k *keystore.Key) error {
@@ -853,7 +853,7 @@ func TestIssuerInAJoinedRequest(t *testing.T) {
 			return err
 		},
 		"Import": func(ctx context.Context, i *issuing.Issuer, _ *keystore.Key) error {
-			_, err := i.Import(ctx, &keystore.Key{Organization: "org_1", Name: "old", Environment: keystore.Production},
+			_, err := i.Import(ctx, keystore.Key{Organization: "org_1", Name: "old", Environment: keystore.Production},
 				keystore.Service{}.Generate(keystore.Production).Reveal())
 			return err
 		},
@@ -872,7 +872,7 @@ func TestIssuerInAJoinedRequest(t *testing.T) {
 			t.Errorf("Issuer.%s has no row here", m.Name)
 		}
 	}
-	noStore := issuing.New(struct{ issuing.Manager }{}, issuing.Options{}) // each call panics
+	noStore := issuing.New(struct{ issuing.Store }{}, issuing.Options{}) // each call panics
 	for name, act := range acts {
 		ring := newKeyring()
 		_, k := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})

@@ -51,11 +51,11 @@ type Options struct {
 	// Revoke it.
 	RejectBrowsers bool
 
-	// LastUsed, when set, records each accepted key, the client's address, and
+	// Uses, when set, records each accepted key, the client's address, and
 	// the scopes that the request needs, as far as the key holds them: of a
-	// requirement that lets it pass, and of [keystore.Caller.Needed]. Its Run
-	// writes them down.
-	LastUsed *keystore.LastUsed
+	// requirement that lets it pass, and those that a handler tells
+	// [keystore.Caller.Use]. Its Run writes them down.
+	Uses *keystore.Uses
 
 	// Authenticate, when set, finds callers without an API key, such as by a
 	// session or a JWT. Without a key store it finds all callers. Beside one it
@@ -194,7 +194,7 @@ func (o Options) proxies() *proxies {
 
 // forKeys reports whether an option is set that is for API keys alone.
 func (o Options) forKeys() bool {
-	return o.KeyHeader != "" || o.Environment != "" || o.RejectBrowsers || o.LastUsed != nil ||
+	return o.KeyHeader != "" || o.Environment != "" || o.RejectBrowsers || o.Uses != nil ||
 		o.Failures != ratelimit.Limit{}
 }
 

@@ -107,7 +107,7 @@ type probed struct {
 	o        middleware.Options
 	route    middleware.RouteOptions
 	uncached bool // NewAPI gets a key store that has no Service of its own
-	lastUsed *keystore.LastUsed
+	lastUsed *keystore.Uses
 	uses     *uses
 	log      bytes.Buffer
 }
@@ -131,7 +131,7 @@ func TestEveryOption(t *testing.T) {
 		"Options.KeyHeader":      func(p *probed) { p.o.KeyHeader = "X-API-Key" },
 		"Options.Environment":    func(p *probed) { p.o.Environment = keystore.Sandbox },
 		"Options.RejectBrowsers": func(p *probed) { p.o.RejectBrowsers = true },
-		"Options.LastUsed":       func(p *probed) { p.o.LastUsed = p.lastUsed },
+		"Options.Uses":           func(p *probed) { p.o.Uses = p.lastUsed },
 
 		"RateLimitOptions.Store":        func(p *probed) { p.o.RateLimit.Store = failing{} },
 		"RateLimitOptions.Organization": func(p *probed) { p.o.RateLimit.Organization = one("x") },
@@ -245,7 +245,7 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	})
 
 	p := &probed{uses: new(uses)}
-	p.lastUsed = keystore.NewLastUsed(p.uses, keystore.LastUsedOptions{})
+	p.lastUsed = keystore.NewUses(p.uses, keystore.UsesOptions{})
 	p.o = middleware.Options{
 		RateLimit:   middleware.PerOrganization("1000-H"),
 		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
@@ -331,14 +331,14 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 // and numbers of a stack.
 var changing = regexp.MustCompile(`[0-9a-v]{20}|time=\S+|stack=.*|svc_(live|test)_\w+`)
 
-// uses are those that a LastUsed has written.
+// uses are those that a Uses has written.
 type uses []keystore.Use
 
 func (*uses) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
 	return nil, keystore.ErrNotFound
 }
 
-func (u *uses) Touch(_ context.Context, batch []keystore.Use) error {
+func (u *uses) AddUses(_ context.Context, batch []keystore.Use) error {
 	*u = append(*u, batch...)
 	return nil
 }

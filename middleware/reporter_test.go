@@ -36,7 +36,7 @@ func TestPanicsKeepTheKey(t *testing.T) {
 	options := middleware.Options{Service: service, KeyHeader: "X-Caller"}
 	bare := &keystore.Key{ID: "key_bare", Legacy: "bare", Digest: keystore.DigestOf(bareKey), Organization: "org_1",
 		Environment: keystore.Production}
-	if err := ring.memory.Insert(t.Context(), bare); err != nil {
+	if err := ring.memory.Insert(t.Context(), bare, issuing.AuditEntry{}, 0); err != nil {
 		t.Fatal(err)
 	}
 	guard := func(hooks *middleware.Hooks) *middleware.API {

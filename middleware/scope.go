@@ -135,10 +135,10 @@ func (c *scopeCheck) check(caller *keystore.Caller, x *exchange) denial {
 	case c.need.none:
 		return denial{}
 	case !c.need.any && granted.HasAll(c.set), c.need.any && granted.HasAny(c.set):
-		caller.Needed(c.need.names...)
+		caller.Use(c.need.names...)
 		return denial{}
 	case c.need.reportOnly:
-		caller.Needed(c.need.names...)
+		caller.Use(c.need.names...)
 		x.observed().noteReported(codes.InsufficientScope, "")
 		return denial{}
 	case !granted.HasAny(c.set):

@@ -19,7 +19,7 @@ import (
 // error.
 //
 // The functions in upkeep run beside the server. Their contexts end after the
-// last request: the Run of a keystore.Cached, a keystore.LastUsed or a store of
+// last request: the Run of a keystore.Cached, a keystore.Uses or a store of
 // replies belongs here. Serve waits for all of them and returns their errors, but
 // for that of the context. One that fails early does not end the server; its
 // error goes to the log at once.

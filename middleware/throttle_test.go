@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
@@ -58,7 +59,7 @@ func throttleLegacyKeys(t *testing.T) {
 	}
 	suspended := key2.Clone()
 	suspended.Suspended = true
-	if err := ring.memory.Update(t.Context(), suspended); err != nil {
+	if err := ring.memory.Update(t.Context(), suspended, issuing.AuditEntry{}); err != nil {
 		t.Fatal(err)
 	}
 	cached.Invalidate(key2.Digest)

@@ -93,7 +93,7 @@ func build(t *testing.T) string {
 func byPath(r *http.Request) string { return r.URL.Path }
 
 // issueAll returns a key of each kind that the kit asks for.
-func issueAll(t *testing.T, store issuing.Manager) contracttest.Keys {
+func issueAll(t *testing.T, store issuing.Store) contracttest.Keys {
 	t.Helper()
 	issuer := issuing.New(store, issuing.Options{})
 	issue := func(organization string, environment keystore.Environment, scopes ...scope.Name) (string, string) {

@@ -41,11 +41,11 @@ type leakStore struct {
 	*leaks
 }
 
-func (s leakStore) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+func (s leakStore) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	if k.ID == s.broken {
 		return errors.New("the disk is full")
 	}
-	return s.Store.UpdateAudited(ctx, k, e)
+	return s.Store.Update(ctx, k, e)
 }
 
 func newLeaks(t *testing.T) *leaks {

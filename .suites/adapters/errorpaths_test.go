@@ -612,22 +612,22 @@ func (a adapters) reads(t *testing.T) map[string]func(context.Context) (any, err
 			t.Fatal(err)
 		}
 	}
-	page, err := a.keys.List(t.Context(), "org", issuing.Page{})
+	page, err := a.keys.List(t.Context(), "org", issuing.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	use := keystore.Use{Organization: "org", ID: page[0].ID, At: time.Now(), Requests: 1,
+	use := keystore.Use{Organization: "org", ID: page.Keys[0].ID, At: time.Now(), Requests: 1,
 		Scopes: []scope.Name{"a:read", "b:read", "c:read"}}
 	for range 3 {
-		if err := a.keys.Touch(t.Context(), []keystore.Use{use}); err != nil {
+		if err := a.keys.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 			t.Fatal(err)
 		}
 		use.At = use.At.Add(-24 * time.Hour)
 	}
 	return map[string]func(context.Context) (any, error){
-		"List": func(ctx context.Context) (any, error) { return a.keys.List(ctx, "org", issuing.Page{}) },
+		"List": func(ctx context.Context) (any, error) { return a.keys.List(ctx, "org", issuing.Query{}) },
 		"Find": func(ctx context.Context) (any, error) {
-			k, err := a.keys.Find(ctx, "org", page[0].ID)
+			k, err := a.keys.Find(ctx, "org", page.Keys[0].ID)
 			if errors.Is(err, keystore.ErrNotFound) {
 				return "not found", nil
 			}
@@ -637,7 +637,7 @@ func (a adapters) reads(t *testing.T) map[string]func(context.Context) (any, err
 			digests, _, err := a.keys.Changes(ctx, start)
 			return digests, err
 		},
-		"Usage": func(ctx context.Context) (any, error) { return a.keys.Usage(ctx, "org", page[0].ID) },
+		"Usage": func(ctx context.Context) (any, error) { return a.keys.Usage(ctx, "org", page.Keys[0].ID) },
 		"Audit": func(ctx context.Context) (any, error) { return a.keys.Audit(ctx, "org", "", "") },
 	}
 }

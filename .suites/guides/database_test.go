@@ -35,15 +35,15 @@ func Example_database() {
 	keys := keystore.NewCached(keyTable, keystore.CacheOptions{Service: keystore.Service{
 		Prefix: "acme", Scopes: scope.New(scope.Definition{Name: "parcels:write", Meaning: "Send parcels."}),
 	}})
-	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
+	uses := keystore.NewUses(keys, keystore.UsesOptions{})
 	var work sync.WaitGroup
 	work.Go(func() { _ = uses.Run(ctx) })       // writes when keys were used
 	work.Go(func() { _ = keys.Run(ctx) })       // hears of keys that others revoke
 	work.Go(func() { _ = replyTable.Run(ctx) }) // removes replies that have expired
 
 	api := middleware.NewAPI(keys, middleware.Options{
-		Base:     "/v2",
-		LastUsed: uses,
+		Base: "/v2",
+		Uses: uses,
 		Idempotency: middleware.IdempotencyOptions{
 			Runner:   idem.NewRunner(replyTable, idem.Options{Join: true}),
 			Required: true, // so that each create has a transaction
@@ -72,8 +72,8 @@ func Example_database() {
 	}
 	stop()
 	work.Wait()
-	used, err := keyTable.List(context.Background(), "org_1", issuing.Page{NeverUsed: true, Limit: 1})
-	fmt.Println(len(used), "never used", err)
+	used, err := keyTable.List(context.Background(), "org_1", issuing.Query{NeverUsed: true, Limit: 1})
+	fmt.Println(len(used.Keys), "never used", err)
 	// Output:
 	// 201 parcel 1
 	// 201 parcel 1

@@ -63,7 +63,7 @@ func issueKey(issuer *issuing.Issuer) http.HandlerFunc {
 				return
 			}
 		}
-		caller.Needed(want.Scopes...)
+		caller.Use(want.Scopes...)
 		ends := own.ExpiresAt
 		if revoked := own.RevokedAt; ends.IsZero() || !revoked.IsZero() && revoked.Before(ends) {
 			ends = revoked
@@ -158,7 +158,7 @@ func TestIssuedKeyCanDoNoMore(t *testing.T) {
 		g.Organization, g.Name, g.Environment = "org_1", "parent", keystore.Production
 		secret, parent, err := issuer.Issue(t.Context(), g)
 		if err == nil && test.overlap > 0 {
-			_, _, err = issuer.Rotate(t.Context(), "org_1", parent.ID, test.overlap, "")
+			_, _, err = issuer.Rotate(t.Context(), issuing.Rotation{Organization: "org_1", ID: parent.ID, Overlap: test.overlap})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -224,7 +224,7 @@ func TestChangedKeyIssuesNoKey(t *testing.T) {
 			t.Fatalf("got %d %s", w.Code, w.Body)
 		}
 		change(k)
-		if _, err := elsewhere.Edit(t.Context(), k); err != nil {
+		if _, err := elsewhere.Edit(t.Context(), *k); err != nil {
 			t.Fatal(err)
 		}
 		w := send(api, "POST", "/api/v1/keys", secret.Reveal(), body)

@@ -20,14 +20,14 @@ import (
 func notify(
 	ctx context.Context, db *sql.DB, issuer *issuing.Issuer, tell func(id string, k *keystore.Key) error,
 ) error {
-	page := issuing.Page{AllOrganizations: true, Status: keystore.Active,
+	query := issuing.Query{AllOrganizations: true, Status: keystore.Active,
 		ExpiresBefore: time.Now().AddDate(0, 0, 14)}
 	for {
-		keys, err := issuer.Keys(ctx, "", page)
-		if err != nil || len(keys) == 0 {
+		page, err := issuer.Keys(ctx, "", query)
+		if err != nil || len(page.Keys) == 0 {
 			return err
 		}
-		for _, k := range keys {
+		for _, k := range page.Keys {
 			id := k.ID + "/" + k.ExpiresAt.Format(time.DateOnly)
 			var told bool
 			err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM notices WHERE id = $1)", id).Scan(&told)
@@ -44,7 +44,7 @@ func notify(
 				return err
 			}
 		}
-		page.After = keys[len(keys)-1]
+		query.After = page.Keys[len(page.Keys)-1]
 	}
 }
 
@@ -69,7 +69,8 @@ func TestNotices(t *testing.T) {
 				t.Fatal(err)
 			}
 			if organization == "d" { // was rotated
-				if _, _, err := issuer.Rotate(t.Context(), "d", k.ID, time.Hour, "", time.Time{}); err != nil {
+				if _, _, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "d", ID: k.ID,
+					Overlap: time.Hour, NeverExpires: true}); err != nil {
 					t.Fatal(err)
 				}
 			} else if days == 3 {

@@ -1,6 +1,7 @@
 package keysql_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -23,6 +24,11 @@ func newEntry(k *keystore.Key) issuing.AuditEntry {
 		Organization: k.Organization, Key: k.ID}
 }
 
+// insert stores k with an entry.
+func insert(ctx context.Context, s *keysql.Store, k *keystore.Key) error {
+	return s.Insert(ctx, k, newEntry(k), 0)
+}
+
 // An act whose entry cannot be stored does not take place.
 func TestNoActWithoutItsEntry(t *testing.T) {
 	t.Parallel()
@@ -33,8 +39,8 @@ func TestNoActWithoutItsEntry(t *testing.T) {
 		execute(t, db, "DROP TABLE sallyport_keys_audit")
 		there.Name = "changed"
 		for method, err := range map[string]error{
-			"InsertAudited": store.InsertAudited(t.Context(), k, newEntry(k), 0),
-			"UpdateAudited": store.UpdateAudited(t.Context(), there, newEntry(there)),
+			"Insert": store.Insert(t.Context(), k, newEntry(k), 0),
+			"Update": store.Update(t.Context(), there, newEntry(there)),
 		} {
 			if err == nil || errors.Is(err, issuing.ErrExists) || errors.Is(err, issuing.ErrConflict) {
 				t.Errorf("%s returned %v, want the error of the database", method, err)
@@ -64,8 +70,8 @@ func TestBadEntries(t *testing.T) {
 		for _, reason := range []string{"\xff", "\x00"} {
 			e := newEntry(k)
 			e.Reason = reason
-			if err := store.InsertAudited(t.Context(), k, e, 0); err == nil || !strings.Contains(err.Error(), "UTF-8") {
-				t.Errorf("InsertAudited with the reason %q returned %v", reason, err)
+			if err := store.Insert(t.Context(), k, e, 0); err == nil || !strings.Contains(err.Error(), "UTF-8") {
+				t.Errorf("Insert with the reason %q returned %v", reason, err)
 			}
 		}
 		for _, args := range [][3]string{{"\xff", "", ""}, {"acme", "\x00", ""}, {"acme", "", "\xff"}} {
@@ -73,7 +79,7 @@ func TestBadEntries(t *testing.T) {
 				t.Errorf("Audit(%q) returned %v, %v, want nothing", args, page, err)
 			}
 		}
-		if err := store.InsertAudited(t.Context(), k, newEntry(k), 0); err != nil {
+		if err := store.Insert(t.Context(), k, newEntry(k), 0); err != nil {
 			t.Fatal(err)
 		}
 		execute(t, db, "UPDATE sallyport_keys_audit SET changes = 'null'")
@@ -100,11 +106,11 @@ func TestErasedOnAnotherServer(t *testing.T) {
 		if got, err := b.Lookup(t.Context(), token); err != nil || got.Refused() != nil {
 			t.Fatalf("server B does not know a new key: %v", err)
 		}
-		if err := d.store(t).Touch(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
+		if err := d.store(t).AddUses(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
 			t.Fatal(err)
 		}
 		k.Name = "renamed"
-		if _, err := issuer.Edit(t.Context(), k); err != nil {
+		if _, err := issuer.Edit(t.Context(), *k); err != nil {
 			t.Fatal(err)
 		}
 		if keys, entries, err := issuer.Erase(t.Context(), "acme"); keys != 1 || entries != 2 || err != nil {
@@ -140,7 +146,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 		}
 		ofNobody := newKey("") // by SQL: an Issuer issues none
 		ofNobody.RevokedAt = time.Now()
-		if err := d.wrap(db, keysql.Options{}).Insert(t.Context(), ofNobody); err != nil {
+		if err := insert(t.Context(), d.wrap(db, keysql.Options{}), ofNobody); err != nil {
 			t.Fatal(err)
 		}
 		sweep := func(want int) {
@@ -180,7 +186,7 @@ func TestErasedTokenIsStoredOnce(t *testing.T) {
 				running.Go(func() {
 					k := newKey("acme")
 					k.Digest = erased.Digest
-					switch err := store.InsertAudited(t.Context(), k, newEntry(k), i%2*10); {
+					switch err := store.Insert(t.Context(), k, newEntry(k), i%2*10); {
 					case err == nil:
 						stored.Add(1)
 					case !errors.Is(err, issuing.ErrExists):
@@ -209,8 +215,8 @@ func TestErasedStaysWithoutAnotherKey(t *testing.T) {
 		}
 		k := newKey("acme")
 		k.ID, k.Digest = other.ID, erased.Digest
-		if err := store.InsertAudited(t.Context(), k, newEntry(k), 0); !errors.Is(err, issuing.ErrExists) {
-			t.Errorf("InsertAudited with the ID of another key returned %v, want ErrExists", err)
+		if err := store.Insert(t.Context(), k, newEntry(k), 0); !errors.Is(err, issuing.ErrExists) {
+			t.Errorf("Insert with the ID of another key returned %v, want ErrExists", err)
 		}
 		got, err := store.Lookup(t.Context(), erased.Digest)
 		if err != nil || !errors.Is(got.Refused(), keystore.ErrRevoked) {
@@ -226,7 +232,7 @@ func TestSweepOfManyEntries(t *testing.T) {
 		db := d.open(t)
 		store := d.wrap(db, keysql.Options{})
 		k := newKey("acme")
-		if err := store.InsertAudited(t.Context(), k, newEntry(k), 0); err != nil {
+		if err := store.Insert(t.Context(), k, newEntry(k), 0); err != nil {
 			t.Fatal(err)
 		}
 		for n := 1; n < 1500; n *= 2 {
@@ -258,7 +264,7 @@ func TestMaxKeysWithOldSnapshots(t *testing.T) {
 	for range 20 {
 		ended.Go(func() {
 			k := newKey("acme")
-			switch err := store.InsertAudited(t.Context(), k, newEntry(k), 1); {
+			switch err := store.Insert(t.Context(), k, newEntry(k), 1); {
 			case err == nil:
 				stored.Add(1)
 			case !errors.Is(err, issuing.ErrTooManyKeys):

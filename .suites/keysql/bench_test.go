@@ -50,7 +50,7 @@ func BenchmarkTouch1000(b *testing.B) {
 				batch[j] = keystore.Use{Organization: "acme", ID: fmt.Sprint("acme_key_", j*(n/1000)+1),
 					At: now.Add(time.Duration(i) * time.Second)}
 			}
-			if err := store.Touch(b.Context(), batch); err != nil {
+			if err := store.AddUses(b.Context(), batch); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -64,15 +64,15 @@ func BenchmarkListPage(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for name, page := range map[string]issuing.Page{
+		for name, q := range map[string]issuing.Query{
 			"first":  {},
 			"middle": {After: middle, Status: keystore.Active},
 		} {
 			b.Run(name, func(b *testing.B) {
 				for b.Loop() {
-					keys, err := store.List(b.Context(), "acme", page)
-					if err != nil || len(keys) != 50 {
-						b.Fatalf("%d keys and %v", len(keys), err)
+					page, err := store.List(b.Context(), "acme", q)
+					if err != nil || len(page.Keys) != 50 {
+						b.Fatalf("%d keys and %v", len(page.Keys), err)
 					}
 				}
 			})
@@ -88,7 +88,7 @@ func BenchmarkUpdate(b *testing.B) {
 			b.Fatal(err)
 		}
 		for b.Loop() {
-			if err := store.Update(b.Context(), k); err != nil {
+			if err := store.Update(b.Context(), k, newEntry(k)); err != nil {
 				b.Fatal(err)
 			}
 			k.Version++

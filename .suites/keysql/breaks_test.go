@@ -41,8 +41,8 @@ func TestEachFailure(t *testing.T) {
 			k := inserted(t, whole, rand.Text(), 2)[0]
 			child := newKey(k.Organization)
 			child.Parent = k.ID
-			if err := errors.Join(whole.Insert(t.Context(), child), whole.UpdateAudited(t.Context(), k, newEntry(k)),
-				whole.Touch(t.Context(), needed(k))); err != nil {
+			if err := errors.Join(insert(t.Context(), whole, child), whole.Update(t.Context(), k, newEntry(k)),
+				whole.AddUses(t.Context(), needed(k))); err != nil {
 				t.Fatal(err)
 			}
 			k.Version++
@@ -64,8 +64,8 @@ func TestEachFailure(t *testing.T) {
 		}
 	}
 	step, fails = 0, 0
-	if err := store.Touch(t.Context(), uses(inserted(t, whole, "acme", 1), time.Now())); err != nil || step != 1 {
-		t.Errorf("Touch without scopes and requests took %d statements, %v, want 1", step, err)
+	if err := store.AddUses(t.Context(), uses(inserted(t, whole, "acme", 1), time.Now())); err != nil || step != 1 {
+		t.Errorf("AddUses without scopes and requests took %d statements, %v, want 1", step, err)
 	}
 }
 
@@ -88,15 +88,15 @@ func breakable(s *keysql.Store, k, child *keystore.Key, start string) map[string
 			return err
 		},
 		"List": func(ctx context.Context) error {
-			page, err := s.List(ctx, k.Organization, issuing.Page{Total: new(int)})
-			if err != nil && page != nil {
+			page, err := s.List(ctx, k.Organization, issuing.Query{Total: true})
+			if err != nil && (page.Keys != nil || page.Total != 0) {
 				return errors.New("an answer beside the error")
 			}
 			return err
 		},
 		"Lookup, a child": func(ctx context.Context) error { _, err := s.Lookup(ctx, child.Digest); return err },
 		"Insert, there already": func(ctx context.Context) error {
-			if err := s.Insert(ctx, k); err != issuing.ErrExists {
+			if err := s.Insert(ctx, k, newEntry(k), 0); err != issuing.ErrExists {
 				return err
 			}
 			return nil
@@ -104,18 +104,18 @@ func breakable(s *keysql.Store, k, child *keystore.Key, start string) map[string
 		"Update, overtaken": func(ctx context.Context) error {
 			overtaken := *k
 			overtaken.Version--
-			if err := s.Update(ctx, &overtaken); err != issuing.ErrConflict {
+			if err := s.Update(ctx, &overtaken, newEntry(&overtaken)); err != issuing.ErrConflict {
 				return err
 			}
 			return nil
 		},
-		"InsertAudited": func(ctx context.Context) error {
+		"Insert": func(ctx context.Context) error {
 			k := newKey(k.Organization)
-			return s.InsertAudited(ctx, k, newEntry(k), 3)
+			return s.Insert(ctx, k, newEntry(k), 3)
 		},
-		"Touch":         func(ctx context.Context) error { return s.Touch(ctx, needed(k)) },
-		"UpdateAudited": func(ctx context.Context) error { return s.UpdateAudited(ctx, k, newEntry(k)) },
-		"Audit":         func(ctx context.Context) error { _, err := s.Audit(ctx, k.Organization, "", ""); return err },
+		"AddUses": func(ctx context.Context) error { return s.AddUses(ctx, needed(k)) },
+		"Update":  func(ctx context.Context) error { return s.Update(ctx, k, newEntry(k)) },
+		"Audit":   func(ctx context.Context) error { _, err := s.Audit(ctx, k.Organization, "", ""); return err },
 		"SweepAudit": func(ctx context.Context) error {
 			_, err := s.SweepAudit(ctx, time.Now().Add(time.Hour))
 			return err

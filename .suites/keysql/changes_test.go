@@ -305,7 +305,7 @@ func TestRevokedByHand(t *testing.T) {
 		changed, _ := changes(t, store, start)
 		wantNamed(t, changed, k, "a key that was revoked by hand")
 		k.Name = "renamed"
-		if err := store.Update(t.Context(), k); err != issuing.ErrConflict {
+		if err := store.Update(t.Context(), k, newEntry(k)); err != issuing.ErrConflict {
 			t.Errorf("Update of a key that was revoked by hand since returned %v, want %v", err, issuing.ErrConflict)
 		}
 		if got := lookup(t, store, k); got.Status(time.Now().Add(time.Second)) != keystore.Revoked {
@@ -502,18 +502,17 @@ func TestInsertedOnAnotherServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, rotated, err := issuer.By("user_1", "").Rotate(t.Context(), "acme", issued.ID, 0, "")
+		_, rotated, err := issuer.By("user_1", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: issued.ID})
 		if err != nil {
 			t.Fatal(err)
 		}
-		imported, err := issuer.Import(t.Context(),
-			&keystore.Key{Organization: "acme", Environment: keystore.Production}, "acme_"+rand.Text())
+		imported, err := issuer.Import(t.Context(), keystore.Key{Organization: "acme", Environment: keystore.Production},
+			"acme_"+rand.Text())
 		if err != nil {
 			t.Fatal(err)
 		}
-		byDigest, err := issuer.Import(t.Context(),
-			&keystore.Key{Organization: "acme", Environment: keystore.Production,
-				Digest: keystore.DigestOf("acme_" + rand.Text()), Legacy: "v1"}, "")
+		byDigest, err := issuer.Import(t.Context(), keystore.Key{Organization: "acme", Environment: keystore.Production,
+			Digest: keystore.DigestOf("acme_" + rand.Text()), Legacy: "v1"}, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -532,14 +531,14 @@ func TestInsertedOnAnotherServer(t *testing.T) {
 
 // askedBefore asks another server for each key before it is there.
 type askedBefore struct {
-	issuing.Manager
+	issuing.Store
 	t     *testing.T
 	other *keystore.Cached
 }
 
-func (m askedBefore) Insert(ctx context.Context, k *keystore.Key) error {
+func (m askedBefore) Insert(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 	if _, err := m.other.Lookup(ctx, k.Digest); !errors.Is(err, keystore.ErrNotFound) {
 		m.t.Errorf("Lookup of a key that is not there yet returned %v, want %v", err, keystore.ErrNotFound)
 	}
-	return m.Manager.Insert(ctx, k)
+	return m.Store.Insert(ctx, k, e, maxKeys)
 }

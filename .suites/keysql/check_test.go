@@ -110,12 +110,12 @@ func TestNotMigratedSaysMigrate(t *testing.T) {
 		store := d.store(t)
 		_, err := store.Lookup(t.Context(), keystore.Digest{})
 		mustSay(t, "Lookup", err, "sallyport_keys", "call Migrate")
-		mustSay(t, "Insert", store.Insert(t.Context(), newKey("acme")), "sallyport_keys", "call Migrate")
+		mustSay(t, "Insert", insert(t.Context(), store, newKey("acme")), "sallyport_keys", "call Migrate")
 		migrate(t, store)
 		execute(t, d.open(t), "ALTER TABLE sallyport_keys DROP COLUMN hint")
 		_, err = store.Lookup(t.Context(), keystore.Digest{})
 		mustSay(t, "Lookup without a column", err, "hint", "call Migrate")
-		mustSay(t, "Insert without a column", store.Insert(t.Context(), newKey("acme")), "hint", "call Migrate")
+		mustSay(t, "Insert without a column", insert(t.Context(), store, newKey("acme")), "hint", "call Migrate")
 	})
 }
 

@@ -30,7 +30,7 @@ func TestStatementsOfAChild(t *testing.T) {
 		for depth := range 4 {
 			k := newKey("acme")
 			k.Parent, parent = parent, k.ID
-			if err := store.Insert(t.Context(), k); err != nil {
+			if err := store.Insert(t.Context(), k, newEntry(k), 0); err != nil {
 				t.Fatal(err)
 			}
 			statements = 0

@@ -204,7 +204,7 @@ func inserted(t testing.TB, s *keysql.Store, organization string, n int) []*keys
 	keys := make([]*keystore.Key, n)
 	for i := range keys {
 		keys[i] = newKey(organization)
-		if err := s.Insert(t.Context(), keys[i]); err != nil {
+		if err := s.Insert(t.Context(), keys[i], newEntry(keys[i]), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -213,7 +213,7 @@ func inserted(t testing.TB, s *keysql.Store, organization string, n int) []*keys
 
 func update(t testing.TB, s *keysql.Store, k *keystore.Key) {
 	t.Helper()
-	if err := s.Update(t.Context(), k); err != nil {
+	if err := s.Update(t.Context(), k, newEntry(k)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -46,8 +46,8 @@ func TestSuiteWithSettings(t *testing.T) {
 			d := mariadbWith(t, set).migrated(t)
 			store := d.store(t)
 			keystoretest.Suite{
-				New:         func(*testing.T) issuing.Manager { return store },
-				Unavailable: func(t *testing.T) issuing.Manager { return d.wrap(d.away(t), keysql.Options{}) },
+				New:         func(*testing.T) issuing.Store { return store },
+				Unavailable: func(t *testing.T) issuing.Store { return d.wrap(d.away(t), keysql.Options{}) },
 			}.Run(t)
 		})
 	}
@@ -80,7 +80,7 @@ func TestInsertDuringMigration(t *testing.T) {
 	db := sql.OpenDB(preparing{below, sync.OnceFunc(func() { execute(t, migrating, trigger) })})
 	defer db.Close()
 	k := newKey("acme")
-	if err := d.wrap(db, keysql.Options{}).Insert(t.Context(), k); err != nil {
+	if err := insert(t.Context(), d.wrap(db, keysql.Options{}), k); err != nil {
 		t.Fatal(err)
 	}
 	changed, _ := changes(t, store, start)
@@ -102,12 +102,12 @@ func TestFeedWaitsForTransactions(t *testing.T) {
 	}{
 		"Update": {
 			"UPDATE sallyport_keys SET suspended = true WHERE id = '" + old[0].ID + "'",
-			func(ctx context.Context, s *keysql.Store) error { return s.Update(ctx, old[1]) },
+			func(ctx context.Context, s *keysql.Store) error { return s.Update(ctx, old[1], newEntry(old[1])) },
 			old,
 		},
 		"Insert": {
 			seeding(d, "acme", 1),
-			func(ctx context.Context, s *keysql.Store) error { return s.Insert(ctx, made[1]) },
+			func(ctx context.Context, s *keysql.Store) error { return s.Insert(ctx, made[1], newEntry(made[1]), 0) },
 			made,
 		},
 	} {
@@ -153,7 +153,7 @@ func TestUpdateAfterDeadlock(t *testing.T) {
 	defer tx.Rollback()
 	execute(t, tx, "UPDATE sallyport_keys SET suspended = true WHERE id IN ('"+keys[0].ID+"', '"+keys[2].ID+"')")
 	updated := make(chan error)
-	go func() { updated <- d.store(t).Update(t.Context(), keys[1]) }()
+	go func() { updated <- d.store(t).Update(t.Context(), keys[1], newEntry(keys[1])) }()
 	eventually(t, "Update never waits for the transaction", func() bool { return lockWaits(t, db) > 0 })
 	// Update holds the key and waits for the counter, which the transaction
 	// holds.
@@ -199,7 +199,8 @@ func TestTooLong(t *testing.T) {
 	} {
 		k := newKey("acme")
 		set(k)
-		if err := store.Insert(t.Context(), k); err == nil || !strings.Contains(err.Error(), "longer than 512 bytes") {
+		err := insert(t.Context(), store, k)
+		if err == nil || !strings.Contains(err.Error(), "longer than 512 bytes") {
 			t.Errorf("Insert with a %s of 513 bytes returned %v, want an error that says so", field, err)
 		}
 		if _, err := store.Lookup(t.Context(), k.Digest); !errors.Is(err, keystore.ErrNotFound) {
@@ -209,13 +210,15 @@ func TestTooLong(t *testing.T) {
 	k := newKey(long[:512])
 	k.ID, k.CreatedBy, k.IssueToken, k.RotatedFrom = long[:512], long[:512], long[:512], long[:512]
 	k.Name = strings.Repeat(long, 200)
-	if err := store.Insert(t.Context(), k); err != nil {
+	e := newEntry(k)
+	e.ID = "act_1"
+	if err := store.Insert(t.Context(), k, e, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := lookup(t, store, k); got.Name != k.Name || got.Organization != k.Organization {
 		t.Error("a key of long texts came back as another")
 	}
-	if err := store.Touch(t.Context(), uses([]*keystore.Key{k, {Organization: long + long, ID: long + long}},
+	if err := store.AddUses(t.Context(), uses([]*keystore.Key{k, {Organization: long + long, ID: long + long}},
 		k.CreatedAt)); err != nil {
 		t.Error(err)
 	}
@@ -231,12 +234,12 @@ func TestListByBytes(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		inserted(t, store, "acme", 1)
-		for _, page := range []issuing.Page{
+		for _, q := range []issuing.Query{
 			{Environment: " "}, {Environment: "PRODUCTION"}, {Environment: "production "}, {Status: " "},
 			{Status: "ACTIVE"}, {Status: "active "},
 		} {
-			if keys, err := store.List(t.Context(), "acme", page); err != nil || len(keys) > 0 {
-				t.Errorf("List of %+v returned %d keys and %v, want none", page, len(keys), err)
+			if page, err := store.List(t.Context(), "acme", q); err != nil || len(page.Keys) > 0 {
+				t.Errorf("List of %+v returned %d keys and %v, want none", q, len(page.Keys), err)
 			}
 		}
 	})

@@ -30,7 +30,7 @@ func TestListWhileInserting(t *testing.T) {
 					return
 				default:
 				}
-				if err := other.Insert(t.Context(), newKey("acme")); err != nil {
+				if err := insert(t.Context(), other, newKey("acme")); err != nil {
 					t.Error(err)
 					return
 				}
@@ -38,15 +38,15 @@ func TestListWhileInserting(t *testing.T) {
 		}()
 		seen := make(map[string]int)
 		var previous *keystore.Key
-		for page := (issuing.Page{Limit: 50}); ; {
-			keys, err := store.List(t.Context(), "acme", page)
+		for q := (issuing.Query{Limit: 50}); ; {
+			page, err := store.List(t.Context(), "acme", q)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(keys) == 0 {
+			if len(page.Keys) == 0 {
 				break
 			}
-			for _, k := range keys {
+			for _, k := range page.Keys {
 				seen[k.ID]++
 				if previous != nil && !k.CreatedAt.Before(previous.CreatedAt) {
 					t.Errorf("key %s of %v comes after one of %v, want the newest first", k.ID, k.CreatedAt,
@@ -54,7 +54,7 @@ func TestListWhileInserting(t *testing.T) {
 				}
 				previous = k
 			}
-			page.After = previous
+			q.After = previous
 		}
 		close(stop)
 		<-stopped
@@ -83,19 +83,19 @@ func TestListSortsBytes(t *testing.T) {
 		for _, id := range want {
 			k := newKey("acme")
 			k.ID, k.CreatedAt = id, created
-			if err := store.Insert(t.Context(), k); err != nil {
+			if err := store.Insert(t.Context(), k, newEntry(k), 0); err != nil {
 				t.Fatal(err)
 			}
 		}
 		var got []string
-		for page := (issuing.Page{Limit: 3}); len(got) < len(want); {
-			keys, err := store.List(t.Context(), "acme", page)
-			if err != nil || len(keys) == 0 {
-				t.Fatalf("List after %q returned %d keys and %v", got, len(keys), err)
+		for q := (issuing.Query{Limit: 3}); len(got) < len(want); {
+			page, err := store.List(t.Context(), "acme", q)
+			if err != nil || len(page.Keys) == 0 {
+				t.Fatalf("List after %q returned %d keys and %v", got, len(page.Keys), err)
 			}
-			for _, k := range keys {
+			for _, k := range page.Keys {
 				got = append(got, k.ID)
-				page.After = k
+				q.After = k
 			}
 		}
 		if strings.Join(got, ",") != strings.Join(want, ",") {
@@ -126,14 +126,13 @@ func TestScopesUnusedOfManyKeys(t *testing.T) {
 		execute(t, db, "UPDATE sallyport_keys SET observed_since = created_at")
 		execute(t, db, fmt.Sprintf("INSERT INTO sallyport_keys_scopes (id, scope, day) "+
 			"SELECT id, 'tasks:read', %d FROM sallyport_keys", now.Unix()/(24*60*60)))
-		total := 0
-		page := issuing.Page{ScopesUnusedSince: now, Total: &total, Limit: 150}
+		q := issuing.Query{ScopesUnusedSince: now, Total: true, Limit: 150}
 		for _, want := range []int{1000, 950, 800} {
-			keys, err := d.wrap(db, keysql.Options{}).List(t.Context(), organization, page)
-			if err != nil || len(keys) != 150 || total != want {
-				t.Fatalf("got %d of %d keys, %v, want 150 of %d", len(keys), total, err, want)
+			page, err := d.wrap(db, keysql.Options{}).List(t.Context(), organization, q)
+			if err != nil || len(page.Keys) != 150 || page.Total != want {
+				t.Fatalf("got %d of %d keys, %v, want 150 of %d", len(page.Keys), page.Total, err, want)
 			}
-			page.After = keys[149]
+			q.After = page.Keys[149]
 		}
 	})
 }

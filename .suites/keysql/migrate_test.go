@@ -286,7 +286,7 @@ func TestAttributesByHand(t *testing.T) {
 			execute(t, d.open(t), "UPDATE sallyport_keys SET "+set+" WHERE id = '"+k.ID+"'")
 			changed, _ := changes(t, store, since)
 			wantNamed(t, changed, k, set)
-			if err := store.Update(t.Context(), k); !errors.Is(err, issuing.ErrConflict) {
+			if err := store.Update(t.Context(), k, newEntry(k)); !errors.Is(err, issuing.ErrConflict) {
 				t.Errorf("Update of a key that was read before %s returned %v, want ErrConflict", set, err)
 			}
 		}
@@ -383,7 +383,7 @@ func TestMigrateWithoutRightOnTheVersion(t *testing.T) {
 		}
 	})
 	execute(t, admin, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
-	execute(t, admin, "GRANT SELECT, INSERT, UPDATE ON sallyport_keys TO "+role)
+	execute(t, admin, "GRANT SELECT, INSERT, UPDATE ON sallyport_keys, sallyport_keys_audit TO "+role)
 	db := d.open(t)
 	db.SetMaxOpenConns(1)
 	execute(t, db, "SET ROLE "+role)
@@ -458,7 +458,7 @@ func TestRightsOfTheGuide(t *testing.T) {
 	k := inserted(t, store, "acme", 1)[0]
 	k.RevokedAt = time.Now()
 	update(t, store, k)
-	if err := store.Touch(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
+	if err := store.AddUses(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
 		t.Error(err)
 	}
 	if u, err := store.Usage(t.Context(), "acme", k.ID); err != nil || len(u.Days) != 1 {

@@ -72,12 +72,12 @@ func TestRowsRead(t *testing.T) {
 			})
 		}
 		list := func(
-			list func(context.Context, string, issuing.Page) ([]*keystore.Key, error), organization string, p issuing.Page,
+			list func(context.Context, string, issuing.Query) (issuing.Listing, error), organization string, q issuing.Query,
 		) func(context.Context) error {
 			return func(ctx context.Context) error {
-				keys, err := list(ctx, organization, p)
-				if err == nil && len(keys) != 50 {
-					t.Errorf("got %d keys, want 50", len(keys))
+				page, err := list(ctx, organization, q)
+				if err == nil && len(page.Keys) != 50 {
+					t.Errorf("got %d keys, want 50", len(page.Keys))
 				}
 				return err
 			}
@@ -95,28 +95,28 @@ func TestRowsRead(t *testing.T) {
 			do   func(ctx context.Context) error
 			plan string // of SQLite
 		}{
-			"a page": {list(store.List, "acme", issuing.Page{}), "children (parent=? AND organization=?)"},
-			"a page of children": {list(store.List, "acme", issuing.Page{Parent: "acme_key_1"}),
+			"a page": {list(store.List, "acme", issuing.Query{}), "children (parent=? AND organization=?)"},
+			"a page of children": {list(store.List, "acme", issuing.Query{Parent: "acme_key_1"}),
 				"children (parent=? AND organization=?)"},
 			"a page of all organizations": {list(issuing.New(store, issuing.Options{}).Keys, "",
-				issuing.Page{AllOrganizations: true}), "children (parent=?)"},
-			"a later page of all organizations": {list(store.List, "", issuing.Page{AllOrganizations: true, After: middle}),
+				issuing.Query{AllOrganizations: true}), "children (parent=?)"},
+			"a later page of all organizations": {list(store.List, "", issuing.Query{AllOrganizations: true, After: middle}),
 				"children (parent=? AND (organization,created_at,id)<(?,?,?))"},
-			"the first that expire": {list(store.List, "", issuing.Page{AllOrganizations: true,
+			"the first that expire": {list(store.List, "", issuing.Query{AllOrganizations: true,
 				Status: keystore.Active, ExpiresBefore: soon}), "expires (parent=? AND expires_at>? AND expires_at<?)"},
-			"the next that expire": {list(store.List, "", issuing.Page{AllOrganizations: true, After: first,
+			"the next that expire": {list(store.List, "", issuing.Query{AllOrganizations: true, After: first,
 				Status: keystore.Active, ExpiresBefore: soon}), "expires (parent=? AND (expires_at,id)>(?,?) AND expires_at<?)"},
 			"an insert with too many children": {func(ctx context.Context) error {
 				k := newKey("acme")
 				k.Parent, k.Ancestors = "acme_key_1", []*keystore.Key{{ID: "acme_key_1"}}
-				if err := store.InsertAudited(ctx, k, newEntry(k), 50); !errors.Is(err, issuing.ErrTooManyKeys) {
+				if err := store.Insert(ctx, k, newEntry(k), 50); !errors.Is(err, issuing.ErrTooManyKeys) {
 					t.Errorf("got %v, want ErrTooManyKeys", err)
 				}
 				return nil
 			}, ""},
 			"an insert beside keys that have ended": {func(ctx context.Context) error {
 				k := newKey("c") // which has 56 others
-				return store.InsertAudited(ctx, k, newEntry(k), 100)
+				return store.Insert(ctx, k, newEntry(k), 100)
 			}, "count (organization=? AND expires_at>?)"},
 			"a sweep": {func(ctx context.Context) error {
 				_, err := store.SweepAudit(ctx, time.Now().Add(-time.Hour))

@@ -27,7 +27,7 @@ func TestPrefix(t *testing.T) {
 		if _, err := plain.Lookup(t.Context(), k.Digest); !errors.Is(err, keystore.ErrNotFound) {
 			t.Errorf("Lookup in the other store: got error %v, want ErrNotFound", err)
 		}
-		if err := plain.Insert(t.Context(), k); err != nil {
+		if err := insert(t.Context(), plain, k); err != nil {
 			t.Errorf("Insert of the same key in the other store: %v", err)
 		}
 		position, of := present(t, plain), present(t, other)
@@ -42,16 +42,16 @@ func TestPrefix(t *testing.T) {
 		if got := lookup(t, plain, k); got.Name == "changed" {
 			t.Error("the key in the other store has changed")
 		}
-		page, err := other.List(t.Context(), "acme", issuing.Page{})
-		if err != nil || len(page) != 1 {
-			t.Errorf("List: got %d keys, error %v, want one", len(page), err)
+		page, err := other.List(t.Context(), "acme", issuing.Query{})
+		if err != nil || len(page.Keys) != 1 {
+			t.Errorf("List: got %d keys, error %v, want one", len(page.Keys), err)
 		}
-		if err := other.Touch(t.Context(), []keystore.Use{{Organization: k.Organization, ID: k.ID,
+		if err := other.AddUses(t.Context(), []keystore.Use{{Organization: k.Organization, ID: k.ID,
 			At: k.CreatedAt}}); err != nil {
 			t.Error(err)
 		}
 		if lookup(t, other, k).LastUsedAt.IsZero() || !lookup(t, plain, k).LastUsedAt.IsZero() {
-			t.Error("Touch has touched the wrong key")
+			t.Error("AddUses has touched the wrong key")
 		}
 		for _, step := range other.Schema() {
 			if strings.Contains(step, "sallyport_") {

@@ -36,7 +36,7 @@ func TestCorruptColumns(t *testing.T) {
 			_, cachedErr := keystore.NewCached(store, keystore.CacheOptions{}).Lookup(t.Context(), k.Digest)
 			_, findErr := store.Find(t.Context(), k.Organization, k.ID)
 			_, issuedErr := store.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
-			_, listErr := store.List(t.Context(), k.Organization, issuing.Page{})
+			_, listErr := store.List(t.Context(), k.Organization, issuing.Query{})
 			for method, err := range map[string]error{
 				"Lookup": lookupErr, "Lookup of a Cached": cachedErr, "Find": findErr, "FindIssued": issuedErr,
 				"List": listErr,
@@ -75,7 +75,7 @@ func TestNotText(t *testing.T) {
 			} {
 				spoiled := newKey("acme")
 				spoil(spoiled)
-				err := store.Insert(t.Context(), spoiled)
+				err := store.Insert(t.Context(), spoiled, newEntry(spoiled), 0)
 				if err == nil || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "UTF-8") {
 					t.Errorf("Insert with the %s %q returned %v, want an error that says what is wrong", field, bad,
 						err)
@@ -87,25 +87,25 @@ func TestNotText(t *testing.T) {
 
 			name, id := k.Clone(), k.Clone()
 			name.Name, id.ID = bad, bad
-			if err := store.Update(t.Context(), name); err == nil || !strings.Contains(err.Error(), "Name") {
+			if err := store.Update(t.Context(), name, newEntry(name)); err == nil || !strings.Contains(err.Error(), "Name") {
 				t.Errorf("Update with the name %q returned %v, want an error that says what is wrong", bad, err)
 			}
 			_, findErr := store.Find(t.Context(), "acme", bad)
 			_, issuedErr := store.FindIssued(t.Context(), "acme", "user_1", bad)
 			_, usageErr := store.Usage(t.Context(), "acme", bad)
-			for method, err := range map[string]error{"Update": store.Update(t.Context(), id), "Find": findErr,
+			for method, err := range map[string]error{"Update": store.Update(t.Context(), id, newEntry(id)), "Find": findErr,
 				"FindIssued": issuedErr, "Usage": usageErr} {
 				if !errors.Is(err, keystore.ErrNotFound) {
 					t.Errorf("%s of %q returned %v, want %v: there can be no such key", method, bad, err,
 						keystore.ErrNotFound)
 				}
 			}
-			for _, page := range []issuing.Page{
+			for _, q := range []issuing.Query{
 				{After: &keystore.Key{CreatedAt: time.Now(), ID: bad}}, {Environment: keystore.Environment(bad)},
 				{Status: keystore.Status(bad)},
 			} {
-				if keys, err := store.List(t.Context(), "acme", page); len(keys) > 0 || err != nil {
-					t.Errorf("List of %+v returned %d keys and %v, want an empty page", page, len(keys), err)
+				if page, err := store.List(t.Context(), "acme", q); len(page.Keys) > 0 || err != nil {
+					t.Errorf("List of %+v returned %d keys and %v, want an empty page", q, len(page.Keys), err)
 				}
 			}
 		}
@@ -123,9 +123,9 @@ func TestNotNetworks(t *testing.T) {
 		k := inserted(t, store, "acme", 1)[0]
 		bad := newKey("acme")
 		bad.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), {}}
-		insertErr := store.Insert(t.Context(), bad)
+		insertErr := store.Insert(t.Context(), bad, newEntry(bad), 0)
 		k.Networks = bad.Networks
-		for method, err := range map[string]error{"Insert": insertErr, "Update": store.Update(t.Context(), k)} {
+		for method, err := range map[string]error{"Insert": insertErr, "Update": store.Update(t.Context(), k, newEntry(k))} {
 			if err == nil || !strings.Contains(err.Error(), "a network is invalid Prefix") {
 				t.Errorf("%s of the zero Prefix returned %v, want an error that says so", method, err)
 			}
@@ -144,7 +144,7 @@ func TestNanoseconds(t *testing.T) {
 		for _, second := range []int64{0, 1_767_225_599, -1} {
 			k := newKey("acme")
 			k.ExpiresAt = time.Unix(second, 999_999_999)
-			if err := store.Insert(t.Context(), k); err != nil {
+			if err := store.Insert(t.Context(), k, newEntry(k), 0); err != nil {
 				t.Fatal(err)
 			}
 			if got, want := lookup(t, store, k).ExpiresAt, time.Unix(second, 999_999_000); !got.Equal(want) ||

@@ -28,8 +28,8 @@ func TestSuite(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		keystoretest.Suite{
-			New: func(*testing.T) issuing.Manager { return store },
-			Unavailable: func(t *testing.T) issuing.Manager {
+			New: func(*testing.T) issuing.Store { return store },
+			Unavailable: func(t *testing.T) issuing.Store {
 				return d.wrap(d.away(t), keysql.Options{})
 			},
 		}.Run(t)
@@ -41,8 +41,8 @@ func TestSuiteOnOneConnection(t *testing.T) {
 	store := keysql.SQLite(sqliteMemory(t), keysql.Options{})
 	migrate(t, store)
 	keystoretest.Suite{
-		New: func(*testing.T) issuing.Manager { return store },
-		Unavailable: func(t *testing.T) issuing.Manager {
+		New: func(*testing.T) issuing.Store { return store },
+		Unavailable: func(t *testing.T) issuing.Store {
 			db := sqliteMemory(t)
 			db.Close()
 			return keysql.SQLite(db, keysql.Options{})
@@ -62,12 +62,12 @@ func TestRestart(t *testing.T) {
 	start := present(t, store)
 	keys[3].RevokedAt, keys[3].ExpiresAt, keys[3].Scopes = time.Now(), time.Now().Add(time.Hour), nil
 	update(t, store, keys[3])
-	if err := store.Touch(t.Context(), uses(keys[:7], time.Now())); err != nil {
+	if err := store.AddUses(t.Context(), uses(keys[:7], time.Now())); err != nil {
 		t.Fatal(err)
 	}
-	before, err := store.List(t.Context(), "acme", issuing.Page{})
-	if err != nil || len(before) != len(keys) {
-		t.Fatalf("List returned %d keys and %v, want %d", len(before), err, len(keys))
+	before, err := store.List(t.Context(), "acme", issuing.Query{})
+	if err != nil || len(before.Keys) != len(keys) {
+		t.Fatalf("List returned %d keys and %v, want %d", len(before.Keys), err, len(keys))
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
@@ -75,9 +75,9 @@ func TestRestart(t *testing.T) {
 
 	store = d.store(t)
 	migrate(t, store)
-	after, err := store.List(t.Context(), "acme", issuing.Page{})
+	after, err := store.List(t.Context(), "acme", issuing.Query{})
 	if err != nil || !reflect.DeepEqual(after, before) {
-		t.Errorf("List after a restart returned %d keys and %v, not what it returned before", len(after), err)
+		t.Errorf("List after a restart returned %d keys and %v, not what it returned before", len(after.Keys), err)
 	}
 	changed, _ := changes(t, store, start)
 	wantNamed(t, changed, keys[3], "a change from before the restart")
@@ -240,13 +240,12 @@ func calls(s *keysql.Store, k *keystore.Key) map[string]func(context.Context) er
 			return err
 		},
 		"List": func(ctx context.Context) error {
-			_,
-				err := s.List(ctx, k.Organization, issuing.Page{})
+			_, err := s.List(ctx, k.Organization, issuing.Query{})
 			return err
 		},
-		"Insert":  func(ctx context.Context) error { return s.Insert(ctx, newKey(k.Organization)) },
-		"Update":  func(ctx context.Context) error { return s.Update(ctx, k) },
-		"Touch":   func(ctx context.Context) error { return s.Touch(ctx, uses([]*keystore.Key{k}, time.Now())) },
+		"Insert":  func(ctx context.Context) error { return insert(ctx, s, newKey(k.Organization)) },
+		"Update":  func(ctx context.Context) error { return s.Update(ctx, k, newEntry(k)) },
+		"AddUses": func(ctx context.Context) error { return s.AddUses(ctx, uses([]*keystore.Key{k}, time.Now())) },
 		"Changes": func(ctx context.Context) error { _, _, err := s.Changes(ctx, ""); return err },
 		"Migrate": s.Migrate,
 	}
@@ -394,14 +393,15 @@ func used(t testing.TB, s *keysql.Store) (tokens []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, _, err := issuer.By("user_1", "").Rotate(ctx, "acme", k.ID, time.Hour, "")
+		next, _, err := issuer.By("user_1", "").Rotate(ctx, issuing.Rotation{Organization: "acme", ID: k.ID,
+			Overlap: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := issuer.Revoke(ctx, "acme", k.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Touch(ctx, uses([]*keystore.Key{k}, time.Now())); err != nil {
+		if err := s.AddUses(ctx, uses([]*keystore.Key{k}, time.Now())); err != nil {
 			t.Fatal(err)
 		}
 		tokens = append(tokens, secret.Reveal(), next.Reveal())

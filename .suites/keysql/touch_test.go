@@ -53,20 +53,20 @@ func testTouchLocksInOrder(t *testing.T, d database, waits func(*sql.DB) int) {
 	touched := make(chan error, 1)
 	batch := uses(keys, time.Now())
 	rand.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
-	go func() { touched <- d.store(t).Touch(t.Context(), batch) }()
-	eventually(t, "Touch never waits for the key that is locked", func() bool {
+	go func() { touched <- d.store(t).AddUses(t.Context(), batch) }()
+	eventually(t, "AddUses never waits for the key that is locked", func() bool {
 		return waits(db) > 0
 	})
 	free := values(t, db, "SELECT id FROM sallyport_keys ORDER BY id FOR UPDATE SKIP LOCKED")
 	if want := keys[len(keys)/2+1:]; len(free) != len(want) || string(free[0]) != want[0].ID {
-		t.Errorf("%d keys are free while Touch waits for the middle one of %d, want the %d behind it", len(free),
+		t.Errorf("%d keys are free while AddUses waits for the middle one of %d, want the %d behind it", len(free),
 			len(keys), len(want))
 	}
 	if err := holder.Rollback(); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-touched; err != nil {
-		t.Errorf("Touch returned %v, want nil", err)
+		t.Errorf("AddUses returned %v, want nil", err)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestTouchMany(t *testing.T) {
 			all[i] = keystore.Use{Organization: "acme", ID: "none", At: k.CreatedAt}
 		}
 		all[len(all)-1].ID = k.ID
-		if err := store.Touch(t.Context(), all); err != nil {
+		if err := store.AddUses(t.Context(), all); err != nil {
 			t.Fatal(err)
 		}
 		if got := lookup(t, store, k).LastUsedAt; !got.Equal(k.CreatedAt) {
@@ -98,18 +98,18 @@ func TestTouchOddUses(t *testing.T) {
 		k := inserted(t, store, "acme", 1)[0]
 		odd := newKey("acme")
 		odd.ID = "replacement \uFFFD"
-		if err := store.Insert(t.Context(), odd); err != nil {
+		if err := store.Insert(t.Context(), odd, newEntry(odd), 0); err != nil {
 			t.Fatal(err)
 		}
 		at := time.Date(1969, 7, 20, 20, 17, 40, 123456789, time.UTC)
-		err := store.Touch(t.Context(), []keystore.Use{
+		err := store.AddUses(t.Context(), []keystore.Use{
 			{Organization: "acme", ID: "nul \x00", At: at},
 			{Organization: "acme", ID: "replacement \xff", At: at},
 			{Organization: "\xff", ID: k.ID, At: at},
 			{Organization: "acme", ID: k.ID, At: at},
 		})
 		if err != nil {
-			t.Fatalf("Touch returned %v, want nil and what no key can have ignored", err)
+			t.Fatalf("AddUses returned %v, want nil and what no key can have ignored", err)
 		}
 		if got := lookup(t, store, k).LastUsedAt; !got.Equal(at.Truncate(time.Microsecond)) {
 			t.Errorf("LastUsedAt is %v, want %v", got, at)
@@ -127,9 +127,9 @@ func TestTouchFarAhead(t *testing.T) {
 		store := d.store(t)
 		k := inserted(t, store, "acme", 1)[0]
 		at := time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
-		err := store.Touch(t.Context(), []keystore.Use{observed(k, at)})
+		err := store.AddUses(t.Context(), []keystore.Use{observed(k, at)})
 		if got := lookup(t, store, k).LastUsedAt; err != nil && !got.IsZero() || err == nil && !got.Equal(at) {
-			t.Errorf("LastUsedAt is %v after Touch returned %v", got, err)
+			t.Errorf("LastUsedAt is %v after AddUses returned %v", got, err)
 		}
 	})
 }
@@ -153,15 +153,15 @@ func TestTouchSweeps(t *testing.T) {
 		for i := range uses {
 			uses[i] = observed(keys[0], time.Now().AddDate(0, 0, -31-i))
 		}
-		if err := store.Touch(t.Context(), append(uses, observed(keys[0], time.Now().AddDate(0, 0, -28)))); err != nil {
+		if err := store.AddUses(t.Context(), append(uses, observed(keys[0], time.Now().AddDate(0, 0, -28)))); err != nil {
 			t.Fatal(err)
 		}
 		for _, left := range []int{202, 2, 2} {
-			if err := store.Touch(t.Context(), []keystore.Use{observed(keys[1], time.Now())}); err != nil {
+			if err := store.AddUses(t.Context(), []keystore.Use{observed(keys[1], time.Now())}); err != nil {
 				t.Fatal(err)
 			}
 			if got := count(t, db, "sallyport_keys_days"); got != left {
-				t.Errorf("%d days are left, want %d: a Touch removes 1000 of those that are over", got, left)
+				t.Errorf("%d days are left, want %d: AddUses removes 1000 of those that are over", got, left)
 			}
 		}
 	})
@@ -174,12 +174,12 @@ func TestUsageGoesWithItsKey(t *testing.T) {
 		db, store := d.open(t), d.store(t)
 		keys := inserted(t, store, "acme", 2)
 		uses := []keystore.Use{observed(keys[0], time.Now()), observed(keys[1], time.Now())}
-		if err := store.Touch(t.Context(), uses); err != nil {
+		if err := store.AddUses(t.Context(), uses); err != nil {
 			t.Fatal(err)
 		}
 		execute(t, db, "DELETE FROM sallyport_keys WHERE id = '"+keys[0].ID+"'")
-		if err := store.Touch(t.Context(), uses); err != nil {
-			t.Fatalf("Touch of a key that was deleted returned %v, want nil", err)
+		if err := store.AddUses(t.Context(), uses); err != nil {
+			t.Fatalf("AddUses of a key that was deleted returned %v, want nil", err)
 		}
 		scopes, days := count(t, db, "sallyport_keys_scopes"), count(t, db, "sallyport_keys_days")
 		if scopes != 1 || days != 1 {
@@ -197,7 +197,7 @@ func TestTouchOddScopes(t *testing.T) {
 		k := inserted(t, store, "acme", 1)[0]
 		use := observed(k, time.Unix(0, 0))
 		use.Scopes = append(use.Scopes, "nul \x00", "\xff")
-		if err := store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+		if err := store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 			t.Fatal(err)
 		}
 		u, err := store.Usage(t.Context(), "acme", k.ID)
@@ -227,8 +227,8 @@ func TestTouchBesideErase(t *testing.T) {
 								uses = append(uses, observed(k, time.Now().AddDate(0, 0, -i%20)))
 							}
 						}
-						if err := store.Touch(t.Context(), uses); err != nil {
-							t.Errorf("Touch returned %v, want nil", err)
+						if err := store.AddUses(t.Context(), uses); err != nil {
+							t.Errorf("AddUses returned %v, want nil", err)
 						}
 						touches.Add(1)
 					}

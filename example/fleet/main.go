@@ -73,7 +73,7 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	}
 
 	cached := keystore.NewCached(s.keys, keystore.CacheOptions{Timeout: c.patience, Logger: logger})
-	lastUsed := keystore.NewLastUsed(cached, keystore.LastUsedOptions{Interval: 2 * time.Second, Logger: logger})
+	lastUsed := keystore.NewUses(cached, keystore.UsesOptions{Interval: 2 * time.Second, Logger: logger})
 	s.keys, s.upkeep = cached, append(s.upkeep, cached.Run, lastUsed.Run)
 
 	d := demo{BaseURL: "http://" + ln.Addr().String(), kept: s.inDatabase}

@@ -22,13 +22,13 @@ const basePath = "/api/v1"
 
 // newServer puts the API and its routes together. The server tells the API when
 // it is shut down.
-func newServer(c config, s stores, lastUsed *keystore.LastUsed, logger *slog.Logger) (*http.Server, *middleware.API) {
+func newServer(c config, s stores, lastUsed *keystore.Uses, logger *slog.Logger) (*http.Server, *middleware.API) {
 	draining := make(chan struct{})
 	replies := idem.NewRunner(s.replies, idem.Options{Join: s.inDatabase, Wait: c.patience, Timeout: c.patience,
 		Draining: draining, Logger: logger})
 	api := middleware.NewAPI(s.keys, middleware.Options{
-		Base:     basePath,
-		LastUsed: lastUsed,
+		Base: basePath,
+		Uses: lastUsed,
 		RateLimit: middleware.RateLimitOptions{
 			Store:        s.limits,
 			Organization: &ratelimit.Policy{Name: "organization", Limit: c.rate},

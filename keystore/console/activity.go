@@ -12,7 +12,7 @@ import (
 // An activity is how a key is used, as its page shows it.
 type activity struct {
 	*issuing.Usage
-	Observed bool // the store keeps more than when the key was last used
+	Observed bool // its requests were counted
 	Requests int64
 	Most     int64 // requests on one day
 	Bars     []bar // of 30 days, the oldest first
@@ -28,13 +28,9 @@ type bar struct {
 
 const chartDays, chartStep, chartHeight = 30, 20, 100 // a step is from one bar to the next
 
-// activity reads how k is used. A store that does not keep it leaves all but
-// the time of the last use empty.
+// activity reads how k is used.
 func (x *exchange) activity(k *keystore.Key) (a activity, err error) {
 	a.Usage, err = x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
-	if errors.Is(err, errors.ErrUnsupported) {
-		a.Usage, err = &issuing.Usage{LastUsedAt: k.LastUsedAt}, nil
-	}
 	if err != nil || a.ObservedSince.IsZero() {
 		return a, err
 	}
@@ -70,9 +66,9 @@ type watched struct {
 // if there is neither.
 func (x *exchange) watch(k *keystore.Key) (*watched, error) {
 	old := k
-	next, err := x.issuer.Keys(x.r.Context(), k.Organization, issuing.Page{RotatedFrom: k.ID, Limit: 1})
-	if len(next) == 1 && next[0].RotatedFrom == k.ID {
-		k = next[0]
+	next, err := x.issuer.Keys(x.r.Context(), k.Organization, issuing.Query{RotatedFrom: k.ID, Limit: 1})
+	if len(next.Keys) == 1 {
+		k = next.Keys[0]
 	} else if err == nil && k.RotatedFrom != "" {
 		old, err = x.issuer.Key(x.r.Context(), k.Organization, k.RotatedFrom)
 	}
@@ -99,7 +95,7 @@ func (w *watched) Quiet() bool {
 		last = w.Old.CreatedAt
 	}
 	over := last.UTC().Truncate(day).AddDate(0, 0, max(w.Apart, 1)+1)
-	known := time.Now().Add(-time.Hour) // a LastUsed writes far more often, by an interval that no page knows
+	known := time.Now().Add(-time.Hour) // Uses writes it far more often, by an interval that no page knows
 	return known.After(w.New.CreatedAt) && known.After(over) && (w.Apart > 0 || w.New.LastUsedAt.After(w.Use.LastUsedAt))
 }
 

@@ -5,12 +5,8 @@ import (
 	"net/http"
 )
 
-var (
-	//go:embed console.css
-	css string
-	//go:embed console.js
-	script string
-)
+//go:embed console.js
+var script string
 
 // asset serves the style sheet and the script, to anybody: they are the same
 // for all, and the pages that refuse use them too.

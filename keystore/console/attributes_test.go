@@ -115,7 +115,7 @@ func TestLegacyKeys(t *testing.T) {
 	service := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}
 	b.issuer = issuing.New(b.store, issuing.Options{Service: service})
 	b.handler = http.StripPrefix(mount, console.New(b.issuer, admin, console.Options{}))
-	old, err := b.issuer.Import(t.Context(), &keystore.Key{
+	old, err := b.issuer.Import(t.Context(), keystore.Key{
 		Organization: "acme", Name: "Old one", Environment: keystore.Production,
 		Digest: keystore.DigestOf("acme_0123456789abcdef"), Legacy: "v1", Hint: "cdef",
 	}, "")

@@ -17,7 +17,7 @@ const (
 
 // care returns those of the choices that need some, with the number of their
 // keys. Those with unused scopes are not counted: that takes the use of each.
-func (x *exchange) care(shows []show) (counted []show, err error) {
+func (x *exchange) care() (counted []show, err error) {
 	for _, c := range shows {
 		if !c.Care {
 			continue

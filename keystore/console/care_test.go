@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -19,7 +18,7 @@ const day = 24 * time.Hour
 func (b *bench) use(t *testing.T, k *keystore.Key, scopes ...scope.Name) {
 	t.Helper()
 	u := keystore.Use{Organization: k.Organization, ID: k.ID, At: time.Now(), Requests: 1, Scopes: scopes}
-	if err := b.store.Touch(t.Context(), []keystore.Use{u}); err != nil {
+	if err := b.store.AddUses(t.Context(), []keystore.Use{u}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -201,18 +200,4 @@ func TestCareCountsToAHundred(t *testing.T) {
 		time.Sleep(2 * day)
 		wantText(t, "the strip with 100", b.get("/"), 200, "Never used, over a day old 99+")
 	})
-}
-
-// A store that keeps no usage or no audit leaves these parts out.
-func TestStoresThatKeepLess(t *testing.T) {
-	b := newBench(t)
-	_, k := b.add(t, "acme")
-	b.serve(struct{ issuing.Manager }{b.store.Manager})
-	list, page := plain(b.get("/")), plain(b.get("/"+k.ID))
-	if !strings.Contains(list, "Never used, over a day old 0") || strings.Contains(list, "Scopes unused") {
-		t.Errorf("the list: %s", list)
-	}
-	if !strings.Contains(page, "Scopes") || strings.Contains(page, "Requests") || strings.Contains(page, "Story") {
-		t.Errorf("the key: %s", page)
-	}
 }

@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -15,18 +14,6 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-type console struct {
-	issuer   *issuing.Issuer
-	registry *scope.Registry
-	admin    func(*http.Request) (Actor, error)
-	options  Options
-	look     look
-	csp      string
-	origins  http.CrossOriginProtection
-
-	unobserved, unaudited bool // the store does not keep how keys are used, or what is done to them
-}
-
 // New returns the console of an issuer's keys. It serves the root of whatever
 // it is mounted at, so a prefix is taken off with [http.StripPrefix], or named
 // in [Options.Path].
@@ -34,8 +21,6 @@ type console struct {
 // admin says for each request which administrator makes it, or returns
 // [ErrSignedOut] or [ErrNotAdmin]. It has to rely on what a browser does not
 // send along from other sites, such as a cookie with SameSite=Lax or Strict.
-//
-// The issuer's store sets [issuing.Page].Total; those of this module do.
 //
 // New panics when issuer or admin is nil, or an option makes no sense.
 func New(issuer *issuing.Issuer, admin func(*http.Request) (Actor, error), o Options) http.Handler {
@@ -51,26 +36,9 @@ func New(issuer *issuing.Issuer, admin func(*http.Request) (Actor, error), o Opt
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	l := o.Theme.look()
-	ended, end := context.WithCancel(context.Background())
-	end()
-	_, noUsage := issuer.Usage(ended, "", "") // no store begins with such a context
-	_, noAudit := issuer.Audit(ended, "", "", "")
 	return &console{issuer: issuer, registry: issuer.Service().Scopes, admin: admin, options: o, look: l,
 		csp: "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; " + l.sources +
-			"form-action 'self'; base-uri 'none'; frame-ancestors " + o.frameAncestors(),
-		unobserved: errors.Is(noUsage, errors.ErrUnsupported), unaudited: errors.Is(noAudit, errors.ErrUnsupported)}
-}
-
-// An exchange is one request with the administrator who makes it.
-type exchange struct {
-	*console
-	w     http.ResponseWriter
-	r     *http.Request
-	actor Actor
-	by    *issuing.Issuer   // acts as the actor
-	root  string            // the console's root, relative to the request
-	below map[string]int    // live children of the keys that were found, by id
-	names map[string]string // of people, by id
+			"form-action 'self'; base-uri 'none'; frame-ancestors " + o.frameAncestors()}
 }
 
 func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -374,36 +374,6 @@ func TestDefaultLogger(t *testing.T) {
 	}
 }
 
-// New finds out what a store keeps by calls whose context has ended, so that it
-// asks no database.
-func TestNewAsksNothing(t *testing.T) {
-	store := &ended{Store: issuing.NewMemory()}
-	console.New(issuing.New(store, issuing.Options{}), admin, console.Options{})
-	if want := []string{"Usage", "Audit"}; !slices.Equal(store.calls, want) {
-		t.Errorf("got the calls %q, want %q, each with a context that has ended", store.calls, want)
-	}
-}
-
-// An ended store notes the calls whose context has ended.
-type ended struct {
-	issuing.Store
-	calls []string
-}
-
-func (s *ended) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
-	if ctx.Err() != nil {
-		s.calls = append(s.calls, "Usage")
-	}
-	return s.Store.Usage(ctx, organization, id)
-}
-
-func (s *ended) Audit(ctx context.Context, organization, key, after string) ([]issuing.AuditEntry, error) {
-	if ctx.Err() != nil {
-		s.calls = append(s.calls, "Audit")
-	}
-	return s.Store.Audit(ctx, organization, key, after)
-}
-
 // TestEveryOption: each option changes what a page or the log shows.
 func TestEveryOption(t *testing.T) {
 	changing := regexp.MustCompile(`[0-9a-v]{20}|[A-Z2-7]{26}|issue_token" value="[^"]*|…\w{4}|time=\S+|` +

@@ -129,10 +129,10 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		"name with a line break": {url.Values{"name": {"a\nb"}}, "control character"},
 		"name that turns text":   {url.Values{"name": {"paid \u202egnp.exe"}}, "control character"},
 		"name of two lines":      {url.Values{"name": {"a\u2028b"}}, "control character"},
-		"no expiry":              {url.Values{"expiry": nil}, "Choose when the key ends."},
-		"expiry at once":         {url.Values{"expiry": {"0"}}, "Choose when the key ends."},
-		"expiry in ten years":    {url.Values{"expiry": {"3651"}}, "Choose when the key ends."},
-		"odd expiry":             {url.Values{"expiry": {"-1"}}, "Choose when the key ends."},
+		"no expiry":              {url.Values{"expiry": nil}, "Choose when the key expires."},
+		"expiry at once":         {url.Values{"expiry": {"0"}}, "Choose when the key expires."},
+		"expiry in ten years":    {url.Values{"expiry": {"3651"}}, "Choose when the key expires."},
+		"odd expiry":             {url.Values{"expiry": {"-1"}}, "Choose when the key expires."},
 		"expiry without a date":  {url.Values{"expiry": {"date"}}, "Fill in the last day"},
 		"expiry in the past": {url.Values{"expiry": {"date"}, "expires_on": {"2020-02-02"}},
 			"The expiry must lie in the future."},
@@ -219,7 +219,7 @@ func TestAllMistakesAreToldAtOnce(t *testing.T) {
 	b := newBench(t)
 	got := b.post("/new", url.Values{"issue_token": {"x"}})
 	wantText(t, "an empty form", got, 422, "Give the key a name", "Pick at least one scope", "The environment must be",
-		"Choose when the key ends.")
+		"Choose when the key expires.")
 	if !strings.Contains(got.text, `role="alert" tabindex="-1" autofocus`) {
 		t.Error("the focus does not go to the message")
 	}

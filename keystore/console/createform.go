@@ -73,7 +73,7 @@ func (f createForm) grant(a Actor) (keystore.Key, []keystore.FieldError) {
 	case err == nil && 1 <= days && days <= maxDays:
 		g.ExpiresAt = time.Now().Add(time.Duration(days) * 24 * time.Hour)
 	default:
-		problem = "Choose when the key ends."
+		problem = "Choose when the key expires."
 	}
 	if problem != "" {
 		g.ExpiresAt = time.Time{} // one message is enough

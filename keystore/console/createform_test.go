@@ -195,9 +195,9 @@ func TestAccess(t *testing.T) {
 	if got := b.post("/new", form); got.StatusCode != 201 {
 		t.Fatalf("got %s\n%s", got.Status, plain(got))
 	}
-	keys, err := issuer.Keys(t.Context(), "acme", issuing.Page{})
-	if want := "[books:read books:write admin plays:write]"; err != nil || fmt.Sprint(keys[0].Scopes) != want {
-		t.Errorf("got %v, %v, want %s", keys, err, want)
+	page, err := issuer.Keys(t.Context(), "acme", issuing.Query{})
+	if want := "[books:read books:write admin plays:write]"; err != nil || fmt.Sprint(page.Keys[0].Scopes) != want {
+		t.Errorf("got %v, %v, want %s", page.Keys, err, want)
 	}
 }
 

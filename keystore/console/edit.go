@@ -153,5 +153,5 @@ func (x *exchange) change(k *keystore.Key, f editForm) (*keystore.Key, error) {
 	if problems != nil {
 		return nil, &keystore.FieldsError{Fields: problems}
 	}
-	return x.by.Edit(x.r.Context(), edited)
+	return x.by.Edit(x.r.Context(), *edited)
 }

@@ -187,7 +187,7 @@ func TestEditIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	expired.ExpiresAt = time.Now().Add(-time.Hour)
-	if err := b.store.Manager.Update(t.Context(), expired); err != nil {
+	if err := b.store.Update(t.Context(), expired, issuing.AuditEntry{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, row := range []struct {
@@ -289,7 +289,7 @@ func TestEditBringsTheExpiryForward(t *testing.T) {
 		_, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Date(2000, 3, 1, 0, 0, 0, 0, time.UTC) })
 		path := "/" + k.ID + "/edit"
 		form := b.get(path)
-		wantText(t, "the form", form, 200, "The key ends: 29 Feb 2000, 24:00 UTC.")
+		wantText(t, "the form", form, 200, "The key expires: 29 Feb 2000, 24:00 UTC.")
 		if !strings.Contains(form.text, `min="2000-01-01" max="2000-02-29"`) {
 			t.Error("the form allows other days")
 		}

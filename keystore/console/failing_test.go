@@ -53,9 +53,9 @@ func (f *faulty) FindIssued(ctx context.Context, organization, actor, token stri
 	return f.Store.FindIssued(ctx, organization, actor, token)
 }
 
-func (f *faulty) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+func (f *faulty) List(ctx context.Context, organization string, p issuing.Query) (issuing.Listing, error) {
 	if err := f.call("List"); err != nil {
-		return nil, err
+		return issuing.Listing{}, err
 	}
 	return f.Store.List(ctx, organization, p)
 }
@@ -74,28 +74,28 @@ func (f *faulty) Usage(ctx context.Context, organization, id string) (*issuing.U
 	return f.Store.Usage(ctx, organization, id)
 }
 
-func (f *faulty) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+func (f *faulty) Insert(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 	if err := f.call("Insert"); err != nil {
 		return err
 	}
-	return f.Store.InsertAudited(ctx, k, e, maxKeys)
+	return f.Store.Insert(ctx, k, e, maxKeys)
 }
 
-func (f *faulty) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+func (f *faulty) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	if err := f.call("Update"); err != nil {
 		return err
 	}
-	return f.Store.UpdateAudited(ctx, k, e)
+	return f.Store.Update(ctx, k, e)
 }
 
 // state is what the store holds.
 func (f *faulty) state(t *testing.T) (text string) {
 	t.Helper()
-	keys, err := f.Store.List(t.Context(), "acme", issuing.Page{Limit: 200})
+	page, err := f.Store.List(t.Context(), "acme", issuing.Query{Limit: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range keys {
+	for _, k := range page.Keys {
 		text += fmt.Sprintln(*k)
 	}
 	entries, err := f.Store.Audit(t.Context(), "acme", "", "")
@@ -146,7 +146,7 @@ func TestFailingCalls(t *testing.T) {
 				return secret, k
 			}
 			secret, old := issue()
-			_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
+			_, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,46 +39,44 @@ type bench struct {
 	options console.Options
 }
 
-// failing is a Manager in which chosen methods fail.
+// failing is a Store in which chosen methods fail.
 type failing struct {
-	issuing.Manager
-	issuing.UsageReader
+	issuing.Store
 	insert, update, list func() error
 }
 
-func (f *failing) Insert(ctx context.Context, k *keystore.Key) error {
+func (f *failing) Insert(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 	if f.insert != nil {
 		if err := f.insert(); err != nil {
 			return err
 		}
 	}
-	return f.Manager.Insert(ctx, k)
+	return f.Store.Insert(ctx, k, e, maxKeys)
 }
 
-func (f *failing) Update(ctx context.Context, k *keystore.Key) error {
+func (f *failing) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	if f.update != nil {
 		if err := f.update(); err != nil {
 			return err
 		}
 	}
-	return f.Manager.Update(ctx, k)
+	return f.Store.Update(ctx, k, e)
 }
 
-func (f *failing) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
+func (f *failing) List(ctx context.Context, organization string, p issuing.Query) (issuing.Listing, error) {
 	if f.list != nil {
 		if err := f.list(); err != nil {
-			return nil, err
+			return issuing.Listing{}, err
 		}
 	}
-	return f.Manager.List(ctx, organization, p)
+	return f.Store.List(ctx, organization, p)
 }
 
 // newBench mounts a console whose administrators are told apart by a cookie:
 // ada and bea in acme, oda in other, mem who is no administrator.
 func newBench(t *testing.T, change ...func(*console.Options)) *bench {
 	t.Helper()
-	memory := issuing.NewMemory()
-	b := &bench{store: &failing{Manager: memory, UsageReader: memory}, log: new(bytes.Buffer)}
+	b := &bench{store: &failing{Store: issuing.NewMemory()}, log: new(bytes.Buffer)}
 	b.keys = keystore.NewCached(b.store, keystore.CacheOptions{Timeout: 30 * time.Second})
 	b.issuer = issuing.New(b.keys, issuing.Options{})
 	o := console.Options{
@@ -104,7 +102,7 @@ func (b *bench) mount(o issuing.Options) {
 }
 
 // serve mounts the console in front of another store.
-func (b *bench) serve(m issuing.Manager) {
+func (b *bench) serve(m issuing.Store) {
 	b.handler = http.StripPrefix(mount, console.New(issuing.New(m, issuing.Options{}), admin, b.options))
 }
 
@@ -218,11 +216,11 @@ func secretOf(t *testing.T, r reply) string {
 // all lists every key of an organization, the newest first.
 func (b *bench) all(t *testing.T, organization string) []*keystore.Key {
 	t.Helper()
-	keys, err := b.store.Manager.List(t.Context(), organization, issuing.Page{Limit: 200})
+	page, err := b.store.Store.List(t.Context(), organization, issuing.Query{Limit: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return keys
+	return page.Keys
 }
 
 // add issues a key beside the console.
@@ -305,5 +303,5 @@ func edit(
 		return nil, err
 	}
 	change(k)
-	return i.Edit(t.Context(), k)
+	return i.Edit(t.Context(), *k)
 }

@@ -12,8 +12,7 @@ const maxEnded = 10 // keys behind the fold
 
 // list shows a page of the organization's keys, the live ones first.
 func (x *exchange) list() error {
-	shows := x.shows()
-	s, at, err := readSelection(x.r.URL, shows)
+	s, at, err := readSelection(x.r.URL)
 	if err != nil {
 		return err
 	}
@@ -29,9 +28,8 @@ func (x *exchange) list() error {
 		AllEnded    string // the query of all ended keys; empty: these are all
 		Empty       bool   // there is not one key
 		Creatable   bool
-		Audited     bool
 		Since       time.Time // with unused scopes: the first day without them
-	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0, Audited: !x.unaudited}
+	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0}
 	if s.Status == unusedScopes {
 		body.Since = time.Now().Add(-idleAfter)
 	}
@@ -70,7 +68,7 @@ func (x *exchange) list() error {
 	}
 	body.Empty = none && !s.Narrows() && at.trail == nil
 	if s.Search == "" && parent == nil { // counting while somebody types would keep the store busy
-		if body.Care, err = x.care(shows); err != nil {
+		if body.Care, err = x.care(); err != nil {
 			return err
 		}
 	}

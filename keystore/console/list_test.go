@@ -14,6 +14,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -105,7 +106,7 @@ func TestStatesOfAKey(t *testing.T) {
 			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
 		})
 		page := func() reply { return b.get("/" + k.ID) }
-		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Ends 2 Jan 2000, 24:00 UTC",
+		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Expires 2 Jan 2000, 24:00 UTC",
 			"Active", "tasks:read", "List tasks and read their details.")
 		if !strings.Contains(page().text, `<time datetime="2000-01-03T00:00:00Z">`) {
 			t.Error("no machine-readable time")
@@ -113,14 +114,14 @@ func TestStatesOfAKey(t *testing.T) {
 		delete(people, "eva") // her account is gone; the key still says who made it
 		wantText(t, "a key of nobody", page(), 200, "by eva")
 		use := keystore.Use{Organization: "acme", ID: k.ID, At: time.Now()}
-		if err := b.store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+		if err := b.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Hour)
-		wantText(t, "a used key", page(), 200, "Last used 3 hours ago Ends")
+		wantText(t, "a used key", page(), 200, "Last used 3 hours ago Expires")
 		use.At, use.From, use.Requests = time.Now(), netip.MustParseAddr("192.0.2.7"), 12
 		use.Scopes = []scope.Name{scope.TasksWrite}
-		if err := b.store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+		if err := b.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 			t.Fatal(err)
 		}
 		wantText(t, "an observed key", page(), 200, "from 192.0.2.7",
@@ -186,7 +187,7 @@ func TestListShowsTheEnd(t *testing.T) {
 			if !strings.Contains(row, " "+c.list+" Active") {
 				t.Errorf("%v: the list says %s, want %s", c.expires, row, c.list)
 			}
-			wantText(t, "the key", b.get("/"+k.ID), 200, "Ends "+c.page)
+			wantText(t, "the key", b.get("/"+k.ID), 200, "Expires "+c.page)
 		}
 	})
 }
@@ -280,7 +281,8 @@ func TestAdviceToRotate(t *testing.T) {
 		"revoked":   {func(id string) error { _, err := b.issuer.Revoke(t.Context(), "acme", id); return err }, false},
 		"suspended": {func(id string) error { _, err := edit(t, b.issuer, "acme", id, suspend); return err }, false},
 		"rotated": {func(id string) error {
-			_, _, err := b.issuer.By("ada", "").Rotate(t.Context(), "acme", id, time.Hour, "")
+			_, _, err := b.issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: id,
+				Overlap: time.Hour})
 			return err
 		}, false},
 	} {
@@ -304,7 +306,7 @@ func TestUnknownScopesAreShownAsSuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.Scopes = append(k.Scopes, scope.Name("future:thing"))
-	if err := b.store.Update(t.Context(), k); err != nil {
+	if err := b.store.Update(t.Context(), k, issuing.AuditEntry{}); err != nil {
 		t.Fatal(err)
 	}
 	wantText(t, "the page", b.get("/"+k.ID), 200, "future:thing (unknown)", "It grants nothing.")
@@ -324,7 +326,7 @@ func TestPagesOfAnImportedKey(t *testing.T) {
 	for _, id := range []string{"acme:12", "urn:uuid:7/a b?c#d%", "javascript:alert(1)"} {
 		b := newBench(t)
 		token := keystore.Service{}.Generate(keystore.Production).Reveal()
-		if _, err := b.issuer.Import(t.Context(), &keystore.Key{ID: id, Organization: "acme", Name: "Old one",
+		if _, err := b.issuer.Import(t.Context(), keystore.Key{ID: id, Organization: "acme", Name: "Old one",
 			Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}}, token); err != nil {
 			t.Fatal(err)
 		}

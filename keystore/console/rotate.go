@@ -96,15 +96,15 @@ func (x *exchange) rotate(k *keystore.Key) error {
 
 // replace rotates k and answers, or returns why it did not.
 func (x *exchange) replace(k *keystore.Key, overlap time.Duration, f rotateForm) error {
-	var expires []time.Time // none: as the old key's
+	r := issuing.Rotation{Organization: x.actor.Organization, ID: k.ID, Overlap: overlap, IssueToken: f.Token}
 	if f.Expiry != sameEnd {
 		g, problems := createForm{Expiry: f.Expiry, ExpiresOn: f.ExpiresOn}.grant(x.actor)
 		if problems != nil {
 			return &keystore.FieldsError{Fields: problems}
 		}
-		expires = append(expires, g.ExpiresAt)
+		r.ExpiresAt, r.NeverExpires = g.ExpiresAt, g.ExpiresAt.IsZero()
 	}
-	secret, next, err := x.by.Rotate(x.r.Context(), x.actor.Organization, k.ID, overlap, f.Token, expires...)
+	secret, next, err := x.by.Rotate(x.r.Context(), r)
 	switch {
 	case next == nil:
 		return err

@@ -59,7 +59,7 @@ func TestRotateWithOverlap(t *testing.T) {
 		token := secretOf(t, got)
 		wantText(t, "the new secret", got, 201, "The old secret works until 2 Jan 2000, 00:00 UTC.")
 		wantText(t, "the old key", b.get("/"+k.ID), 200, "The replaced key may", "stops working on 2 Jan 2000, 00:00 UTC",
-			"Ends 2 Jan 2000, 00:00 UTC")
+			"Expires 2 Jan 2000, 00:00 UTC")
 		time.Sleep(24*time.Hour - time.Nanosecond)
 		if b.status(t, old) != keystore.Active || b.status(t, token) != keystore.Active {
 			t.Error("not both work during the overlap")
@@ -97,7 +97,7 @@ func TestRotateAKeyThatDoesNotWork(t *testing.T) {
 			b := newBench(t)
 			_, k := b.add(t, "acme")
 			test.change(k)
-			if err := b.store.Update(t.Context(), k); err != nil {
+			if err := b.store.Update(t.Context(), k, issuing.AuditEntry{}); err != nil {
 				t.Fatal(err)
 			}
 			path := "/" + k.ID + "/rotate"

@@ -15,7 +15,7 @@ import (
 )
 
 // A Sample is a request to the API. The page with a new secret shows those
-// that the key may make, as lines for curl, Go, Python and Node. They send the
+// that the key may make, as lines for curl and as a Go program. They send the
 // secret, the Body and its Content-Type, and no Idempotency-Key: a route that
 // requires one answers 400, so leave it out.
 type Sample struct {
@@ -62,18 +62,7 @@ var sampleFuncs = template.FuncMap{
 	"shell":   func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" },
 	"golang":  strconv.Quote,
 	"raw":     strconv.CanBackquote,
-	"quote":   quote,
 	"globbed": func(s string) bool { return strings.ContainsAny(s, "[]") },
-}
-
-// quote returns s as a string of Python and of JavaScript, which agree on how
-// JSON writes one.
-func quote(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '\'' || r == '\\' }) {
-		return "'" + s + "'"
-	}
-	text, _ := json.Marshal(s) // a string can be encoded
-	return string(text)
 }
 
 // requests returns the samples that k may make. In their lines the secret is

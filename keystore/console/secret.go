@@ -1,7 +1,6 @@
 package console
 
 import (
-	"errors"
 	"net/http"
 	"time"
 
@@ -19,7 +18,7 @@ type oldKey struct {
 // showSecret answers the POST that made k. It is the only place where a secret
 // is revealed.
 func (x *exchange) showSecret(secret keystore.Secret, k *keystore.Key, old *oldKey) {
-	use, _ := x.issuer.Usage(x.r.Context(), k.Organization, k.ID) // nil: it is not kept, or cannot be told
+	use, _ := x.issuer.Usage(x.r.Context(), k.Organization, k.ID) // nil: it cannot be told
 	x.render(http.StatusCreated, "secret.html", "Copy the secret now", struct {
 		view
 		Secret, Variable string
@@ -33,9 +32,6 @@ func (x *exchange) showSecret(secret keystore.Secret, k *keystore.Key, old *oldK
 // asks it for that.
 func (x *exchange) used(k *keystore.Key) error {
 	use, err := x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
-	if errors.Is(err, errors.ErrUnsupported) {
-		return keystore.ErrNotFound
-	}
 	if err == nil {
 		x.render(http.StatusOK, "used.html", "First use", struct {
 			view

@@ -1,15 +1,12 @@
 package console_test
 
 import (
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/console"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // The page of a secret waits for its first use, and says when that has come.
@@ -24,7 +21,7 @@ func TestFirstUse(t *testing.T) {
 	wantText(t, "before", b.get("/"+k.ID+"/used"), 200, "No request with this key so far.", "Check again")
 	use := keystore.Use{Organization: "acme", ID: k.ID, At: time.Now(), Requests: 1,
 		From: netip.MustParseAddr("192.0.2.7")}
-	if err := b.store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+	if err := b.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 		t.Fatal(err)
 	}
 	got = b.get("/" + k.ID + "/used")
@@ -34,19 +31,6 @@ func TestFirstUse(t *testing.T) {
 	}
 	wantText(t, "of another organization", b.do("oda", "GET", "/"+k.ID+"/used", ""), 404)
 	wantText(t, "a POST", b.post("/"+k.ID+"/used", nil), 405)
-}
-
-// A store that keeps no uses is not waited for.
-func TestFirstUseOfAStoreThatKeepsNone(t *testing.T) {
-	b := newBench(t)
-	b.issuer = issuing.New(struct{ issuing.Manager }{b.store}, issuing.Options{})
-	b.handler = http.StripPrefix(mount, console.New(b.issuer, admin, console.Options{}))
-	got := b.post("/new", b.form(t))
-	secretOf(t, got)
-	if strings.Contains(got.text, "First use") {
-		t.Error("the page waits for a use that nobody keeps")
-	}
-	wantText(t, "the answer", b.get("/"+b.all(t, "acme")[0].ID+"/used"), 404)
 }
 
 // Whoever sends a form again is told to rotate only a key that can be rotated.

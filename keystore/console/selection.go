@@ -24,7 +24,7 @@ type show struct {
 	Value, Name string
 	Care        bool
 	Count       string // with Care: "0", "7", "99+", or empty: not counted
-	page        func(now time.Time) issuing.Page
+	page        func(now time.Time) issuing.Query
 }
 
 const (
@@ -33,8 +33,8 @@ const (
 )
 
 // with returns the page of keys with a status or another one.
-func with(status, or keystore.Status) func(time.Time) issuing.Page {
-	return func(time.Time) issuing.Page { return issuing.Page{Status: status, OrStatus: or} }
+func with(status, or keystore.Status) func(time.Time) issuing.Query {
+	return func(time.Time) issuing.Query { return issuing.Query{Status: status, OrStatus: or} }
 }
 
 var shows = []show{
@@ -43,29 +43,21 @@ var shows = []show{
 	{Value: "ended", Name: "Ended keys", page: with(keystore.Expired, keystore.Revoked)},
 	{Value: "expired", Name: "Expired keys", page: with(keystore.Expired, "")},
 	{Value: "revoked", Name: "Revoked keys", page: with(keystore.Revoked, "")},
-	{Value: "expiring", Name: "Expiring within 14 days", Care: true, page: func(now time.Time) issuing.Page {
-		return issuing.Page{Status: keystore.Active, ExpiresBefore: now.Add(14 * day)}
+	{Value: "expiring", Name: "Expiring within 14 days", Care: true, page: func(now time.Time) issuing.Query {
+		return issuing.Query{Status: keystore.Active, ExpiresBefore: now.Add(14 * day)}
 	}},
-	{Value: "unused", Name: "Unused for 90 days", Care: true, page: func(now time.Time) issuing.Page {
-		return issuing.Page{Status: keystore.Active, UnusedSince: now.Add(-90 * day)}
+	{Value: "unused", Name: "Unused for 90 days", Care: true, page: func(now time.Time) issuing.Query {
+		return issuing.Query{Status: keystore.Active, UnusedSince: now.Add(-90 * day)}
 	}},
-	{Value: "never", Name: "Never used, over a day old", Care: true, page: func(now time.Time) issuing.Page {
-		return issuing.Page{Status: keystore.Active, UnusedSince: now.Add(-day), NeverUsed: true}
+	{Value: "never", Name: "Never used, over a day old", Care: true, page: func(now time.Time) issuing.Query {
+		return issuing.Query{Status: keystore.Active, UnusedSince: now.Add(-day), NeverUsed: true}
 	}},
-	{Value: unusedScopes, Name: "Scopes unused", Care: true, page: func(now time.Time) issuing.Page {
-		return issuing.Page{Status: keystore.Active, ScopesUnusedSince: now.Add(-idleAfter)}
+	{Value: unusedScopes, Name: "Scopes unused", Care: true, page: func(now time.Time) issuing.Query {
+		return issuing.Query{Status: keystore.Active, ScopesUnusedSince: now.Add(-idleAfter)}
 	}},
 }
 
 const unusedScopes = "scopes"
-
-// shows returns the choices that the store can answer.
-func (x *exchange) shows() []show {
-	if x.unobserved {
-		return shows[:len(shows)-1]
-	}
-	return shows
-}
 
 // Show returns the choice that Status names.
 func (s selection) Show() show {
@@ -95,7 +87,7 @@ func (s selection) query(at place) string {
 var noSuchPage = badRequest("The list has no page at this address. Choose from its filters.")
 
 // readSelection returns also where the page begins.
-func readSelection(u *url.URL, shows []show) (s selection, at place, err error) {
+func readSelection(u *url.URL) (s selection, at place, err error) {
 	q, err := url.ParseQuery(u.RawQuery)
 	s = selection{strings.TrimSpace(q.Get("q")), keystore.Environment(q.Get("environment")), q.Get("status"),
 		q.Get("parent")}

@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,14 +20,10 @@ type event struct {
 	Details           []string
 }
 
-// story returns the last 100 things that were done to a key, the newest first,
-// and none if the store keeps no audit.
+// story returns the last 100 things that were done to a key, the newest first.
 func (x *exchange) story(k *keystore.Key) (events []event, err error) {
 	entries, err := x.issuer.Audit(x.r.Context(), k.Organization, k.ID, "")
-	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return nil, err
-	}
-	return x.events(entries), nil
+	return x.events(entries), err
 }
 
 // audit is the page of what was done to all keys of the organization, or to the
@@ -36,9 +31,6 @@ func (x *exchange) story(k *keystore.Key) (events []event, err error) {
 func (x *exchange) audit() error {
 	q := x.r.URL.Query()
 	entries, err := x.issuer.Audit(x.r.Context(), x.actor.Organization, q.Get("key"), q.Get("after"))
-	if errors.Is(err, errors.ErrUnsupported) {
-		return keystore.ErrNotFound
-	}
 	if err != nil {
 		return err
 	}
@@ -53,7 +45,7 @@ func (x *exchange) audit() error {
 	return nil
 }
 
-const auditPage = 100 // entries that an issuing.Auditor returns at most
+const auditPage = 100 // entries that an issuing.Store returns at most
 
 func (x *exchange) events(entries []issuing.AuditEntry) (events []event) {
 	for _, e := range entries {
@@ -93,7 +85,7 @@ func detail(c issuing.Change) string {
 		gone := slices.DeleteFunc(strings.Fields(c.Before), func(n string) bool { return slices.Contains(kept, n) })
 		return "Scopes taken away: " + strings.Join(gone, ", ")
 	case "expires_at":
-		return "Ends: " + endText(c.Before) + " → " + endText(c.After)
+		return "Expires: " + endText(c.Before) + " → " + endText(c.After)
 	case "networks":
 		return "Networks: " + cmp.Or(c.Before, "anywhere") + " → " + cmp.Or(c.After, "anywhere")
 	case "suspended":

@@ -22,8 +22,8 @@ func TestStory(t *testing.T) {
 		b := newBench(t, restricted, func(o *console.Options) {
 			o.PersonName = func(_ context.Context, _, id string) string { return map[string]string{"bea": "Bea Cole"}[id] }
 		})
-		b.serve(b.store.Manager) // which keeps an audit
-		b.issuer = issuing.New(b.store.Manager, issuing.Options{})
+		b.serve(b.store.Store) // which keeps an audit
+		b.issuer = issuing.New(b.store.Store, issuing.Options{})
 		_, k := b.addBy(t, "bea", "acme", limited, func(g *keystore.Key) {
 			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite, scope.AccountRead}
 		})
@@ -53,7 +53,7 @@ func TestStory(t *testing.T) {
 			"Suspended by Ada Lovelace : who runs this? 1 Jan 2000, 04:00 UTC "+
 			"Changed by Ada Lovelace Scopes taken away: account:read 1 Jan 2000, 03:00 UTC "+
 			"Changed by Ada Lovelace Scopes taken away: tasks:write Attributes changed "+
-			"Networks: 192.0.2.0/24 → 192.0.2.7/32 Ends: never → 29 Feb 2000, 24:00 UTC 1 Jan 2000, 02:00 UTC "+
+			"Networks: 192.0.2.0/24 → 192.0.2.7/32 Expires: never → 29 Feb 2000, 24:00 UTC 1 Jan 2000, 02:00 UTC "+
 			"Renamed by Ada Lovelace Name: “Old one” → “New” 1 Jan 2000, 01:00 UTC "+
 			"Created by Bea Cole 1 Jan 2000, 00:00 UTC")
 		if strings.Contains(page.text, "i-42") {
@@ -66,8 +66,8 @@ func TestStory(t *testing.T) {
 // An edit that does several things at once names each.
 func TestStoryOfOneEdit(t *testing.T) {
 	b := newBench(t)
-	b.serve(b.store.Manager)
-	b.issuer = issuing.New(b.store.Manager, issuing.Options{}).By("ada", "")
+	b.serve(b.store.Store)
+	b.issuer = issuing.New(b.store.Store, issuing.Options{}).By("ada", "")
 	_, k := b.add(t, "acme")
 	for _, suspended := range []bool{true, false} {
 		_, err := edit(t, b.issuer, "acme", k.ID, func(k *keystore.Key) {
@@ -83,8 +83,8 @@ func TestStoryOfOneEdit(t *testing.T) {
 
 func TestLongStory(t *testing.T) {
 	b := newBench(t)
-	b.serve(b.store.Manager)
-	b.issuer = issuing.New(b.store.Manager, issuing.Options{})
+	b.serve(b.store.Store)
+	b.issuer = issuing.New(b.store.Store, issuing.Options{})
 	_, k := b.add(t, "acme")
 	for range 50 {
 		for _, act := range []string{"suspend", "resume"} {
@@ -113,8 +113,8 @@ func TestLongStory(t *testing.T) {
 // The audit has what was done to all keys of the organization, and of no other.
 func TestAudit(t *testing.T) {
 	b := newBench(t)
-	b.serve(b.store.Manager)
-	b.issuer = issuing.New(b.store.Manager, issuing.Options{})
+	b.serve(b.store.Store)
+	b.issuer = issuing.New(b.store.Store, issuing.Options{})
 	if list := b.get("/"); !strings.Contains(list.text, `href="./audit"`) {
 		t.Error("the list does not lead to the audit")
 	}
@@ -132,10 +132,8 @@ func TestAudit(t *testing.T) {
 	if strings.Index(got.text, "Suspended") > strings.Index(got.text, "Created") {
 		t.Error("the oldest entry stands first")
 	}
-	b.serve(struct{ issuing.Manager }{b.store.Manager})
-	wantText(t, "a store without audit", b.get("/audit"), 404, "Nothing here")
-	if strings.Contains(b.get("/").text, `href="./audit"`) {
-		t.Error("the list leads to an audit that nobody keeps")
+	if !strings.Contains(b.get("/").text, `href="./audit"`) {
+		t.Error("the list does not lead to the audit")
 	}
 }
 
@@ -145,12 +143,12 @@ func TestARevocationIsNoRotation(t *testing.T) {
 	m := issuing.NewMemory()
 	b.serve(m)
 	secretOf(t, b.post("/new", b.form(t)))
-	keys, err := m.List(t.Context(), "acme", issuing.Page{})
+	page, err := m.List(t.Context(), "acme", issuing.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.post("/"+keys[0].ID+"/revoke", url.Values{"note": {" rotated "}})
-	if got := plain(b.get("/" + keys[0].ID)); strings.Contains(got, "Rotated by") ||
+	b.post("/"+page.Keys[0].ID+"/revoke", url.Values{"note": {" rotated "}})
+	if got := plain(b.get("/" + page.Keys[0].ID)); strings.Contains(got, "Rotated by") ||
 		!strings.Contains(got, "Revoked by Ada") {
 		t.Errorf("the page of a revoked key says: %s", got)
 	}

@@ -50,7 +50,7 @@ func (x *exchange) alter(k *keystore.Key, refusal error, done string, change fun
 	if err := change(edited); err != nil {
 		return err
 	}
-	changed, err := x.issuer.By(x.actor.ID, x.reason()).Edit(x.r.Context(), edited)
+	changed, err := x.issuer.By(x.actor.ID, x.reason()).Edit(x.r.Context(), *edited)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"html/template"
 	"math"
@@ -10,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 )
+
+//go:embed console.css
+var css string
 
 // A Theme is how the pages look. The zero value is the package's own look,
 // light or dark as the reader prefers. [New] panics on a value that is none of
@@ -27,11 +31,7 @@ type Theme struct {
 	Light, Dark Palette
 	Scheme      string
 
-	// Font is a list of font families as in CSS. FontFile is the address of a
-	// WOFF2 file with the first of them, in the forms of a Logo. Empty: the
-	// system's own, and no file.
-	Font, FontFile string
-
+	Font     string // a list of font families as in CSS; empty: the system's own
 	Radius   string // of the corners of buttons, from "0px" to "24px"; empty: "8px"
 	Compact  bool   // lower rows and controls, except on narrow screens
 	NoHeader bool   // for a page that shows the console in a frame of its own
@@ -57,13 +57,13 @@ type look struct {
 	Theme
 	Logo    template.URL
 	css     string // the whole style sheet
-	sources string // of images and fonts, as in the Content-Security-Policy
+	sources string // of images, as in the Content-Security-Policy
 }
 
 func (t Theme) look() look {
 	t.Title, t.Dark.Accent = cmp.Or(t.Title, "Developer"), cmp.Or(t.Dark.Accent, t.Light.Accent)
 	l := look{Theme: t, Logo: template.URL(t.Logo), css: css,
-		sources: source("img-src", "Logo", t.Logo) + source("font-src", "FontFile", t.FontFile)}
+		sources: imageSource(t.Logo)}
 	// A value that matches its pattern cannot end the declaration.
 	set := func(field, value, pattern, want, declaration string) {
 		if value == "" {
@@ -80,14 +80,6 @@ func (t Theme) look() look {
 	set("Radius", t.Radius, "1?[0-9]px|2[0-4]px", `a length from "0px" to "24px"`, "--radius")
 	const family = `("[A-Za-z0-9 _-]+"|[A-Za-z][A-Za-z0-9 _-]*)`
 	set("Font", t.Font, family+`(, ?`+family+`)*`, `a list such as "Inter, sans-serif"`, "--font")
-	if t.FontFile != "" {
-		first, _, _ := strings.Cut(t.Font, ",")
-		if first == "" {
-			refuseTheme("FontFile", t.FontFile, "there without a Font")
-		}
-		l.css += `@font-face { font-family: ` + first + `; src: url("` + t.FontFile + `") format("woff2"); ` +
-			"font-weight: 100 900; font-display: swap; }\n"
-	}
 	if t.Compact {
 		l.css += "@media (min-width: 40.01rem) { :root { --control: 1.875rem; --row: .4375rem; } }\n"
 	}
@@ -118,22 +110,22 @@ func refuseTheme(field, value, why string) {
 
 var dataURL = regexp.MustCompile(`^data:[a-z]+/[a-z0-9.+-]+;base64,[A-Za-z0-9+/]+=*$`)
 
-// source returns the directive of the Content-Security-Policy by which the
-// pages load an address.
-func source(directive, field, address string) string {
+// imageSource returns the directive of the Content-Security-Policy by which the
+// pages load an image.
+func imageSource(address string) string {
 	u, err := url.Parse(address)
 	switch {
 	case address == "":
 		return ""
 	case dataURL.MatchString(address):
-		return directive + " data:; "
+		return "img-src data:; "
 	case err != nil || !addressText.MatchString(address) || u.User != nil || strings.ContainsAny(u.Host, ";,'*"):
 	case u.Scheme == "https" && u.Host != "":
-		return directive + " https://" + u.Host + "; "
+		return "img-src https://" + u.Host + "; "
 	case u.Scheme == "" && u.Host == "" && address[0] == '/':
-		return directive + " 'self'; "
+		return "img-src 'self'; "
 	}
-	refuseTheme(field, address, "neither a path, nor an https address, nor Base64 in a data: URL")
+	refuseTheme("Logo", address, "neither a path, nor an https address, nor Base64 in a data: URL")
 	return ""
 }
 

@@ -51,7 +51,7 @@ func (x *exchange) view(k *keystore.Key) view {
 		Legacy: k.Legacy, Attributes: x.attributeViews(k), Networks: networkTexts(k.Networks),
 	}
 	if len(k.Ancestors) > 0 { // a child ends with them
-		v.ExpiresAt, v.RevokedAt = k.Bind(x.registry).Ends()
+		v.ExpiresAt, v.RevokedAt = k.Bind(x.registry).Expiry()
 	}
 	if v.Status == keystore.Active && k.Refused() == keystore.ErrRevoked { // also where an ancestor is missing
 		v.Status = keystore.Revoked
@@ -115,8 +115,6 @@ func (x *exchange) show(k *keystore.Key) error {
 	if err != nil {
 		return err
 	}
-	// A store that knows no parents may list any key.
-	children = slices.DeleteFunc(children, func(c *keystore.Key) bool { return c.Parent != k.ID })
 	v := x.view(k)
 	x.render(http.StatusOK, "key.html", v.Name, struct {
 		view

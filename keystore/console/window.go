@@ -1,6 +1,7 @@
 package console
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -70,14 +71,16 @@ func (x *exchange) window(s selection, at place) (keys []*keystore.Key, p paging
 // find returns the keys of a selection at a place, the newest first and at most
 // limit, and the number of all from there on.
 func (x *exchange) find(s selection, at place, limit int) (keys []*keystore.Key, total int, err error) {
-	p := s.Show().page(time.Now())
-	p.Environment, p.Search, p.Limit, p.Total = s.Environment, s.Search, limit, &total
-	p.Parent, p.Children = s.Parent, &x.below
+	q := s.Show().page(time.Now())
+	q.Environment, q.Search, q.Parent = s.Environment, s.Search, s.Parent
+	q.Limit, q.Total, q.Children = limit, true, true
 	if _, hint, masked := strings.Cut(s.Search, "…"); masked {
-		p.Search = hint
+		q.Search = hint
 	}
-	if p.After, err = at.after(); err == nil {
-		keys, err = x.issuer.Keys(x.r.Context(), x.actor.Organization, p)
+	if q.After, err = at.after(); err != nil {
+		return nil, 0, err
 	}
-	return keys, total, err
+	page, err := x.issuer.Keys(x.r.Context(), x.actor.Organization, q)
+	maps.Copy(x.below, page.Children)
+	return page.Keys, page.Total, err
 }

@@ -1,7 +1,6 @@
 package console_test
 
 import (
-	"context"
 	"fmt"
 	"html"
 	"regexp"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 // address returns where a link of a list leads, or "".
@@ -48,7 +46,7 @@ func TestPagesLeadForthAndBack(t *testing.T) {
 func TestPagesOfOldKeys(t *testing.T) {
 	b := newBench(t)
 	for i := range 30 {
-		if _, err := b.issuer.Import(t.Context(), &keystore.Key{Organization: "acme", Name: fmt.Sprint("key ", i),
+		if _, err := b.issuer.Import(t.Context(), keystore.Key{Organization: "acme", Name: fmt.Sprint("key ", i),
 			Environment: keystore.Production, CreatedAt: time.Date(1601, 1, 1, 0, 0, i, 0, time.UTC),
 		}, keystore.Service{}.Generate(keystore.Production).Reveal()); err != nil {
 			t.Fatal(err)
@@ -99,19 +97,4 @@ func TestTenThousandKeys(t *testing.T) {
 	if seen != 2101 {
 		t.Errorf("the pages had %d keys", seen)
 	}
-}
-
-// A store that does not know what a page asks for does not answer with all
-// keys, or with none.
-func TestAStoreThatCannotSearch(t *testing.T) {
-	b := newBench(t)
-	b.add(t, "acme")
-	b.serve(forgetful{b.store.Manager})
-	wantText(t, "the list", b.get("/"), 503, "Not available at the moment")
-}
-
-type forgetful struct{ issuing.Manager }
-
-func (f forgetful) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-	return f.Manager.List(ctx, organization, issuing.Page{After: p.After, Limit: p.Limit, Status: p.Status})
 }

@@ -2,7 +2,6 @@ package issuing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -21,13 +20,9 @@ func (i *Issuer) By(actor, reason string) *Issuer {
 
 // Audit returns a page of at most 100 entries, the newest first: of a key, or
 // of all keys of the organization if key is empty. The next page comes after
-// the ID of the last entry. It returns an error that wraps
-// [errors.ErrUnsupported] if the store is no [Auditor].
+// the ID of the last entry.
 func (i *Issuer) Audit(ctx context.Context, organization, key, after string) ([]AuditEntry, error) {
-	if i.auditor == nil {
-		return nil, i.noAuditor()
-	}
-	return i.auditor.Audit(ctx, organization, key, after)
+	return i.store.Audit(ctx, organization, key, after)
 }
 
 // SweepAudit removes the entries of all organizations that are older than keep,
@@ -38,10 +33,7 @@ func (i *Issuer) SweepAudit(ctx context.Context, keep time.Duration) (removed in
 	if err := writable(ctx); err != nil {
 		return 0, err
 	}
-	if i.auditor == nil {
-		return 0, i.noAuditor()
-	}
-	return i.auditor.SweepAudit(ctx, time.Now().Add(-keep))
+	return i.store.SweepAudit(ctx, time.Now().Add(-keep))
 }
 
 // Erase removes all keys of an organization and its audit, and returns how many
@@ -52,12 +44,8 @@ func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries 
 	if err := writable(ctx); err != nil {
 		return 0, 0, err
 	}
-	problems := append(ownerProblems(organization, ""), i.actProblems()...)
-	switch {
-	case problems != nil:
+	if problems := append(ownerProblems(organization, ""), i.actProblems()...); problems != nil {
 		return 0, 0, invalid(problems...)
-	case i.auditor == nil:
-		return 0, 0, i.noAuditor()
 	}
 	keys, entries, err = i.erase(ctx, organization)
 	if err == nil {
@@ -70,11 +58,7 @@ func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries 
 
 func (i *Issuer) erase(ctx context.Context, organization string) (keys, entries int, err error) {
 	if i.cache != nil {
-		defer i.cache.InvalidateAll() // also after an error
+		defer i.cache.Invalidate() // also after an error
 	}
-	return i.auditor.Erase(ctx, organization)
-}
-
-func (i *Issuer) noAuditor() error {
-	return fmt.Errorf("issuing: %T keeps no audit: %w", i.manager, errors.ErrUnsupported)
+	return i.store.Erase(ctx, organization)
 }

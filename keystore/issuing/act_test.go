@@ -11,13 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/internal/transaction"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
 // audited returns an Issuer over a Cached, and what its sink was told.
-func audited(t *testing.T, m issuing.Manager, o issuing.Options) (*issuing.Issuer, *[]issuing.AuditEntry) {
+func audited(t *testing.T, m issuing.Store, o issuing.Options) (*issuing.Issuer, *[]issuing.AuditEntry) {
 	t.Helper()
 	told := new([]issuing.AuditEntry)
 	o.Service.Legacy = []keystore.LegacyFormat{{Name: "v1", Prefix: "old_"}}
@@ -67,7 +68,7 @@ func TestEveryActIsAudited(t *testing.T) {
 			"{networks  10.0.0.0/8} {expires_at  " + soon.Format(time.RFC3339) + "}]"}},
 		{func() error {
 			old := k
-			secret, next, err := by.Rotate(t.Context(), "acme", k.ID, 0, "")
+			secret, next, err := by.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID})
 			secrets, k = append(secrets, secret.Reveal()), next
 			if got, _ := issuer.Audit(t.Context(), "acme", old.ID, ""); len(got) != 6 || got[0].Act != "revoke" {
 				t.Errorf("the entries of the key that was rotated are %v, want 6, the newest its revocation", got)
@@ -148,31 +149,18 @@ func TestAuditOutlivesTheCaller(t *testing.T) {
 
 // leaving is a store whose caller leaves as soon as it has a new key.
 type leaving struct {
-	issuing.Manager
+	issuing.Store
 	leave func()
 }
 
-func (l leaving) Insert(ctx context.Context, k *keystore.Key) error {
+func (l leaving) Insert(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 	defer l.leave()
-	return l.Manager.Insert(ctx, k)
+	return l.Store.Insert(ctx, k, e, maxKeys)
 }
 
-// What fails is not told, and without an Auditor the sink still is.
-func TestAuditWithoutAnAuditor(t *testing.T) {
-	issuer, told := audited(t, failing{Manager: issuing.NewMemory()}, issuing.Options{})
-	_, k := issue(t, issuer, grant())
-	if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil || len(*told) != 2 {
-		t.Errorf("Revoke returned %v, the sink was told %v", err, *told)
-	}
-	_, auditErr := issuer.Audit(t.Context(), "acme", "", "")
-	_, sweepErr := issuer.SweepAudit(t.Context(), 0)
-	_, _, eraseErr := issuer.Erase(t.Context(), "acme")
-	for name, err := range map[string]error{"Audit": auditErr, "SweepAudit": sweepErr, "Erase": eraseErr} {
-		if !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("%s returned %v, want ErrUnsupported", name, err)
-		}
-	}
-	issuer, told = audited(t, failing{Manager: issuing.NewMemory(), insert: down, update: down}, issuing.Options{})
+// What fails is not told.
+func TestAuditOfFailures(t *testing.T) {
+	issuer, told := audited(t, failing{Store: issuing.NewMemory(), insert: down, update: down}, issuing.Options{})
 	if _, _, err := issuer.Issue(t.Context(), grant()); !errors.Is(err, errStoreDown) || len(*told) != 0 {
 		t.Errorf("Issue returned %v, the sink was told %v", err, *told)
 	}
@@ -187,7 +175,7 @@ func TestBadActorOrReason(t *testing.T) {
 		issuer := issuing.New(memory, issuing.Options{}).By(by[0], by[1])
 		token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
 		_, _, issueErr := issuer.Issue(t.Context(), grant())
-		_, _, rotateErr := issuer.Rotate(t.Context(), "acme", k.ID, 0, "")
+		_, _, rotateErr := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID})
 		_, revokeErr := issuer.Revoke(t.Context(), "acme", k.ID)
 		_, editErr := edit(t, issuer, "acme", k.ID, suspended)
 		_, importErr := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token)
@@ -200,8 +188,9 @@ func TestBadActorOrReason(t *testing.T) {
 			}
 		}
 	}
-	if keys, _ := memory.List(t.Context(), "acme", issuing.Page{}); len(keys) != 1 || keys[0].Version != 1 {
-		t.Errorf("the keys are %v, want the one that was there, as it was", keys)
+	if page, _ := memory.List(t.Context(), "acme", issuing.Query{}); len(page.Keys) != 1 ||
+		page.Keys[0].Version != 1 {
+		t.Errorf("the keys are %v, want the one that was there, as it was", page.Keys)
 	}
 }
 
@@ -287,11 +276,11 @@ func TestInTransaction(t *testing.T) {
 	memory := issuing.NewMemory()
 	issuer := issuing.New(memory, issuing.Options{})
 	_, k := issue(t, issuer, grant())
-	ctx := keystore.InTransaction(t.Context())
+	ctx := transaction.With(t.Context())
 	_, _, issueErr := issuer.Issue(ctx, grant())
-	_, _, rotateErr := issuer.Rotate(ctx, "acme", k.ID, 0, "")
+	_, _, rotateErr := issuer.Rotate(ctx, issuing.Rotation{Organization: "acme", ID: k.ID})
 	_, revokeErr := issuer.Revoke(ctx, "acme", k.ID)
-	_, editErr := issuer.Edit(ctx, k)
+	_, editErr := issuer.Edit(ctx, *k)
 	_, importErr := issuer.Import(ctx, record(grant(), keystore.Key{}), sandboxToken())
 	erased, entries, eraseErr := issuer.Erase(ctx, "acme")
 	_, sweepErr := issuer.SweepAudit(ctx, -time.Hour)
@@ -304,9 +293,9 @@ func TestInTransaction(t *testing.T) {
 	if erased != 0 || entries != 0 {
 		t.Errorf("Erase counts %d keys and %d entries, want none", erased, entries)
 	}
-	keys, err := issuer.Keys(ctx, "acme", issuing.Page{})
-	if err != nil || len(keys) != 1 || keys[0].Version != 1 {
-		t.Errorf("Keys returned %v, %v, want the key as it was", keys, err)
+	page, err := issuer.Keys(ctx, "acme", issuing.Query{})
+	if err != nil || len(page.Keys) != 1 || page.Keys[0].Version != 1 {
+		t.Errorf("Keys returned %v, %v, want the key as it was", page.Keys, err)
 	}
 	if entries, err := issuer.Audit(ctx, "acme", "", ""); err != nil || len(entries) != 1 {
 		t.Errorf("Audit returned %d entries, %v, want 1", len(entries), err)

@@ -112,7 +112,7 @@ func (i *Issuer) childProblems(k, parent *keystore.Key, now time.Time) (problems
 			}
 		}
 	}
-	expires, revoked := caller.Ends()
+	expires, revoked := caller.Expiry()
 	switch ends := field.Time(k.ExpiresAt); {
 	case ends.IsZero():
 		add("expires_at", "A child needs an expiry.")

@@ -2,11 +2,11 @@ package issuing_test
 
 import (
 	"errors"
-	"log/slog"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/internal/transaction"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
@@ -86,7 +86,8 @@ func TestDelegateRefuses(t *testing.T) {
 	_, twice := delegate(t, issuer, delegationOf(child))
 	_, thrice := delegate(t, issuer, delegationOf(twice))
 	leaving := make(func(*keystore.Key) {})
-	if _, _, err := issuer.Rotate(t.Context(), "acme", leaving.ID, 10*time.Minute, ""); err != nil {
+	if _, _, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: leaving.ID,
+		Overlap: 10 * time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	set := func(parent *keystore.Key, change func(k *keystore.Key)) keystore.Key {
@@ -162,11 +163,11 @@ func TestDelegateRefuses(t *testing.T) {
 	k.Scopes, k.Parent = nil, parent.ID
 	_, _, err := issuer.Issue(t.Context(), k)
 	wantField(t, err, "parent", "Issue of a key with a parent")
-	_, err = issuer.Import(t.Context(), &k, sandboxToken())
+	_, err = issuer.Import(t.Context(), k, sandboxToken())
 	wantField(t, err, "parent", "Import of a key with a parent")
-	_, _, err = issuer.Rotate(t.Context(), "acme", child.ID, 0, "")
+	_, _, err = issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: child.ID})
 	wantField(t, err, "parent", "Rotate of a child")
-	_, _, err = issuer.Delegate(keystore.InTransaction(t.Context()), middle)
+	_, _, err = issuer.Delegate(transaction.With(t.Context()), middle)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("Delegate in a transaction: got %v", err)
 	}
@@ -190,7 +191,7 @@ func TestDelegateOfARefusedKey(t *testing.T) {
 		_, parent := issue(t, issuer, grant())
 		_, child := delegate(t, issuer, delegation(parent))
 		change(parent)
-		if err := memory.Update(t.Context(), parent); err != nil {
+		if err := memory.Update(t.Context(), parent, entry()); err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range []*keystore.Key{parent, child} {
@@ -228,27 +229,22 @@ func TestDelegateAgain(t *testing.T) {
 }
 
 func TestMaxChildren(t *testing.T) {
-	options := issuing.Options{MaxChildren: 2, MaxKeys: 2, Audit: issuing.LogAudit(slog.New(slog.DiscardHandler))}
-	memory := issuing.NewMemory()
-	for name, m := range map[string]issuing.Manager{"an Auditor": memory,
-		"a Manager": struct{ issuing.Manager }{issuing.NewMemory()}} {
-		issuer := issuing.New(m, options)
-		_, one := issue(t, issuer, grant())
-		var first *keystore.Key
-		for range 2 {
-			_, first = delegate(t, issuer, delegation(one))
-		}
-		for _, k := range []*keystore.Key{one, first} {
-			_, _, err := issuer.Delegate(t.Context(), delegation(k))
-			wantField(t, err, "parent", name+": a third child of two, or one of a child")
-		}
-		_, two := issue(t, issuer, grant()) // children do not count
-		delegate(t, issuer, delegation(two))
-		if _, err := issuer.Revoke(t.Context(), "acme", first.ID); err != nil {
-			t.Fatal(err)
-		}
-		delegate(t, issuer, delegation(one))
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{MaxChildren: 2, MaxKeys: 2})
+	_, one := issue(t, issuer, grant())
+	var first *keystore.Key
+	for range 2 {
+		_, first = delegate(t, issuer, delegation(one))
 	}
+	for _, k := range []*keystore.Key{one, first} {
+		_, _, err := issuer.Delegate(t.Context(), delegation(k))
+		wantField(t, err, "parent", "a third child of two, or one of a child")
+	}
+	_, two := issue(t, issuer, grant()) // children do not count
+	delegate(t, issuer, delegation(two))
+	if _, err := issuer.Revoke(t.Context(), "acme", first.ID); err != nil {
+		t.Fatal(err)
+	}
+	delegate(t, issuer, delegation(one))
 }
 
 // An edit of a child only takes away, and what a parent loses its child loses.
@@ -265,7 +261,7 @@ func TestEditOfAChild(t *testing.T) {
 	} {
 		_, child := delegate(t, issuer, delegation(parent))
 		change(child)
-		if _, err := issuer.Edit(t.Context(), child); field != "" {
+		if _, err := issuer.Edit(t.Context(), *child); field != "" {
 			wantField(t, err, field, "an edit of a child")
 		} else if err != nil {
 			t.Errorf("an edit of an attribute that a child may have: got %v", err)
@@ -273,7 +269,7 @@ func TestEditOfAChild(t *testing.T) {
 	}
 	token, _ := delegate(t, issuer, delegation(parent))
 	parent.Scopes = []scope.Name{scope.TasksWrite}
-	if _, err := issuer.Edit(t.Context(), parent); err != nil {
+	if _, err := issuer.Edit(t.Context(), *parent); err != nil {
 		t.Fatal(err)
 	}
 	k, err := issuer.KeyOf(t.Context(), token)
@@ -292,7 +288,7 @@ func TestDelegateOfOtherKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	token, _ := delegate(t, issuer, delegation(old))
-	_, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "")
+	_, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,8 +306,9 @@ func TestDelegateOfOtherKeys(t *testing.T) {
 	if err := status(); !errors.Is(err, keystore.ErrRevoked) {
 		t.Errorf("a child after the overlap: %v", err)
 	}
-	children, err := issuer.Keys(t.Context(), "acme", issuing.Page{Parent: next.ID})
-	if all, _ := issuer.Keys(t.Context(), "acme", issuing.Page{}); err != nil || len(children) != 1 || len(all) != 2 {
-		t.Errorf("got %d children and %d keys, %v, want 1 and 2", len(children), len(all), err)
+	children, err := issuer.Keys(t.Context(), "acme", issuing.Query{Parent: next.ID})
+	if all, _ := issuer.Keys(t.Context(), "acme", issuing.Query{}); err != nil || len(children.Keys) != 1 ||
+		len(all.Keys) != 2 {
+		t.Errorf("got %d children and %d keys, %v, want 1 and 2", len(children.Keys), len(all.Keys), err)
 	}
 }

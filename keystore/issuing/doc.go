@@ -14,20 +14,19 @@
 //	_, err = issuer.By("ada", issuing.ReasonLeaked).Revoke(ctx, "acme", key.ID)
 //
 // An [Issuer] issues a key within its [Options], makes children of it, and edits,
-// rotates, revokes and imports keys. It writes to a [Manager], such as that of
+// rotates, revokes and imports keys. It writes to a [Store], such as that of
 // package keysql, and through a [keystore.Cached] in front of it, so that what
-// it has changed is seen at once. What it does is an [AuditEntry], which the
-// store keeps if it is an [Auditor].
+// it has changed is seen at once. The store keeps an [AuditEntry] of what it does.
 //
 // The rules:
 //
 //   - An Issuer acts for one organization at a time. Its caller MUST check that
-//     whoever asks may act for that organization. [Page.AllOrganizations] reads
+//     whoever asks may act for that organization. [Query.AllOrganizations] reads
 //     keys of all, and is for those who operate the service.
 //   - Scopes, networks and expiry are chosen when a key is issued. An edit only
 //     takes away; more needs a new key.
 //   - A child can do no more than its parent, now and later, and is refused with
 //     it.
 //   - A key has one successor for ever, and its secret is shown once.
-//   - An Auditor stores a change and its entry both or neither.
+//   - A store writes a change and its entry both or neither.
 package issuing

@@ -12,20 +12,20 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// Edit stores what the caller has changed in k, a key that [Issuer.Key] or
-// [Issuer.Keys] returned. The Name and the Attributes can be any that a new key
+// Edit stores what the caller has changed in k, a copy of a key that [Issuer.Key]
+// or [Issuer.Keys] returned. The Name and the Attributes can be any that a new key
 // can have; an attribute without a value is removed, and a child can have those that
 // [Issuer.Delegate] gives it. Suspended refuses the key
 // until another Edit. Otherwise a key can only be made to do less: Scopes taken
 // away, Networks narrowed, ExpiresAt brought forward. Other fields are not
-// looked at. Edit returns the key as it is then; k stays as it was.
+// looked at. Edit returns the key as it is then.
 //
 // It changes nothing and returns a [*keystore.FieldsError] when a changed field
 // is not valid or would give the key more rights, which needs a new key;
 // [ErrConflict] when somebody else has changed the key since k was read, so
 // that it has to be read and edited again; and [keystore.ErrNotFound] for a key
 // of another organization.
-func (i *Issuer) Edit(ctx context.Context, k *keystore.Key) (*keystore.Key, error) {
+func (i *Issuer) Edit(ctx context.Context, k keystore.Key) (*keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (i *Issuer) Edit(ctx context.Context, k *keystore.Key) (*keystore.Key, erro
 		return nil, ErrConflict
 	}
 	after := before.Clone()
-	problems := applyEdit(after, k, i.options.Service.Scopes)
+	problems := applyEdit(after, &k, i.options.Service.Scopes)
 	if before.Parent != "" && !maps.Equal(before.Attributes, after.Attributes) {
 		above := keystore.Key{Ancestors: before.Ancestors, Parent: before.Parent, Organization: before.Organization,
 			Environment: before.Environment}

@@ -25,7 +25,7 @@ func edit(
 		return nil, err
 	}
 	change(k)
-	return i.Edit(t.Context(), k)
+	return i.Edit(t.Context(), *k)
 }
 
 func renamed(name string) func(*keystore.Key) { return func(k *keystore.Key) { k.Name = name } }
@@ -116,7 +116,7 @@ func TestEditOfAStrangeKey(t *testing.T) {
 		Attributes: map[string]string{"a b": "", "c": strings.Repeat("x", 300)},
 		Networks:   []netip.Prefix{netip.MustParsePrefix("::ffff:10.1.1.1/104"), {}},
 	}
-	if err := memory.Insert(t.Context(), k); err != nil {
+	if err := memory.Insert(t.Context(), k, entry(), 0); err != nil {
 		t.Fatal(err)
 	}
 	got, err := edit(t, issuer, "acme", "key_1", renamed("new"))
@@ -170,7 +170,7 @@ func TestEditGivesNoRights(t *testing.T) {
 		_, k := issue(t, issuer, c.grant)
 		c.change(k)
 		k.Name = "changed"
-		got, err := issuer.Edit(t.Context(), k)
+		got, err := issuer.Edit(t.Context(), *k)
 		stored, _ := memory.Find(t.Context(), "acme", k.ID)
 		if c.field == "" {
 			if err != nil || stored.Version != 2 || joined(stored) != joined(k) || joined(got) != joined(k) {
@@ -198,10 +198,10 @@ func TestEditAtTheSameMoment(t *testing.T) {
 	_, k := issue(t, issuer, grant())
 	first, second := k.Clone(), k.Clone()
 	first.Name, second.Suspended, second.Name = "first", true, "second"
-	if _, err := issuer.Edit(t.Context(), first); err != nil {
+	if _, err := issuer.Edit(t.Context(), *first); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := issuer.Edit(t.Context(), second); !errors.Is(err, issuing.ErrConflict) {
+	if _, err := issuer.Edit(t.Context(), *second); !errors.Is(err, issuing.ErrConflict) {
 		t.Errorf("the second edit returned %v, want ErrConflict", err)
 	}
 	if got, _ := memory.Find(t.Context(), "acme", k.ID); got.Name != "first" || got.Suspended || got.Version != 2 {

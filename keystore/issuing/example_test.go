@@ -50,11 +50,13 @@ func ExampleIssuer_Rotate() {
 	}
 
 	// Both keys work for a day. The token makes a second click harmless.
-	_, next, err := issuer.By("ada", "").Rotate(ctx, "acme", old.ID, 24*time.Hour, "form-7f3a")
+	_, next, err := issuer.By("ada", "").Rotate(ctx, issuing.Rotation{Organization: "acme", ID: old.ID,
+		Overlap: 24 * time.Hour, IssueToken: "form-7f3a"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, again, err := issuer.By("ada", "").Rotate(ctx, "acme", old.ID, 24*time.Hour, "form-7f3a")
+	_, again, err := issuer.By("ada", "").Rotate(ctx, issuing.Rotation{Organization: "acme", ID: old.ID,
+		Overlap: 24 * time.Hour, IssueToken: "form-7f3a"})
 	fmt.Println(err, again.ID == next.ID)
 
 	old, err = keys.Find(ctx, "acme", old.ID)
@@ -72,7 +74,7 @@ func ExampleIssuer_By() {
 	ctx := context.Background()
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{
 		MaxLife: 90 * 24 * time.Hour, MaxKeys: 20,
-		Audit: issuing.LogAudit(slog.New(slog.DiscardHandler)), // or your own logger
+		Audit: func(ctx context.Context, e issuing.AuditEntry) { slog.DebugContext(ctx, "audit", "entry", e) },
 	})
 	_, key, err := issuer.By("ada", "").Issue(ctx, keystore.Key{
 		Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
@@ -82,7 +84,7 @@ func ExampleIssuer_By() {
 		log.Fatal(err)
 	}
 	key.Scopes = []scope.Name{scope.TasksRead} // less is an edit; more needs a new key
-	if key, err = issuer.By("ada", "ticket 41").Edit(ctx, key); err != nil {
+	if key, err = issuer.By("ada", "ticket 41").Edit(ctx, *key); err != nil {
 		log.Fatal(err)
 	}
 	if _, err = issuer.By("grace", issuing.ReasonLeaked).Revoke(ctx, "acme", key.ID); err != nil {
@@ -139,7 +141,7 @@ func Example_legacyKeys() {
 	h.Write([]byte(token))
 	h.Sum(row.hash[:0])
 
-	key, err := issuer.Import(ctx, &keystore.Key{
+	key, err := issuer.Import(ctx, keystore.Key{
 		Organization: "acme", Environment: keystore.Production, Name: "Nightly import",
 		Scopes: []scope.Name{scope.TasksRead},
 		Digest: row.hash, Legacy: "v1", Hint: "6789",
@@ -158,7 +160,7 @@ func Example_legacyKeys() {
 	fmt.Println(caller.Organization(), presented.Legacy, err)
 
 	// A rotation makes a key of the present shape.
-	secret, next, err := issuer.By("ada", "").Rotate(ctx, "acme", key.ID, 0, "")
+	secret, next, err := issuer.By("ada", "").Rotate(ctx, issuing.Rotation{Organization: "acme", ID: key.ID})
 	fmt.Println(secret.Reveal()[:9], next.Legacy == "", err)
 	// Output:
 	// acme_…6789 v1

@@ -3,6 +3,7 @@ package issuing_test
 import (
 	"cmp"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -42,11 +43,11 @@ func sandboxToken() string { return keystore.Service{}.Generate(keystore.Sandbox
 
 // record is what Import takes: the fields of a grant, ada if nobody else made
 // it, and what else is known.
-func record(g keystore.Key, old keystore.Key) *keystore.Key {
+func record(g keystore.Key, old keystore.Key) keystore.Key {
 	old.Organization, old.CreatedBy, old.Name = g.Organization, cmp.Or(old.CreatedBy, "ada"), g.Name
 	old.Environment, old.Scopes = g.Environment, g.Scopes
 	old.Attributes, old.Networks, old.ExpiresAt, old.IssueToken = g.Attributes, g.Networks, g.ExpiresAt, g.IssueToken
-	return &old
+	return old
 }
 
 // acme is a token of an older system, and legacyHMAC its shape.
@@ -65,26 +66,29 @@ func hmacOf(pepper []byte, token string) (d keystore.Digest) {
 	return d
 }
 
+// entry is one of the audit, whatever it is about.
+func entry() issuing.AuditEntry { return issuing.AuditEntry{ID: rand.Text()} }
+
 // add stores a key and returns its digest.
-func add(t testing.TB, m issuing.Manager) keystore.Digest {
+func add(t testing.TB, m issuing.Store) keystore.Digest {
 	t.Helper()
 	token := sandboxToken()
 	k := &keystore.Key{ID: "key_" + token[9:20], Digest: keystore.DigestOf(token), Organization: "acme",
 		Environment: keystore.Sandbox}
-	if err := m.Insert(t.Context(), k); err != nil {
+	if err := m.Insert(t.Context(), k, entry(), 0); err != nil {
 		t.Fatal(err)
 	}
 	return k.Digest
 }
 
 // rewrite writes a key of a store as it is.
-func rewrite(t testing.TB, m issuing.Manager, d keystore.Digest) {
+func rewrite(t testing.TB, m issuing.Store, d keystore.Digest) {
 	t.Helper()
 	k, err := m.Lookup(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Update(t.Context(), k); err != nil {
+	if err := m.Update(t.Context(), k, entry()); err != nil {
 		t.Fatal(err)
 	}
 }

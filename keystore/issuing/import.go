@@ -38,7 +38,7 @@ const maxHint = 8
 // imports many can be run again. For an ID or IssueToken that another key has,
 // or the ID of a key that was swept before its children, the error is a
 // [*keystore.FieldsError].
-func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*keystore.Key, error) {
+func (i *Issuer) Import(ctx context.Context, old keystore.Key, token string) (*keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return nil, err
 	}
@@ -54,12 +54,12 @@ func (i *Issuer) Import(ctx context.Context, old *keystore.Key, token string) (*
 		}
 	}
 	now := field.Now()
-	problems := append(i.actProblems(), fieldProblems(old, i.options.Service.Scopes)...)
-	problems = append(problems, i.importProblems(old, t, digests[0])...)
+	problems := append(i.actProblems(), fieldProblems(&old, i.options.Service.Scopes)...)
+	problems = append(problems, i.importProblems(&old, t, digests[0])...)
 	if problems != nil {
-		return nil, i.invalidKey(old, problems)
+		return nil, i.invalidKey(&old, problems)
 	}
-	k := newKey(old, digests[0], hint, now)
+	k := newKey(&old, digests[0], hint, now)
 	k.ID = cmp.Or(old.ID, k.ID)
 	k.Legacy = t.Legacy
 	k.CreatedBy = old.CreatedBy
@@ -112,14 +112,13 @@ func (i *Issuer) importProblems(
 // error is another one: the caller of an import takes ErrExists for success.
 func (i *Issuer) insertImported(ctx context.Context, k *keystore.Key) (*keystore.Key, error) {
 	// Where the key with this ID was swept, its children would no longer be
-	// refused. A store that knows no parents may list any key.
-	below, err := i.manager.List(ctx, k.Organization, Page{Parent: k.ID, Limit: 1})
+	// refused.
+	below, err := i.store.List(ctx, k.Organization, Query{Parent: k.ID, Limit: 1})
 	if err != nil {
 		return nil, err
 	}
 	var stored *keystore.Key
-	ofIt := func(child *keystore.Key) bool { return child != nil && child.Parent == k.ID }
-	if err = ErrExists; !slices.ContainsFunc(below, ofIt) {
+	if err = ErrExists; len(below.Keys) == 0 {
 		stored, err = i.insert(ctx, "import", k, 0)
 	}
 	if !errors.Is(err, ErrExists) {
@@ -139,7 +138,7 @@ func (i *Issuer) insertImported(ctx context.Context, k *keystore.Key) (*keystore
 
 // existing returns the key of the digest. What an erasure has left is none.
 func (i *Issuer) existing(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-	k, err := i.manager.Lookup(ctx, d)
+	k, err := i.store.Lookup(ctx, d)
 	if err == nil && k != nil && k.Organization == "" && !k.RevokedAt.IsZero() {
 		return nil, keystore.ErrNotFound
 	}

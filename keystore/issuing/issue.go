@@ -90,7 +90,7 @@ func (i *Issuer) issuedBefore(ctx context.Context, organization, actor, token st
 	if token == "" {
 		return nil, nil
 	}
-	k, err := i.manager.FindIssued(ctx, organization, actor, token)
+	k, err := i.store.FindIssued(ctx, organization, actor, token)
 	k, err = owned(k, err, organization)
 	if errors.Is(err, keystore.ErrNotFound) {
 		return nil, nil

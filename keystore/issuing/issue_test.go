@@ -39,28 +39,28 @@ func issue(t testing.TB, i *issuing.Issuer, g keystore.Key) (string, *keystore.K
 	return secret.Reveal(), k
 }
 
-// failing is a Manager in which some methods fail.
+// failing is a Store in which some methods fail.
 type failing struct {
-	issuing.Manager
+	issuing.Store
 	insert, update, findIssued func() error
 }
 
-func (f failing) Insert(ctx context.Context, k *keystore.Key) error {
+func (f failing) Insert(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 	if f.insert != nil {
 		if err := f.insert(); err != nil {
 			return err
 		}
 	}
-	return f.Manager.Insert(ctx, k)
+	return f.Store.Insert(ctx, k, e, maxKeys)
 }
 
-func (f failing) Update(ctx context.Context, k *keystore.Key) error {
+func (f failing) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	if f.update != nil {
 		if err := f.update(); err != nil {
 			return err
 		}
 	}
-	return f.Manager.Update(ctx, k)
+	return f.Store.Update(ctx, k, e)
 }
 
 func (f failing) FindIssued(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
@@ -69,7 +69,7 @@ func (f failing) FindIssued(ctx context.Context, organization, actor, token stri
 			return nil, err
 		}
 	}
-	return f.Manager.FindIssued(ctx, organization, actor, token)
+	return f.Store.FindIssued(ctx, organization, actor, token)
 }
 
 var errStoreDown = errors.New("store is down")
@@ -193,8 +193,8 @@ func TestIssueProblems(t *testing.T) {
 				c.fields)
 		}
 	}
-	if page, _ := memory.List(t.Context(), "acme", issuing.Page{}); len(page) != 3 {
-		t.Errorf("the store has %d keys, want only the 3 that were valid", len(page))
+	if page, _ := memory.List(t.Context(), "acme", issuing.Query{}); len(page.Keys) != 3 {
+		t.Errorf("the store has %d keys, want only the 3 that were valid", len(page.Keys))
 	}
 	_, _, err := issuer.Issue(t.Context(), keystore.Key{Organization: "acme", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{"task:read"}})
@@ -254,18 +254,18 @@ func TestIssueWhenTheStoreFails(t *testing.T) {
 	memory := issuing.NewMemory()
 	g := grant()
 	g.IssueToken = "form-1"
-	issuer := issuing.New(failing{Manager: memory, insert: down}, issuing.Options{})
+	issuer := issuing.New(failing{Store: memory, insert: down}, issuing.Options{})
 	if secret, k, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil ||
 		secret.Reveal() != "" {
 		t.Errorf("Issue returned %v and the key %v, want the store's error alone", err, k)
 	}
 	issue(t, issuing.New(memory, issuing.Options{}), g)
-	issuer = issuing.New(failing{Manager: memory, findIssued: down}, issuing.Options{})
+	issuer = issuing.New(failing{Store: memory, findIssued: down}, issuing.Options{})
 	if _, k, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, errStoreDown) || k != nil {
 		t.Errorf("a repeated Issue returned %v and the key %v, want the store's error alone", err, k)
 	}
 	// An id that is taken is no repeat.
-	issuer = issuing.New(failing{Manager: memory, insert: func() error { return issuing.ErrExists }},
+	issuer = issuing.New(failing{Store: memory, insert: func() error { return issuing.ErrExists }},
 		issuing.Options{})
 	if _, k, err := issuer.By("ada", "").Issue(t.Context(), grant()); !errors.Is(err, issuing.ErrExists) || k != nil {
 		t.Errorf("Issue, with an id that is taken, returned %v and the key %v, want ErrExists alone", err, k)

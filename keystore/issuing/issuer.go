@@ -3,7 +3,6 @@ package issuing
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"time"
 
@@ -14,19 +13,16 @@ import (
 // organization, but [Issuer.Keys] where it is asked for all. The caller checks
 // that the person who asks is an administrator of that organization.
 //
-// Every act is audited. If the store, or that behind a [keystore.Cached], is an
-// [Auditor], as a [Store] is, the entry is written in the transaction of the
+// Every act is audited: the store writes the entry in the transaction of the
 // act, and [Issuer.Audit] reads it. [Options.Audit] is called after the act: a
-// process that dies in between has acted and has not told. With neither, [New]
-// warns by slog.Default().
+// process that dies in between has acted and has not told.
 //
 // Over a [keystore.Cached], a key that the Issuer revokes is refused as soon as
-// the call returns. It does not write in a transaction of others, see
-// [keystore.InTransaction]. An Issuer is safe for concurrent use.
+// the call returns. It does not write in the transaction of a joined request: a
+// key would stay when that is rolled back. An Issuer is safe for concurrent use.
 type Issuer struct {
-	manager Manager
-	cache   *keystore.Cached // in front of manager, or nil
-	auditor Auditor          // manager, or nil if it keeps no audit
+	store   Store
+	cache   *keystore.Cached // in front of store, or nil
 	options Options
 
 	actor, reason string
@@ -35,15 +31,14 @@ type Issuer struct {
 // Options configures an [Issuer]. The zero value is ready to use, and limits
 // nothing. Keys that are there already, and imported ones, stay as they are; the
 // successor of a key has its expiry, or MaxLife if that is shorter, unless
-// [Issuer.Rotate] is given another.
+// the [Rotation] has another.
 type Options struct {
 	// Service says which scopes can be granted and what the tokens look like.
 	// Where it is zero, that of the [keystore.Cached] is taken, if there is one.
 	Service keystore.Service
 
 	// Audit is told of each act after it has taken place, before the method
-	// returns, by the goroutine that called it. [LogAudit] makes one. Nil:
-	// nobody is told.
+	// returns, by the goroutine that called it. Nil: nobody is told.
 	Audit func(context.Context, AuditEntry)
 
 	MaxLife time.Duration // longest time until a key expires: each needs an expiry then. Zero: any
@@ -51,9 +46,8 @@ type Options struct {
 	// MaxKeys is how many keys an organization may have. Those that have
 	// expired, are revoked, or will be after a rotation do not count. Keys that
 	// a rotation will end have a limit of their own, of the same number: once
-	// it is reached, [Issuer.Rotate] takes no overlap but zero. Concurrent
-	// calls of Rotate can each add the last one, those of Issue only if the
-	// store is no [Auditor]. Zero: any number.
+	// it is reached, [Issuer.Rotate] takes no Overlap but zero; concurrent calls
+	// of it can each add the last one. Zero: any number.
 	MaxKeys int
 
 	// Of children, see [Issuer.Delegate]: the longest time until one expires;
@@ -66,8 +60,8 @@ type Options struct {
 	ChildAttributes []string
 }
 
-// New returns an Issuer of keys in a store: a [Manager], or a [keystore.Cached]
-// in front of one. It panics when keys is neither, or embeds a Cached, whose
+// New returns an Issuer of keys in a [Store], or behind a [keystore.Cached] in
+// front of one. It panics when keys is neither, or embeds a Cached, whose
 // own methods an Issuer would go past; when a limit is not valid; and when
 // the service is not valid or another one than that of the Cached.
 func New(keys keystore.Store, o Options) *Issuer {
@@ -82,25 +76,22 @@ func New(keys keystore.Store, o Options) *Issuer {
 	if err := o.validate(); err != nil {
 		panic(err.Error())
 	}
-	cache, itself := keystore.CacheOf(keys)
-	if cache != nil {
-		if !itself {
-			panic(fmt.Sprintf("issuing: New with a %T, which embeds a Cached: give that Cached, "+
-				"and make what the type adds a part of the store behind it", keys))
-		}
+	cache, itself := keys.(*keystore.Cached)
+	_, embeds := keys.(interface {
+		Remembered(keystore.Token) (*keystore.Caller, bool)
+	})
+	switch {
+	case itself:
 		keys = cache.Store()
+	case embeds:
+		panic(fmt.Sprintf("issuing: New with a %T, which embeds a Cached: give that Cached, "+
+			"and make what the type adds a part of the store behind it", keys))
 	}
-	manager, ok := keys.(Manager)
+	store, ok := keys.(Store)
 	if !ok {
-		panic(fmt.Sprintf("issuing: New with a %T, which only looks keys up and is no Manager", keys))
+		panic(fmt.Sprintf("issuing: New with a %T, which is no Store: keystoretest says what it lacks", keys))
 	}
-	i := &Issuer{manager: manager, cache: cache, options: o}
-	i.auditor, _ = manager.(Auditor)
-	if i.auditor == nil && o.Audit == nil {
-		slog.Warn("issuing: the store of an Issuer is no Auditor, and Options.Audit is nil: " +
-			"nobody is told what is issued, rotated and revoked, and Erase is not supported")
-	}
-	return i
+	return &Issuer{store: store, cache: cache, options: o}
 }
 
 // Service returns the service whose keys are issued.

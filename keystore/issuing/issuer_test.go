@@ -23,34 +23,28 @@ func TestIssueIsSeenAtOnce(t *testing.T) {
 	want(t, cached, d, nil, "after Import")
 }
 
-// A write that took place and reported an error is noticed all the same, over a
-// store that keeps the audit and over one that does not.
+// A write that took place and reported an error is noticed all the same.
 func TestFailedWritesAreSeen(t *testing.T) {
 	lost := errors.New("connection lost")
-	for name, store := range map[string]issuing.Manager{
-		"Manager": losing{issuing.NewMemory(), lost},
-		"Auditor": losingAuditor{issuing.NewMemory(), lost},
-	} {
-		cached := keystore.NewCached(store, keystore.CacheOptions{})
-		issuer := issuing.New(cached, issuing.Options{})
-		token := sandboxToken()
-		d := keystore.DigestOf(token)
-		want(t, cached, d, keystore.ErrNotFound, name+": before Import")
-		if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{ID: "key_1"}), token); !errors.Is(err, lost) {
-			t.Fatalf("%s: Import returned %v, want the store's error", name, err)
-		}
-		want(t, cached, d, nil, name+": after an Import that took place and failed")
-		if _, err := issuer.Revoke(t.Context(), "acme", "key_1"); !errors.Is(err, lost) {
-			t.Fatalf("%s: Revoke returned %v, want the store's error", name, err)
-		}
-		want(t, cached, d, keystore.ErrRevoked, name+": after a Revoke that took place and failed")
+	cached := keystore.NewCached(losing{issuing.NewMemory(), lost}, keystore.CacheOptions{})
+	issuer := issuing.New(cached, issuing.Options{})
+	token := sandboxToken()
+	d := keystore.DigestOf(token)
+	want(t, cached, d, keystore.ErrNotFound, "before Import")
+	if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{ID: "key_1"}), token); !errors.Is(err, lost) {
+		t.Fatalf("Import returned %v, want the store's error", err)
 	}
+	want(t, cached, d, nil, "after an Import that took place and failed")
+	if _, err := issuer.Revoke(t.Context(), "acme", "key_1"); !errors.Is(err, lost) {
+		t.Fatalf("Revoke returned %v, want the store's error", err)
+	}
+	want(t, cached, d, keystore.ErrRevoked, "after a Revoke that took place and failed")
 }
 
 // An erasure that took place and reported an error is noticed too.
 func TestFailedErasureIsSeen(t *testing.T) {
 	lost := errors.New("connection lost")
-	store := losingAuditor{Auditor: issuing.NewMemory()}
+	store := losing{Store: issuing.NewMemory()}
 	cached := keystore.NewCached(&store, keystore.CacheOptions{})
 	issuer := issuing.New(cached, issuing.Options{})
 	token, _ := issue(t, issuer, grant())
@@ -65,58 +59,31 @@ func TestFailedErasureIsSeen(t *testing.T) {
 
 // losing writes and then says that it could not.
 type losing struct {
-	issuing.Manager
+	issuing.Store
 	err error
 }
 
-func (l losing) Insert(ctx context.Context, k *keystore.Key) error {
-	return errors.Join(l.Manager.Insert(ctx, k), l.err)
+func (l losing) Insert(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+	return errors.Join(l.Store.Insert(ctx, k, e, maxKeys), l.err)
 }
 
-func (l losing) Update(ctx context.Context, k *keystore.Key) error {
-	return errors.Join(l.Manager.Update(ctx, k), l.err)
+func (l losing) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+	return errors.Join(l.Store.Update(ctx, k, e), l.err)
 }
 
-// losingAuditor does so as an Auditor.
-type losingAuditor struct {
-	issuing.Auditor
-	err error
-}
-
-func (l losingAuditor) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-	return errors.Join(l.Auditor.InsertAudited(ctx, k, e, maxKeys), l.err)
-}
-
-func (l losingAuditor) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
-	return errors.Join(l.Auditor.UpdateAudited(ctx, k, e), l.err)
-}
-
-func (l losingAuditor) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
-	keys, entries, err = l.Auditor.Erase(ctx, organization)
+func (l losing) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+	keys, entries, err = l.Store.Erase(ctx, organization)
 	return keys, entries, errors.Join(err, l.err)
 }
 
-// TestStoresThatCannot: what a store lacks stops the program at its start, or
-// is an error that wraps errors.ErrUnsupported.
-func TestStoresThatCannot(t *testing.T) {
-	memory := issuing.NewMemory()
-	plain := struct{ keystore.Store }{memory}
+// What only looks keys up stops the program at its start.
+func TestNewWithAPlainStore(t *testing.T) {
+	plain := struct{ keystore.Store }{issuing.NewMemory()}
 	cached := keystore.NewCached(plain, keystore.CacheOptions{})
 	want(t, cached, keystore.DigestOf(""), keystore.ErrNotFound, "Lookup over a plain store")
 	for _, keys := range []keystore.Store{plain, cached} {
-		if got := panicOf(func() { issuing.New(keys, issuing.Options{}) }); !strings.Contains(got,
-			"is no Manager") {
+		if got := panicOf(func() { issuing.New(keys, issuing.Options{}) }); !strings.Contains(got, "is no Store") {
 			t.Errorf("New with a %T: got the panic %q", keys, got)
-		}
-	}
-	manager := struct{ issuing.Manager }{memory}
-	issuer := issuing.New(keystore.NewCached(manager, keystore.CacheOptions{}), issuing.Options{})
-	issue(t, issuer, grant())
-	_, usageErr := issuer.Usage(t.Context(), "", "key_1")
-	_, auditErr := issuer.Audit(t.Context(), "", "", "")
-	for what, err := range map[string]error{"Usage": usageErr, "Audit": auditErr} {
-		if !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("Issuer.%s returned %v, want errors.ErrUnsupported", what, err)
 		}
 	}
 }

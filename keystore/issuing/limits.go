@@ -60,10 +60,3 @@ func lifeText(d time.Duration) string {
 func counts(k *keystore.Key, now time.Time) bool {
 	return k.RevokedAt.IsZero() && k.Status(now) != keystore.Expired
 }
-
-// retires reports whether the key ends at a time that is set, such as the end
-// of an overlap.
-func retires(k *keystore.Key, now time.Time) bool {
-	s := k.Status(now)
-	return !k.RevokedAt.IsZero() && s != keystore.Revoked && s != keystore.Expired
-}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,29 +16,20 @@ import (
 
 // memory is what [NewMemory] returns.
 type memory struct {
-	mu       sync.RWMutex
-	byDigest map[keystore.Digest]*record
-	byID     map[string]*record
-	issued   map[issue]*record
-	replaced map[succession]bool
-	lists    map[string][]*record // by organization, the oldest first
-	changes  changes
-	audit    map[string][]AuditEntry // by organization and ID, the lowest first
+	mu      sync.RWMutex
+	keys    map[keystore.Digest]*record
+	audit   []AuditEntry // the lowest ID first
+	changes uint64       // how many there were
 }
 
 // A record stands for one key through all its versions. The Key it points to is
 // replaced and never written to, because requests hold it.
 type record struct {
-	key   *keystore.Key
-	usage Usage // without LastUsedAt, which key has
-	root  string
+	key     *keystore.Key // nil: it was erased
+	usage   Usage         // without LastUsedAt, which key has
+	root    string
+	changed uint64 // the number of its last change
 }
-
-// issue is the triple that an issue token is unique in.
-type issue struct{ organization, actor, token string }
-
-// succession is the pair of which there is one successor.
-type succession struct{ organization, rotatedFrom string }
 
 // InMemory returns the keys of a service, none yet, and their Issuer: a
 // [keystore.Cached] in front of [NewMemory], both with their defaults.
@@ -45,20 +38,36 @@ func InMemory(s keystore.Service) (*keystore.Cached, *Issuer) {
 	return keys, New(keys, Options{})
 }
 
-// NewMemory returns a store that keeps keys in the process, for tests and for
-// programs that load their keys at start. It never evicts a key: it grows with
-// every key inserted, and with the audit until that is swept. Lookup does not
-// allocate. The positions of its feed mean nothing to another store.
-func NewMemory() Store {
-	return &memory{
-		byDigest: make(map[keystore.Digest]*record),
-		byID:     make(map[string]*record),
-		issued:   make(map[issue]*record),
-		replaced: make(map[succession]bool),
-		lists:    make(map[string][]*record),
-		changes:  changes{last: make(map[keystore.Digest]uint64)},
-		audit:    make(map[string][]AuditEntry),
+// NewMemory returns a store that keeps keys in the process, for tests,
+// demonstrations and programs with some thousands of keys: all but Lookup reads
+// each of them. It grows with every key inserted, and with the audit until that
+// is swept. Lookup does not allocate. The positions of its feed mean nothing to
+// another store.
+func NewMemory() Store { return &memory{keys: make(map[keystore.Digest]*record)} }
+
+// do runs f alone, unless ctx has ended.
+func (m *memory) do(ctx context.Context, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return f()
+}
+
+// find returns the record of the key of the organization for which is holds, or
+// nil. The lock is held.
+func (m *memory) find(organization string, is func(*keystore.Key) bool) *record {
+	for _, r := range m.keys {
+		if r.key != nil && r.key.Organization == organization && is(r.key) {
+			return r
+		}
+	}
+	return nil
+}
+
+func (m *memory) byID(organization, id string) *record {
+	return m.find(organization, func(k *keystore.Key) bool { return k.ID == id })
 }
 
 // ancestors is how many a key has at most.
@@ -71,8 +80,8 @@ func (m *memory) whole(k *keystore.Key) *keystore.Key {
 	}
 	k = k.Clone()
 	for a := k; a.Parent != "" && len(k.Ancestors) < ancestors; {
-		parent := m.byID[a.Parent]
-		if parent == nil || parent.key.Organization != k.Organization {
+		parent := m.byID(k.Organization, a.Parent)
+		if parent == nil {
 			break
 		}
 		a = parent.key.Clone()
@@ -87,207 +96,186 @@ func (m *memory) whole(k *keystore.Key) *keystore.Key {
 func (m *memory) Lookup(_ context.Context, d keystore.Digest) (*keystore.Key, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if r, ok := m.byDigest[d]; ok {
+	if r := m.keys[d]; r != nil && r.key != nil {
 		return m.whole(r.key), nil
 	}
 	return nil, keystore.ErrNotFound
 }
 
-// write makes a change alone, unless ctx has ended.
-func (m *memory) write(ctx context.Context, change func() error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return change()
-}
-
-func (m *memory) Insert(ctx context.Context, k *keystore.Key) error {
-	return m.write(ctx, func() error { return m.insert(k) })
-}
-
-// insert stores k. The lock is held.
-func (m *memory) insert(k *keystore.Key) error {
-	r := &record{key: stored(k), root: root(k)}
-	r.key.Version = 1
-	by := issue{k.Organization, k.CreatedBy, k.IssueToken}
-	of := succession{k.Organization, k.RotatedFrom}
-	if m.byDigest[k.Digest] != nil || m.byID[k.ID] != nil || m.issued[by] != nil {
-		return ErrExists
-	}
-	if m.replaced[of] {
-		return ErrRotated
-	}
-	m.byDigest[k.Digest] = r
-	m.byID[k.ID] = r
-	if k.IssueToken != "" {
-		m.issued[by] = r
-	}
-	if k.RotatedFrom != "" {
-		m.replaced[of] = true
-	}
-	list := m.lists[k.Organization]
-	at, _ := slices.BinarySearchFunc(list, r.key, byAge)
-	m.lists[k.Organization] = slices.Insert(list, at, r)
-	m.changes.add(k.Digest)
-	return nil
-}
-
-func (m *memory) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	r := m.byID[id]
-	if r == nil || r.key.Organization != organization {
-		return nil, keystore.ErrNotFound
-	}
-	return m.whole(r.key).Clone(), nil
-}
-
-func (m *memory) FindIssued(ctx context.Context, organization, actor, issueToken string) (*keystore.Key, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	r := m.issued[issue{organization, actor, issueToken}]
-	if r == nil {
-		return nil, keystore.ErrNotFound
-	}
-	return m.whole(r.key).Clone(), nil
-}
-
-func (m *memory) List(ctx context.Context, organization string, p Page) ([]*keystore.Key, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	now := time.Now()
-	p.ExpiresBefore, p.UnusedSince = wallTime(p.ExpiresBefore), wallTime(p.UnusedSince)
-	total := 0
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	organizations := []string{organization}
-	if p.AllOrganizations {
-		organizations = slices.Sorted(maps.Keys(m.lists))
-	}
-	var page []*keystore.Key
-	for _, o := range slices.Backward(organizations) {
-		list := m.lists[o]
-		end := len(list)
-		switch {
-		case p.After == nil || p.byExpiry() || p.AllOrganizations && o < p.After.Organization:
-		case p.AllOrganizations && o > p.After.Organization:
-			end = 0
-		default:
-			end, _ = slices.BinarySearchFunc(list, p.After, byAge)
-		}
-		for i := end - 1; i >= 0 && (len(page) < p.Size() || p.Total != nil || p.byExpiry()); i-- {
-			k := list[i].key
-			if p.byExpiry() && p.After != nil && byEnd(k, p.After) <= 0 {
-				continue
-			}
-			if p.selects(k, now) && list[i].usage.leaves(k, p.ScopesUnusedSince) {
-				if total++; len(page) < p.Size() || p.byExpiry() {
-					page = append(page, k)
+func (m *memory) Insert(ctx context.Context, k *keystore.Key, e AuditEntry, maxKeys int) error {
+	return m.do(ctx, func() error {
+		added := &record{key: stored(k), root: root(k)}
+		added.key.Version = 1
+		exists, rotated, live, now := false, false, 0, time.Now()
+		for _, r := range m.keys {
+			if o := r.key; o != nil {
+				ours := o.Organization == k.Organization
+				exists = exists || o.Digest == k.Digest || o.ID == k.ID ||
+					ours && k.IssueToken != "" && o.CreatedBy == k.CreatedBy && o.IssueToken == k.IssueToken
+				rotated = rotated || ours && k.RotatedFrom != "" && o.RotatedFrom == k.RotatedFrom
+				if ours && r.root == added.root && counts(o, now) {
+					live++
 				}
 			}
 		}
-	}
-	if p.byExpiry() {
-		slices.SortFunc(page, byEnd)
-		page = page[:min(len(page), p.Size())]
-	}
-	for i, k := range page {
-		page[i] = k.Clone()
-	}
-	if p.Total != nil {
-		*p.Total = total
-	}
-	if p.Children != nil {
-		m.countChildren(page, *p.Children, now)
-	}
-	return page, nil
+		switch {
+		case maxKeys > 0 && live >= maxKeys:
+			return ErrTooManyKeys
+		case exists:
+			return ErrExists
+		case rotated:
+			return ErrRotated
+		}
+		m.keys[k.Digest] = added
+		m.note(added, e)
+		return nil
+	})
 }
 
-// countChildren sets how many live children the keys of a page have. The lock is
-// held.
-func (m *memory) countChildren(page []*keystore.Key, children map[string]int, now time.Time) {
-	for _, k := range page {
-		delete(children, k.ID)
-		for _, r := range m.lists[k.Organization] {
-			if r.key.Parent == k.ID && counts(r.key, now) {
-				children[k.ID]++
+// root returns the id of the last of the ancestors, "" if there are none.
+func root(k *keystore.Key) string {
+	if n := len(k.Ancestors); n > 0 {
+		return k.Ancestors[n-1].ID
+	}
+	return k.Parent
+}
+
+// note keeps the entry about a key that was changed. The lock is held.
+func (m *memory) note(r *record, e AuditEntry) {
+	m.change(r)
+	e.Changes = slices.Clone(e.Changes)
+	at, _ := slices.BinarySearchFunc(m.audit, e.ID, func(e AuditEntry, id string) int { return strings.Compare(e.ID, id) })
+	m.audit = slices.Insert(m.audit, at, e)
+}
+
+func (m *memory) change(r *record) {
+	m.changes++
+	r.changed = m.changes
+}
+
+func (m *memory) Update(ctx context.Context, k *keystore.Key, e AuditEntry) error {
+	return m.do(ctx, func() error {
+		r := m.byID(k.Organization, k.ID)
+		switch {
+		case r == nil || r.key.Digest != k.Digest:
+			return keystore.ErrNotFound
+		case r.key.Version != k.Version:
+			return ErrConflict
+		}
+		given, next := stored(k), *r.key
+		next.Name, next.Scopes, next.Attributes = given.Name, given.Scopes, given.Attributes
+		next.Networks, next.Suspended = given.Networks, given.Suspended
+		next.ExpiresAt, next.RevokedAt = given.ExpiresAt, given.RevokedAt
+		next.Version++
+		r.key = &next
+		m.note(r, e)
+		return nil
+	})
+}
+
+func (m *memory) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
+	return m.one(ctx, organization, func(k *keystore.Key) bool { return k.ID == id })
+}
+
+func (m *memory) FindIssued(ctx context.Context, organization, actor, issueToken string) (*keystore.Key, error) {
+	return m.one(ctx, organization, func(k *keystore.Key) bool {
+		return issueToken != "" && k.CreatedBy == actor && k.IssueToken == issueToken
+	})
+}
+
+func (m *memory) one(
+	ctx context.Context, organization string, is func(*keystore.Key) bool,
+) (k *keystore.Key, err error) {
+	err = m.do(ctx, func() error {
+		r := m.find(organization, is)
+		if r == nil {
+			return keystore.ErrNotFound
+		}
+		k = m.whole(r.key).Clone()
+		return nil
+	})
+	return k, err
+}
+
+func (m *memory) List(ctx context.Context, organization string, q Query) (page Listing, err error) {
+	err = m.do(ctx, func() error {
+		// before is the order of the list.
+		before := func(a, b *keystore.Key) int {
+			if q.byExpiry() {
+				return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
+			}
+			order := cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
+			if q.AllOrganizations {
+				order = cmp.Or(cmp.Compare(b.Organization, a.Organization), order)
+			}
+			return order
+		}
+		now := time.Now()
+		for _, r := range m.keys {
+			if k := r.key; k != nil && (q.AllOrganizations || k.Organization == organization) && q.selects(k, now) &&
+				r.usage.leaves(k, q.ScopesUnusedSince) && (q.After == nil || before(q.After, k) < 0) {
+				page.Keys = append(page.Keys, k)
 			}
 		}
-	}
-}
-
-func (m *memory) Update(ctx context.Context, k *keystore.Key) error {
-	return m.write(ctx, func() error { return m.update(k) })
-}
-
-// update changes k. The lock is held.
-func (m *memory) update(k *keystore.Key) error {
-	given := stored(k)
-	r := m.byID[k.ID]
-	if r == nil || r.key.Organization != k.Organization || r.key.Digest != k.Digest {
-		return keystore.ErrNotFound
-	}
-	if r.key.Version != k.Version {
-		return ErrConflict
-	}
-	next := *r.key
-	next.Name = given.Name
-	next.Scopes = given.Scopes
-	next.Attributes = given.Attributes
-	next.Networks = given.Networks
-	next.ExpiresAt = given.ExpiresAt
-	next.RevokedAt = given.RevokedAt
-	next.Suspended = given.Suspended
-	next.Version++
-	r.key = &next
-	m.changes.add(k.Digest)
-	return nil
-}
-
-func (m *memory) Touch(ctx context.Context, uses []keystore.Use) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, u := range uses {
-		u.At = wallTime(u.At)
-		r := m.byID[u.ID]
-		if r == nil || r.key.Organization != u.Organization {
-			continue
+		if q.Total {
+			page.Total = len(page.Keys)
 		}
-		if u.At.After(r.key.LastUsedAt) {
-			next := *r.key
-			next.LastUsedAt, r.usage.LastUsedFrom = u.At, u.From
-			r.key = &next
+		slices.SortFunc(page.Keys, before)
+		page.Keys = page.Keys[:min(len(page.Keys), cmp.Or(max(q.Limit, 0), 50), 200)]
+		for i, k := range page.Keys {
+			page.Keys[i] = k.Clone()
 		}
-		r.usage.add(u)
-	}
-	return nil
+		if q.Children {
+			page.Children = m.children(page.Keys, now)
+		}
+		return nil
+	})
+	return page, err
 }
 
-func (m *memory) Usage(ctx context.Context, organization, id string) (*Usage, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+// children counts the live children of keys. The lock is held.
+func (m *memory) children(keys []*keystore.Key, now time.Time) map[string]int {
+	count := make(map[string]int)
+	for _, r := range m.keys {
+		if k := r.key; k != nil && k.Parent != "" && counts(k, now) && slices.ContainsFunc(keys,
+			func(p *keystore.Key) bool { return p.ID == k.Parent && p.Organization == k.Organization }) {
+			count[k.Parent]++
+		}
 	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	r := m.byID[id]
-	if r == nil || r.key.Organization != organization {
-		return nil, keystore.ErrNotFound
-	}
-	u := r.usage
-	u.LastUsedAt, u.Scopes, u.Days = r.key.LastUsedAt, maps.Clone(u.Scopes), u.lastDays()
-	return &u, nil
+	return count
+}
+
+func (m *memory) AddUses(ctx context.Context, uses []keystore.Use) error {
+	return m.do(ctx, func() error {
+		for _, u := range uses {
+			u.At = wallTime(u.At)
+			r := m.byID(u.Organization, u.ID)
+			if r == nil {
+				continue
+			}
+			if u.At.After(r.key.LastUsedAt) {
+				next := *r.key
+				next.LastUsedAt, r.usage.LastUsedFrom = u.At, u.From
+				r.key = &next
+			}
+			r.usage.add(u)
+		}
+		return nil
+	})
+}
+
+func (m *memory) Usage(ctx context.Context, organization, id string) (u *Usage, err error) {
+	err = m.do(ctx, func() error {
+		r := m.byID(organization, id)
+		if r == nil {
+			return keystore.ErrNotFound
+		}
+		kept := r.usage
+		kept.LastUsedAt, kept.Scopes, kept.Days = r.key.LastUsedAt, maps.Clone(kept.Scopes), kept.lastDays()
+		u = &kept
+		return nil
+	})
+	return u, err
 }
 
 // leaves reports whether requests since the day of a time, unless it is zero,
@@ -339,37 +327,89 @@ func (u *Usage) lastDays() []Day {
 	return slices.DeleteFunc(slices.Clone(u.Days), func(d Day) bool { return d.Date.Before(oldest) })
 }
 
+// Changes implements [Store]. Positions are the numbers of changes.
 func (m *memory) Changes(ctx context.Context, since string) (changed []keystore.Digest, next string, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, "", err
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.changes.after(since)
+	err = m.do(ctx, func() error {
+		next = strconv.FormatUint(m.changes, 10)
+		if since == "" {
+			return nil
+		}
+		position, err := strconv.ParseUint(since, 10, 64)
+		if err != nil || position > m.changes {
+			next = ""
+			return keystore.ErrNotFound
+		}
+		for d, r := range m.keys {
+			if r.changed > position {
+				changed = append(changed, d)
+			}
+		}
+		return nil
+	})
+	return changed, next, err
 }
 
 // ChangedHereOnly tells a [keystore.Cached] that it misses nothing if
 // [keystore.Cached.Run] is not called.
 func (m *memory) ChangedHereOnly() {}
 
+func (m *memory) Audit(ctx context.Context, organization, key, after string) (page []AuditEntry, err error) {
+	err = m.do(ctx, func() error {
+		for _, e := range slices.Backward(m.audit) {
+			if e.Organization == organization && (key == "" || key == e.Key) && (after == "" || e.ID < after) &&
+				len(page) < 100 {
+				e.Changes = slices.Clone(e.Changes)
+				page = append(page, e)
+			}
+		}
+		return nil
+	})
+	return page, err
+}
+
+func (m *memory) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
+	err = m.do(ctx, func() error {
+		yesterday := time.Now().Add(-oneDay) // a request is repeated for a day, and then its issue token finds the child
+		ended := func(at time.Time) bool { return !at.IsZero() && at.Before(yesterday) }
+		maps.DeleteFunc(m.keys, func(_ keystore.Digest, r *record) bool {
+			return r.key != nil && r.key.Parent != "" && (ended(r.key.ExpiresAt) || ended(r.key.RevokedAt))
+		})
+		removed = m.forget(func(e AuditEntry) bool { return e.At.Before(before) })
+		return nil
+	})
+	return removed, err
+}
+
+// forget removes entries of the audit and returns how many.
+func (m *memory) forget(old func(AuditEntry) bool) int {
+	before := len(m.audit)
+	m.audit = slices.DeleteFunc(m.audit, old)
+	return before - len(m.audit)
+}
+
+func (m *memory) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+	err = m.do(ctx, func() error {
+		for _, r := range m.keys {
+			if r.key != nil && r.key.Organization == organization {
+				r.key, r.usage = nil, Usage{}
+				m.change(r)
+				keys++
+			}
+		}
+		entries = m.forget(func(e AuditEntry) bool { return e.Organization == organization })
+		return nil
+	})
+	return keys, entries, err
+}
+
 // stored returns a copy of a key with times of the wall clock alone.
 func stored(k *keystore.Key) *keystore.Key {
 	c := k.Clone()
 	c.Ancestors = nil
-	c.CreatedAt = wallTime(c.CreatedAt)
-	c.ExpiresAt = wallTime(c.ExpiresAt)
-	c.RevokedAt = wallTime(c.RevokedAt)
-	c.LastUsedAt = wallTime(c.LastUsedAt)
+	c.CreatedAt, c.ExpiresAt = wallTime(c.CreatedAt), wallTime(c.ExpiresAt)
+	c.RevokedAt, c.LastUsedAt = wallTime(c.RevokedAt), wallTime(c.LastUsedAt)
 	return c
 }
 
 // wallTime returns t without its monotonic reading.
 func wallTime(t time.Time) time.Time { return t.Round(0) }
-
-func byAge(r *record, k *keystore.Key) int {
-	return cmp.Or(r.key.CreatedAt.Compare(k.CreatedAt), cmp.Compare(r.key.ID, k.ID))
-}
-
-func byEnd(a, b *keystore.Key) int {
-	return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
-}

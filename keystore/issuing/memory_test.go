@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/leftout"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keystoretest"
@@ -22,7 +21,7 @@ func TestMemoryKeepsWallTimes(t *testing.T) {
 	now := time.Now()
 	k := &keystore.Key{ID: "key_1", Organization: "acme", CreatedAt: now, ExpiresAt: now, RevokedAt: now,
 		LastUsedAt: now}
-	if err := memory.Insert(t.Context(), k); err != nil {
+	if err := memory.Insert(t.Context(), k, entry(), 0); err != nil {
 		t.Fatal(err)
 	}
 	inserted, err := memory.Find(t.Context(), "acme", "key_1")
@@ -30,11 +29,11 @@ func TestMemoryKeepsWallTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := memory.Update(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme", Version: 1, ExpiresAt: now,
-		RevokedAt: now}); err != nil {
+		RevokedAt: now}, entry()); err != nil {
 		t.Fatal(err)
 	}
 	later := now.Add(time.Second)
-	if err := memory.Touch(t.Context(), []keystore.Use{{Organization: "acme", ID: "key_1", At: later}}); err != nil {
+	if err := memory.AddUses(t.Context(), []keystore.Use{{Organization: "acme", ID: "key_1", At: later}}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := memory.Find(t.Context(), "acme", "key_1")
@@ -56,7 +55,7 @@ func TestMemoryKeepsWallTimes(t *testing.T) {
 func TestMemoryUpdateOfOthers(t *testing.T) {
 	memory := issuing.NewMemory()
 	k := &keystore.Key{ID: "key_1", Organization: "acme", Digest: keystore.DigestOf("1"), Version: 1}
-	if err := memory.Insert(t.Context(), k); err != nil {
+	if err := memory.Insert(t.Context(), k, entry(), 0); err != nil {
 		t.Fatal(err)
 	}
 	for name, other := range map[string]*keystore.Key{
@@ -64,7 +63,7 @@ func TestMemoryUpdateOfOthers(t *testing.T) {
 		"another digest":       {ID: "key_1", Organization: "acme", Digest: keystore.DigestOf("2"), Version: 1},
 		"another id":           {ID: "key_2", Organization: "acme", Digest: k.Digest, Version: 1},
 	} {
-		if err := memory.Update(t.Context(), other); !errors.Is(err, keystore.ErrNotFound) {
+		if err := memory.Update(t.Context(), other, entry()); !errors.Is(err, keystore.ErrNotFound) {
 			t.Errorf("Update with %s returned %v, want ErrNotFound", name, err)
 		}
 	}
@@ -144,12 +143,12 @@ func TestMemoryChanges(t *testing.T) {
 func TestMemoryUsageDays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := issuing.NewMemory()
-		if err := store.Insert(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme"}); err != nil {
+		if err := store.Insert(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme"}, entry(), 0); err != nil {
 			t.Fatal(err)
 		}
 		for range 40 {
 			use := keystore.Use{Organization: "acme", ID: "key_1", At: time.Now(), Requests: 1}
-			if err := store.Touch(t.Context(), []keystore.Use{use}); err != nil {
+			if err := store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(24 * time.Hour)
@@ -166,45 +165,54 @@ func TestMemoryUsageDays(t *testing.T) {
 
 func TestMemorySuite(t *testing.T) {
 	keystoretest.Suite{
-		New:         func(t *testing.T) issuing.Manager { return issuing.NewMemory() },
-		Unavailable: func(t *testing.T) issuing.Manager { return noBackend{} },
+		New:         func(t *testing.T) issuing.Store { return issuing.NewMemory() },
+		Unavailable: func(t *testing.T) issuing.Store { return noBackend{} },
 	}.Run(t)
 }
 
 func TestCachedSuite(t *testing.T) {
-	leftout.Run(t, keystoretest.Suite{
-		New: func(t *testing.T) issuing.Manager {
+	keystoretest.Suite{
+		New: func(t *testing.T) issuing.Store {
 			memory := issuing.NewMemory()
-			return remembering{memory, memory, keystore.NewCached(memory, keystore.CacheOptions{}), t}
+			return remembering{memory, keystore.NewCached(memory, keystore.CacheOptions{}), t}
 		},
-		Unavailable: func(t *testing.T) issuing.Manager {
-			return remembering{Manager: noBackend{}, cached: keystore.NewCached(noBackend{}, keystore.CacheOptions{})}
+		Unavailable: func(t *testing.T) issuing.Store {
+			return remembering{Store: noBackend{}, cached: keystore.NewCached(noBackend{}, keystore.CacheOptions{})}
 		},
-	}.Run, "Context/Changes", "Feed/", "Audit/", "Erase/")
+	}.Run(t)
 }
 
 // remembering is a store behind a Cached, whose Lookup is held to what the store
 // has. The suite gets the whole key.
 type remembering struct {
-	issuing.Manager
-	issuing.UsageReader
+	issuing.Store
 	cached *keystore.Cached
 	t      *testing.T
 }
 
-func (r remembering) Insert(ctx context.Context, k *keystore.Key) error {
+func (r remembering) Insert(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 	defer r.cached.Invalidate(k.Digest)
-	return r.Manager.Insert(ctx, k)
+	return r.Store.Insert(ctx, k, e, maxKeys)
 }
 
-func (r remembering) Update(ctx context.Context, k *keystore.Key) error {
+func (r remembering) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	defer r.cached.Invalidate(k.Digest)
-	return r.Manager.Update(ctx, k)
+	return r.Store.Update(ctx, k, e)
+}
+
+func (r remembering) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+	defer r.cached.Invalidate()
+	return r.Store.Erase(ctx, organization)
+}
+
+func (r remembering) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
+	defer r.cached.Invalidate()
+	return r.Store.SweepAudit(ctx, before)
 }
 
 func (r remembering) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 	got, err := r.cached.Lookup(ctx, d)
-	whole, wholeErr := r.Manager.Lookup(ctx, d)
+	whole, wholeErr := r.Store.Lookup(ctx, d)
 	if wholeErr == nil && whole.Parent != "" {
 		return whole, nil // the key of a Cached has what its ancestors leave
 	}
@@ -231,8 +239,14 @@ var errNoBackend = errors.New("connection refused")
 func (noBackend) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
 	return nil, errNoBackend
 }
-func (noBackend) Insert(context.Context, *keystore.Key) error { return errNoBackend }
-func (noBackend) Update(context.Context, *keystore.Key) error { return errNoBackend }
+
+func (noBackend) Insert(context.Context, *keystore.Key, issuing.AuditEntry, int) error {
+	return errNoBackend
+}
+
+func (noBackend) Update(context.Context, *keystore.Key, issuing.AuditEntry) error {
+	return errNoBackend
+}
 
 func (noBackend) Find(context.Context, string, string) (*keystore.Key, error) {
 	return nil, errNoBackend
@@ -242,9 +256,26 @@ func (noBackend) FindIssued(context.Context, string, string, string) (*keystore.
 	return nil, errNoBackend
 }
 
-func (noBackend) List(context.Context, string, issuing.Page) ([]*keystore.Key, error) {
+func (noBackend) List(context.Context, string, issuing.Query) (issuing.Listing, error) {
+	return issuing.Listing{}, errNoBackend
+}
+
+func (noBackend) AddUses(context.Context, []keystore.Use) error { return errNoBackend }
+
+func (noBackend) Usage(context.Context, string, string) (*issuing.Usage, error) {
 	return nil, errNoBackend
 }
+
+func (noBackend) Changes(context.Context, string) ([]keystore.Digest, string, error) {
+	return nil, "", errNoBackend
+}
+
+func (noBackend) Audit(context.Context, string, string, string) ([]issuing.AuditEntry, error) {
+	return nil, errNoBackend
+}
+
+func (noBackend) SweepAudit(context.Context, time.Time) (int, error) { return 0, errNoBackend }
+func (noBackend) Erase(context.Context, string) (int, int, error)    { return 0, 0, errNoBackend }
 
 // TestInMemory: one call makes the keys of a service and their Issuer.
 func TestInMemory(t *testing.T) {

@@ -112,12 +112,12 @@ func TestRevokeAgainstOtherWriters(t *testing.T) {
 		t.Errorf("the key is refused with %v, want ErrRevoked whoever wrote last", err)
 	}
 
-	stuck := issuing.New(failing{Manager: memory, update: func() error { return issuing.ErrConflict }},
+	stuck := issuing.New(failing{Store: memory, update: func() error { return issuing.ErrConflict }},
 		issuing.Options{})
 	if _, err := edit(t, stuck, "acme", k.ID, renamed("new")); !errors.Is(err, issuing.ErrConflict) {
 		t.Errorf("a change on a store that always reports a conflict returned %v, want ErrConflict", err)
 	}
-	broken := issuing.New(failing{Manager: memory, update: down}, issuing.Options{})
+	broken := issuing.New(failing{Store: memory, update: down}, issuing.Options{})
 	if _, err := edit(t, broken, "acme", k.ID, renamed("new")); !errors.Is(err, errStoreDown) {
 		t.Errorf("a change on a store that is down returned %v, want its error", err)
 	}

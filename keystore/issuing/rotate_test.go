@@ -30,7 +30,8 @@ func TestRotateWithOverlap(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		rotated := time.Now()
-		secret, next, err := issuer.By("grace", "").Rotate(t.Context(), "acme", old.ID, 24*time.Hour, "")
+		secret, next, err := issuer.By("grace", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
+			Overlap: 24 * time.Hour})
 		if err != nil {
 			t.Fatalf("Rotate returned %v, want a key", err)
 		}
@@ -67,7 +68,8 @@ func TestRotateAtOnce(t *testing.T) {
 	if err := refusal(t, keys, token); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, 0, ""); err != nil {
+	if _, _, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme",
+		ID: old.ID}); err != nil {
 		t.Fatal(err)
 	}
 	if err := refusal(t, keys, token); !errors.Is(err, keystore.ErrRevoked) {
@@ -82,7 +84,7 @@ func TestRotateKeepsTheEnvironment(t *testing.T) {
 		g := grant()
 		g.Environment = e
 		_, old := issue(t, issuer, g)
-		secret, next, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, 0, "")
+		secret, next, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,10 +106,11 @@ func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 			{3 * time.Hour, 2 * time.Hour}, {time.Hour, time.Hour}} {
 			_, old := issue(t, issuer, grant())
 			old.RevokedAt = start.Add(2 * time.Hour)
-			if err := memory.Update(t.Context(), old); err != nil {
+			if err := memory.Update(t.Context(), old, entry()); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, c.overlap, ""); err != nil {
+			if _, _, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
+				Overlap: c.overlap}); err != nil {
 				t.Fatal(err)
 			}
 			got, err := memory.Find(t.Context(), "acme", old.ID)
@@ -133,28 +136,34 @@ func TestRotateRefusals(t *testing.T) {
 		"corrupt":   {keystore.Key{Environment: "staging"}, keystore.ErrCorrupt},
 	} {
 		c.key.ID, c.key.Organization, c.key.Digest = id, "acme", keystore.DigestOf(id)
-		if err := memory.Insert(t.Context(), &c.key); err != nil {
+		if err := memory.Insert(t.Context(), &c.key, entry(), 0); err != nil {
 			t.Fatal(err)
 		}
-		if secret, k, err := issuer.By("ada", "").Rotate(t.Context(), "acme", id, 0, "form-1"); !errors.Is(err,
+		if secret, k, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: id,
+			IssueToken: "form-1"}); !errors.Is(err,
 			c.want) ||
 			k != nil || secret.Reveal() != "" {
 			t.Errorf("Rotate of a key that is %s returned %v and the key %v, want %v alone", id, err, k, c.want)
 		}
 	}
 	_, k := issue(t, issuer, grant())
-	if _, _, err := issuer.By("ada", "").Rotate(t.Context(), "other", k.ID, 0, ""); !errors.Is(err,
+	if _, _, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "other",
+		ID: k.ID}); !errors.Is(err,
 		keystore.ErrNotFound) {
 		t.Errorf("Rotate by another organization returned %v, want ErrNotFound", err)
 	}
 	var problems *keystore.FieldsError
-	if _, _, err := issuer.By("\xff", "").Rotate(t.Context(), "acme", k.ID, -1, ""); !errors.As(err, &problems) ||
+	if _, _, err := issuer.By("\xff", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID,
+		Overlap: -1}); !errors.As(err, &problems) ||
 		len(problems.Fields) != 2 {
 		t.Errorf("Rotate with a bad actor and a negative overlap returned %v, want both problems", err)
 	}
+	_, _, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID,
+		ExpiresAt: time.Now().Add(time.Hour), NeverExpires: true})
+	wantField(t, err, "expires_at", "an expiry, and that there is none")
 	if page, _ := memory.List(t.Context(), "acme",
-		issuing.Page{Status: keystore.Active, Environment: keystore.Sandbox}); len(page) != 1 {
-		t.Errorf("%d keys are active, want only the one that was issued", len(page))
+		issuing.Query{Status: keystore.Active, Environment: keystore.Sandbox}); len(page.Keys) != 1 {
+		t.Errorf("%d keys are active, want only the one that was issued", len(page.Keys))
 	}
 }
 
@@ -162,12 +171,11 @@ func TestRotateKeepsUnknownScopes(t *testing.T) {
 	memory := issuing.NewMemory()
 	k := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox,
 		Scopes: []scope.Name{"future:thing", scope.TasksRead}}
-	if err := memory.Insert(t.Context(), k); err != nil {
+	if err := memory.Insert(t.Context(), k, entry(), 0); err != nil {
 		t.Fatal(err)
 	}
-	_, next, err := issuing.New(memory, issuing.Options{}).By("ada", "").Rotate(t.Context(), "acme",
-		"key_1", 0,
-		"")
+	_, next, err := issuing.New(memory, issuing.Options{}).By("ada", "").Rotate(t.Context(),
+		issuing.Rotation{Organization: "acme", ID: "key_1"})
 	if err != nil || !slices.Equal(next.Scopes, k.Scopes) {
 		t.Errorf("Rotate made a key with scopes %q, %v, want %q", next.Scopes, err, k.Scopes)
 	}
@@ -179,12 +187,14 @@ func TestRotateTwice(t *testing.T) {
 		issuer := issuing.New(memory, issuing.Options{})
 		for _, overlap := range []time.Duration{0, time.Hour} {
 			_, old := issue(t, issuer, grant())
-			_, next, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, overlap, "form-"+old.ID)
+			_, next, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
+				Overlap: overlap, IssueToken: "form-" + old.ID})
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
-			secret, again, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, overlap, "form-"+old.ID)
+			secret, again, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
+				Overlap: overlap, IssueToken: "form-" + old.ID})
 			if !errors.Is(err, issuing.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
 				t.Errorf("Rotate, overlap %v, repeated after a minute returned %v and the key %v, want ErrExists and "+
 					"%v", overlap, err, again, next.ID)
@@ -217,8 +227,8 @@ func TestRotateOnce(t *testing.T) {
 				for n := range 8 {
 					admins.Go(func() {
 						<-start
-						secret, _, err := issuer.By(fmt.Sprint("admin-", n/2), "").Rotate(t.Context(), "acme", old.ID,
-							time.Hour, token(old.ID, n))
+						secret, _, err := issuer.By(fmt.Sprint("admin-", n/2), "").Rotate(t.Context(),
+							issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour, IssueToken: token(old.ID, n)})
 						switch {
 						case err == nil && secret.Reveal() != "":
 							made.Add(1)
@@ -236,7 +246,8 @@ func TestRotateOnce(t *testing.T) {
 					t.Errorf("of 8 rotations of one key %d made a key and %d were refused, want 1 and 7", made.Load(),
 						refused.Load())
 				}
-				_, _, err := issuer.By("late", "").Rotate(t.Context(), "acme", old.ID, 0, "late"+old.ID)
+				_, _, err := issuer.By("late", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
+					IssueToken: "late" + old.ID})
 				if !errors.Is(err, issuing.ErrRotated) || !strings.Contains(err.Error(), "issue a new key") {
 					t.Errorf("a later rotation returned %v, want ErrRotated with what to do", err)
 				}
@@ -253,7 +264,8 @@ func TestRotateWithATokenOfAnotherKey(t *testing.T) {
 	g.IssueToken = "form-1"
 	_, other := issue(t, issuer, g)
 	token, k := issue(t, issuer, grant())
-	secret, got, err := issuer.By("ada", "").Rotate(t.Context(), "acme", k.ID, 0, "form-1")
+	secret, got, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID,
+		IssueToken: "form-1"})
 	if !errors.Is(err, issuing.ErrExists) || got == nil || got.ID != other.ID || secret.Reveal() != "" {
 		t.Errorf("Rotate returned %v, %v, want ErrExists and the key that the token made", got, err)
 	}
@@ -268,8 +280,9 @@ func TestRotateHalfDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := issuing.NewMemory()
 		oldToken, old := issue(t, issuing.New(memory, issuing.Options{}), grant())
-		half := issuing.New(failing{Manager: memory, update: down}, issuing.Options{})
-		secret, next, err := half.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1")
+		half := issuing.New(failing{Store: memory, update: down}, issuing.Options{})
+		secret, next, err := half.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
+			Overlap: time.Hour, IssueToken: "form-1"})
 		if !errors.Is(err, errStoreDown) || next == nil || secret.Reveal() == "" {
 			t.Fatalf("Rotate, unable to revoke, returned %v and the key %v, want the error, the key and its secret",
 				err, next)
@@ -279,16 +292,16 @@ func TestRotateHalfDone(t *testing.T) {
 				t.Errorf("after half a rotation a key is refused: %v", err)
 			}
 		}
-		if none, again, err := half.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour,
-			"form-1"); !errors.Is(err,
+		if none, again, err := half.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
+			Overlap: time.Hour, IssueToken: "form-1"}); !errors.Is(err,
 			errStoreDown) || again == nil || again.ID != next.ID || none.Reveal() != "" {
 			t.Errorf("a repeat that cannot revoke either returned %v and the key %v, want the store's error and the "+
 				"key", err, again)
 		}
 		time.Sleep(time.Hour - time.Nanosecond)
 		whole := issuing.New(memory, issuing.Options{})
-		if _, again, err := whole.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour,
-			"form-1"); !errors.Is(err,
+		if _, again, err := whole.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
+			Overlap: time.Hour, IssueToken: "form-1"}); !errors.Is(err,
 			issuing.ErrExists) || again.ID != next.ID {
 			t.Errorf("a repeat returned %v and the key %v, want ErrExists and %v", err, again, next.ID)
 		}
@@ -310,7 +323,7 @@ func TestRotateHalfDone(t *testing.T) {
 // its secret comes after that, or not at all. An expiry that is given stays.
 func TestRotateBesideAnEdit(t *testing.T) {
 	soon := time.Now().Add(time.Hour).Round(time.Second) // once: the clock may go on to another second
-	renewed := []time.Time{soon.Add(47 * time.Hour)}
+	renewed := soon.Add(47 * time.Hour)
 	for name, change := range map[string]func(k *keystore.Key){
 		"name":       func(k *keystore.Key) { k.Name = "Hourly" },
 		"scopes":     func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead} },
@@ -320,7 +333,7 @@ func TestRotateBesideAnEdit(t *testing.T) {
 		"suspended":  suspended,
 		"renewed":    func(k *keystore.Key) { k.Name, k.ExpiresAt = "Hourly", soon },
 	} {
-		var expires []time.Time
+		var expires time.Time
 		if name == "renewed" {
 			expires = renewed
 		}
@@ -331,10 +344,10 @@ func TestRotateBesideAnEdit(t *testing.T) {
 		for _, broken := range []bool{false, true} {
 			_, old := issue(t, editor, g)
 			updates := 0
-			issuer := issuing.New(failing{Manager: memory, insert: func() error {
+			issuer := issuing.New(failing{Store: memory, insert: func() error {
 				k := old.Clone()
 				change(k)
-				_, err := editor.Edit(t.Context(), k)
+				_, err := editor.Edit(t.Context(), *k)
 				return err
 			}, update: func() error {
 				if updates++; broken && updates == 2 {
@@ -342,7 +355,8 @@ func TestRotateBesideAnEdit(t *testing.T) {
 				}
 				return nil
 			}}, issuing.Options{})
-			secret, next, err := issuer.Rotate(t.Context(), "acme", old.ID, time.Hour, "", expires...)
+			secret, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
+				Overlap: time.Hour, ExpiresAt: expires})
 			if next == nil || broken != errors.Is(err, errStoreDown) || broken != (secret.Reveal() == "") {
 				t.Fatalf("%s: Rotate returned %v, %v; the second update fails: %t", name, next, err, broken)
 			}
@@ -354,8 +368,8 @@ func TestRotateBesideAnEdit(t *testing.T) {
 				t.Fatalf("%s: Rotate returned %+v, and the store has %+v, %v", name, next, got, err)
 			}
 			want := old.Clone()
-			if change(want); expires != nil {
-				want.ExpiresAt = expires[0]
+			if change(want); !expires.IsZero() {
+				want.ExpiresAt = expires
 			}
 			if got.Name != want.Name || !slices.Equal(got.Scopes, want.Scopes) ||
 				!maps.Equal(got.Attributes, want.Attributes) || !slices.Equal(got.Networks, want.Networks) ||
@@ -371,19 +385,21 @@ func TestRotateTwiceAtOnce(t *testing.T) {
 	memory := issuing.NewMemory()
 	issuer := issuing.New(memory, issuing.Options{})
 	_, old := issue(t, issuer, grant())
-	_, next, err := issuer.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1")
+	_, next, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
+		Overlap: time.Hour, IssueToken: "form-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	asked := false
-	late := issuing.New(failing{Manager: memory, findIssued: func() error {
+	late := issuing.New(failing{Store: memory, findIssued: func() error {
 		if asked {
 			return nil
 		}
 		asked = true
 		return keystore.ErrNotFound
 	}}, issuing.Options{})
-	secret, again, err := late.By("ada", "").Rotate(t.Context(), "acme", old.ID, time.Hour, "form-1")
+	secret, again, err := late.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
+		Overlap: time.Hour, IssueToken: "form-1"})
 	if !errors.Is(err, issuing.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
 		t.Errorf("the later Rotate returned %v and the key %v, want ErrExists and the key of the earlier one", err,
 			again)
@@ -393,13 +409,12 @@ func TestRotateTwiceAtOnce(t *testing.T) {
 func TestRotateWhenTheStoreFails(t *testing.T) {
 	memory := issuing.NewMemory()
 	token, old := issue(t, issuing.New(memory, issuing.Options{}), grant())
-	for name, store := range map[string]issuing.Manager{
-		"insert":     failing{Manager: memory, insert: down},
-		"findIssued": failing{Manager: memory, findIssued: down},
+	for name, store := range map[string]issuing.Store{
+		"insert":     failing{Store: memory, insert: down},
+		"findIssued": failing{Store: memory, findIssued: down},
 	} {
-		secret, k, err := issuing.New(store, issuing.Options{}).By("ada", "").Rotate(t.Context(), "acme",
-			old.ID,
-			0, "form-1")
+		secret, k, err := issuing.New(store, issuing.Options{}).By("ada", "").Rotate(t.Context(),
+			issuing.Rotation{Organization: "acme", ID: old.ID, IssueToken: "form-1"})
 		if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
 			t.Errorf("Rotate with a failing %s returned %v and the key %v, want the store's error alone", name, err, k)
 		}

@@ -1,13 +1,129 @@
 package issuing
 
-import "github.com/sallyport-go/sallyport/keystore"
+import (
+	"context"
+	"errors"
+	"time"
 
-// A Store does all that this package asks of one: it manages keys, keeps the
-// audit and the use of keys beside them, and tells the caches of other
-// processes what has changed. That of [NewMemory] is one, and so are those of
-// package keysql. Of a store of one's own a [Manager] is enough.
+	"github.com/sallyport-go/sallyport/keystore"
+)
+
+// The errors that are answers of a store, beside [keystore.ErrNotFound]. In
+// place of ErrTooManyKeys an [Issuer] returns a [*keystore.FieldsError].
+var (
+	ErrExists   = errors.New("issuing: key exists already")
+	ErrConflict = errors.New("issuing: key was changed by somebody else")
+	ErrRotated  = errors.New("issuing: key was rotated before and has a successor; " +
+		"if the secret of that one is lost, issue a new key")
+	ErrTooManyKeys = errors.New("issuing: the organization has as many keys as it may have")
+)
+
+// A Store keeps keys, their audit and their use, and tells the caches of other
+// processes what has changed. Those of [NewMemory] and of package keysql do, and
+// package keystoretest checks one of your own.
+//
+// Every method takes the organization it acts for, and nothing of another
+// organization is ever found or changed. Each method is one atomic step.
+//
+// Lookup, Find and FindIssued return a child with its Ancestors: its Parent, the
+// Parent of that and so on, as far as the organization has them and 3 at most.
+// Other keys, and the Ancestors, have none.
+//
+// Strings are stored byte for byte, scope names that nobody knows included.
+// Empty Attributes, Networks and Scopes may come back as nil.
+// Times are kept to the microsecond or better and a zero time stays zero.
 type Store interface {
-	Auditor
-	UsageReader
-	keystore.Feed
+	keystore.Store
+
+	// Changes returns digests of keys that were stored or changed after the
+	// position since, and the position after them, so that caches of other
+	// processes learn early of a revocation, and of a key that they have looked
+	// up before it was there. With an empty since it returns the present
+	// position and no digests. It may return a part of the digests: everything
+	// has been read when it returns none, or since itself as the next position.
+	// It may name a key more than once, and MUST NOT leave out a key whose
+	// change returned before Changes began. A position that the store no longer
+	// knows is [keystore.ErrNotFound]: the caller forgets all it has cached and
+	// starts again.
+	Changes(ctx context.Context, since string) (changed []keystore.Digest, next string, err error)
+
+	// AddUses sets LastUsedAt of each key to At, and keeps From beside it,
+	// unless what is stored is later already. It also
+	//
+	//   - sets ObservedSince to At if it is zero, unless Requests is zero;
+	//   - sets the last day of each of Scopes to that of At, unless what is
+	//     stored is later;
+	//   - adds Requests to those of the day. When it returns an error they may
+	//     or may not be added.
+	//
+	// It MUST NOT change any other field of a key, Version among them: a use
+	// that is written while somebody revokes the key must not undo that, nor
+	// make it fail. A key may have several uses in one call. Uses of keys that
+	// do not exist are ignored.
+	AddUses(ctx context.Context, uses []keystore.Use) error
+
+	// Insert stores a new key and the entry of the audit about it, both or
+	// neither: every field of the key but Ancestors, and Version, which becomes
+	// 1. k is neither kept nor changed, and the key that RotatedFrom names need
+	// not exist. A key with a Parent has no RotatedFrom, has an ExpiresAt, and
+	// has its Ancestors, so that a store can note the last of them. It stores
+	// nothing and returns
+	//
+	//   - [ErrTooManyKeys] when maxKeys is not zero and there are that many keys
+	//     already;
+	//   - [ErrExists] when the ID or the Digest is taken, or when IssueToken
+	//     is not empty and (Organization, CreatedBy, IssueToken) is taken;
+	//   - otherwise [ErrRotated] when RotatedFrom is not empty and
+	//     (Organization, RotatedFrom) is taken: a key has one successor.
+	//
+	// Of any number of concurrent calls no more succeed than there is room for,
+	// and with one such triple or pair exactly one.
+	//
+	// If k has no parent, the keys that count are those of the organization
+	// without a parent; otherwise all keys below k's furthest ancestor. Those
+	// that have expired or have a RevokedAt do not count.
+	Insert(ctx context.Context, k *keystore.Key, e AuditEntry, maxKeys int) error
+
+	// Update stores Name, Scopes, Attributes, Networks, ExpiresAt, RevokedAt
+	// and Suspended of k, and the entry, both or neither. It leaves every other
+	// field, LastUsedAt among them, as it is. It returns [keystore.ErrNotFound]
+	// when no key has this Organization, ID and Digest, and [ErrConflict] when
+	// its Version is not k.Version. Otherwise the stored Version grows by one. k
+	// is neither kept nor changed.
+	Update(ctx context.Context, k *keystore.Key, e AuditEntry) error
+
+	// Find returns the key with this id, or [keystore.ErrNotFound] when the
+	// organization has none, also when another organization does.
+	Find(ctx context.Context, organization, id string) (*keystore.Key, error)
+
+	// FindIssued returns the key that was inserted with this CreatedBy and
+	// IssueToken, or [keystore.ErrNotFound]. An empty issueToken finds nothing.
+	FindIssued(ctx context.Context, organization, actor, issueToken string) (*keystore.Key, error)
+
+	// List returns one page of the organization's keys, those without a parent
+	// or the children of one, without their Ancestors, the newest first:
+	// by CreatedAt and then by ID, both descending. It is empty when nothing is
+	// left. A key created while pages are read makes no other key appear twice
+	// or not at all. The organization is empty with [Query.AllOrganizations].
+	List(ctx context.Context, organization string, q Query) (Listing, error)
+
+	// Usage returns what is kept of the use of a key, or [keystore.ErrNotFound]
+	// when the organization has no such key.
+	Usage(ctx context.Context, organization, id string) (*Usage, error)
+
+	// Audit returns at most 100 entries of the organization, those with the
+	// highest ID first: of the key with this id, or of all if it is empty; and
+	// with an ID below after, unless that is empty.
+	Audit(ctx context.Context, organization, key, after string) ([]AuditEntry, error)
+
+	// SweepAudit removes the entries from before a time, and returns how many.
+	// It also removes the children that expired or were revoked more than a day
+	// ago: until then FindIssued finds them. What is below them is refused.
+	SweepAudit(ctx context.Context, before time.Time) (removed int, err error)
+
+	// Erase removes the keys of the organization and its entries, and returns
+	// how many. Afterwards Lookup finds none of the tokens, or finds keys that
+	// are revoked and tell nothing of the organization; Changes names them all,
+	// and Insert stores their digests again.
+	Erase(ctx context.Context, organization string) (keys, entries int, err error)
 }

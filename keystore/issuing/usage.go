@@ -1,36 +1,17 @@
 package issuing
 
 import (
-	"context"
 	"net/netip"
 	"time"
 
-	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/scope"
 )
-
-// A UsageReader is a [keystore.Toucher] that keeps all of a [keystore.Use]: its
-// Touch must store more than LastUsedAt. Touch also
-//
-//   - keeps From beside LastUsedAt;
-//   - sets ObservedSince to At if it is zero, unless Requests is zero;
-//   - sets the last day of each of Scopes to that of At, unless what is stored
-//     is later;
-//   - adds Requests to those of the day. When it returns an error they may or
-//     may not be added.
-//
-// Usage returns what is kept of a key, or [keystore.ErrNotFound] when the
-// organization has no such key.
-type UsageReader interface {
-	keystore.Toucher
-	Usage(ctx context.Context, organization, id string) (*Usage, error)
-}
 
 // Usage is what is known of the use of a key. A scope that is not in Scopes was
 // not needed since ObservedSince, as far as all processes record uses. A day is
 // its midnight in UTC.
 //
-// Requests are those that [keystore.LastUsed] has recorded; one that was
+// Requests are those that [keystore.Uses] has recorded; one that was
 // refused later, by a limit or for lack of a scope, is among them, and needed
 // no scope. What its children do is a use of a key.
 type Usage struct {

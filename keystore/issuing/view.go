@@ -11,65 +11,45 @@ import (
 // Key returns a key of the organization, or [keystore.ErrNotFound]. The key
 // belongs to the caller.
 func (i *Issuer) Key(ctx context.Context, organization, id string) (*keystore.Key, error) {
-	k, err := i.manager.Find(ctx, organization, id)
+	k, err := i.store.Find(ctx, organization, id)
 	return owned(k, err, organization)
 }
 
-// Keys returns one page of the organization's keys, as [Manager.List] does, or
-// with [Page.AllOrganizations] of all keys. It sets the Total to -1 where the
-// store does not count. The error wraps [errors.ErrUnsupported] when such a
-// store is asked for Search, OrStatus, ScopesUnusedSince or AllOrganizations,
-// which it may not know either.
+// Keys returns one page of the organization's keys, as [Store.List] does, or
+// with [Query.AllOrganizations] of all keys.
 //
-// All keys that a page selects are read so, some at a time:
+// All keys that a query selects are read so, some at a time:
 //
 //	for {
-//		keys, err := issuer.Keys(ctx, organization, page)
-//		if err != nil || len(keys) == 0 {
+//		page, err := issuer.Keys(ctx, organization, query)
+//		if err != nil || len(page.Keys) == 0 {
 //			return err
 //		}
 //		…
-//		page.After = keys[len(keys)-1]
+//		query.After = page.Keys[len(page.Keys)-1]
 //	}
-func (i *Issuer) Keys(ctx context.Context, organization string, p Page) ([]*keystore.Key, error) {
-	if p.AllOrganizations && organization != "" {
-		return nil, errors.New("issuing: Keys of an organization and of all: name none with Page.AllOrganizations")
+func (i *Issuer) Keys(ctx context.Context, organization string, q Query) (Listing, error) {
+	if q.AllOrganizations && organization != "" {
+		return Listing{}, errors.New("issuing: Keys of an organization and of all: name none with Query.AllOrganizations")
 	}
-	if p.Total == nil && p.After == nil && p.extended() { // once, of a key that is not there: to count reads all
-		if _, err := i.Keys(ctx, organization, Page{OrStatus: "none", Parent: "none", Total: new(int)}); err != nil {
-			return nil, err
-		}
-	}
-	if p.Total != nil {
-		*p.Total = -1
-	}
-	keys, err := i.manager.List(ctx, organization, p)
-	if err == nil && p.extended() && p.Total != nil && *p.Total < 0 {
-		err = fmt.Errorf("issuing: List of %T has to set Page.Total when Search, OrStatus or the like is asked for: %w",
-			i.manager, errors.ErrUnsupported)
-	}
+	page, err := i.store.List(ctx, organization, q)
 	if err != nil {
-		return nil, err
+		return Listing{}, err
 	}
-	for _, k := range keys {
-		if p.AllOrganizations && k != nil {
+	for _, k := range page.Keys {
+		if q.AllOrganizations && k != nil {
 			organization = k.Organization
 		}
 		if _, err := owned(k, nil, organization); err != nil {
-			return nil, err
+			return Listing{}, err
 		}
 	}
-	return keys, nil
+	return page, nil
 }
 
 // Usage returns what is known of the use of a key, or [keystore.ErrNotFound].
-// The error wraps [errors.ErrUnsupported] when the store is no [UsageReader].
 func (i *Issuer) Usage(ctx context.Context, organization, id string) (*Usage, error) {
-	r, ok := i.manager.(UsageReader)
-	if !ok {
-		return nil, fmt.Errorf("issuing: %T does not keep how keys are used: %w", i.manager, errors.ErrUnsupported)
-	}
-	return r.Usage(ctx, organization, id)
+	return i.store.Usage(ctx, organization, id)
 }
 
 // KeyOf returns the key of a token that somebody has found, whatever the status
@@ -82,11 +62,11 @@ func (i *Issuer) KeyOf(ctx context.Context, token string) (*keystore.Key, error)
 	if err != nil {
 		return nil, err
 	}
-	c, err := t.Caller(ctx, i.manager, i.options.Service.Scopes)
+	c, err := t.Caller(ctx, i.store, i.options.Service.Scopes)
 	if err != nil {
 		return nil, err
 	}
-	if c.Organization() == "" { // Auditor.Erase has left it
+	if c.Organization() == "" { // Store.Erase has left it
 		return nil, keystore.ErrNotFound
 	}
 	return i.Key(ctx, c.Organization(), c.KeyID())

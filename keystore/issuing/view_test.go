@@ -28,9 +28,9 @@ func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
 			got.ID != k.ID {
 			t.Errorf("Key for %q: got %v, %v, want %v", c.organization, got, err, want)
 		}
-		if got, err := issuer.Keys(t.Context(), c.organization, issuing.Page{}); err != nil ||
-			len(got) == 1 != c.found {
-			t.Errorf("Keys for %q: got %d keys, %v", c.organization, len(got), err)
+		if got, err := issuer.Keys(t.Context(), c.organization, issuing.Query{}); err != nil ||
+			len(got.Keys) == 1 != c.found {
+			t.Errorf("Keys for %q: got %d keys, %v", c.organization, len(got.Keys), err)
 		}
 	}
 }
@@ -59,7 +59,7 @@ func TestKeyOf(t *testing.T) {
 	erased := keystore.Service{}.Generate(keystore.Production).Reveal()
 	left := &keystore.Key{ID: "x", Digest: keystore.DigestOf(erased), Environment: keystore.Production,
 		RevokedAt: time.Now()}
-	if err := memory.Insert(t.Context(), left); err != nil {
+	if err := memory.Insert(t.Context(), left, entry(), 0); err != nil {
 		t.Fatal(err)
 	}
 	if k, err := issuer.KeyOf(t.Context(), erased); !errors.Is(err, keystore.ErrNotFound) {
@@ -71,11 +71,11 @@ func TestKeyOf(t *testing.T) {
 	}
 }
 
-// What LastUsed has written is there to be read, through a Cached too.
+// What Uses has written is there to be read, through a Cached too.
 func TestIssuerUsage(t *testing.T) {
 	keys, issuer := issuing.InMemory(keystore.Service{})
 	_, k := issue(t, issuer, grant())
-	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
+	uses := keystore.NewUses(keys, keystore.UsesOptions{})
 	uses.Record(k.Bind(scope.Default()), func() netip.Addr { return netip.MustParseAddr("192.0.2.7") })
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -95,8 +95,8 @@ func TestKeysWhenTheStoreFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
-	if keys, err := issuer.Keys(ctx, "acme", issuing.Page{}); !errors.Is(err, context.Canceled) || keys != nil {
-		t.Errorf("got %v, %v, want the store's error", keys, err)
+	if page, err := issuer.Keys(ctx, "acme", issuing.Query{}); !errors.Is(err, context.Canceled) || page.Keys != nil {
+		t.Errorf("got %v, %v, want the store's error", page.Keys, err)
 	}
 }
 
@@ -122,12 +122,12 @@ func TestValidateJudgesAsIssueDoes(t *testing.T) {
 func TestIssuerOverCorruptStore(t *testing.T) {
 	for name, k := range map[string]*keystore.Key{"nothing": nil,
 		"a key of another organization": {ID: "key_1", Organization: "other"}} {
-		issuer := issuing.New(corrupt{Manager: issuing.NewMemory(), key: k}, issuing.Options{})
+		issuer := issuing.New(corrupt{Store: issuing.NewMemory(), key: k}, issuing.Options{})
 		ctx := t.Context()
 		_, keyErr := issuer.Key(ctx, "acme", "key_1")
-		_, keysErr := issuer.Keys(ctx, "acme", issuing.Page{})
+		_, keysErr := issuer.Keys(ctx, "acme", issuing.Query{})
 		_, revokeErr := issuer.Revoke(ctx, "acme", "key_1")
-		_, _, rotateErr := issuer.By("ada", "").Rotate(ctx, "acme", "key_1", 0, "")
+		_, _, rotateErr := issuer.By("ada", "").Rotate(ctx, issuing.Rotation{Organization: "acme", ID: "key_1"})
 		g := grant()
 		g.IssueToken = "form-1"
 		_, _, issueErr := issuer.Issue(ctx, g)
@@ -149,12 +149,15 @@ func TestIssuerOverCorruptStore(t *testing.T) {
 
 // corrupt is a store that holds every key and answers with another one.
 type corrupt struct {
-	issuing.Manager
+	issuing.Store
 	key *keystore.Key
 }
 
 func (c corrupt) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) { return c.key, nil }
-func (c corrupt) Insert(context.Context, *keystore.Key) error                    { return issuing.ErrExists }
+
+func (c corrupt) Insert(context.Context, *keystore.Key, issuing.AuditEntry, int) error {
+	return issuing.ErrExists
+}
 
 func (c corrupt) Find(context.Context, string, string) (*keystore.Key, error) { return c.key, nil }
 
@@ -162,6 +165,6 @@ func (c corrupt) FindIssued(context.Context, string, string, string) (*keystore.
 	return c.key, nil
 }
 
-func (c corrupt) List(context.Context, string, issuing.Page) ([]*keystore.Key, error) {
-	return []*keystore.Key{c.key}, nil
+func (c corrupt) List(context.Context, string, issuing.Query) (issuing.Listing, error) {
+	return issuing.Listing{Keys: []*keystore.Key{c.key}}, nil
 }

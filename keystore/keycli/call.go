@@ -41,8 +41,7 @@ type call struct {
 }
 
 func newCall(ctx context.Context, config Config, cmd command) *call {
-	c := &call{Config: config, command: cmd, ctx: ctx, in: bufio.NewReader(config.Stdin),
-		children: make(map[string]int)}
+	c := &call{Config: config, command: cmd, ctx: ctx, in: bufio.NewReader(config.Stdin)}
 	c.actor = operator(user.Current())
 	c.flags = flag.NewFlagSet(cmd.name, flag.ContinueOnError)
 	c.flags.SetOutput(io.Discard) // Parse would tell a mistake that is returned anyway

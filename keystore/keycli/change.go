@@ -1,6 +1,7 @@
 package keycli
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,50 +12,20 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-// This file changes keys: suspend, resume, rename and edit, which lets a key do
-// less; and ends them: revoke and erase.
-
-func suspend(c *call) func() error {
-	return c.change("is suspended until it is resumed", func(k *keystore.Key) { k.Suspended = true })
-}
-
-func resume(c *call) func() error {
-	return c.change("is not suspended", func(k *keystore.Key) { k.Suspended = false })
-}
-
-func rename(c *call) func() error {
-	return c.change("has this name now", func(k *keystore.Key) { k.Name = c.args[1] })
-}
-
-func (c *call) change(done string, change func(*keystore.Key)) func() error {
-	return func() error {
-		k, err := c.key(c.args[0])
-		if err != nil {
-			return err
-		}
-		change(k)
-		return c.store(k, done)
-	}
-}
-
-// store writes a changed key, unless somebody else has changed it since it was
-// read.
-func (c *call) store(k *keystore.Key, done string) error {
-	k, err := c.issuer.Edit(c.ctx, k)
-	if err != nil {
-		return err
-	}
-	return c.done(c.record(k), "%s %s", describe(k), done)
-}
+// This file changes keys, by edit, and ends them: revoke and erase.
 
 func edit(c *call) func() error {
-	without := several(c, "without", "`names` of scopes to take away", scopeName)
-	networks := several(c, "networks", "only `networks` that the key may be used from, within those of now",
+	name := c.flags.String("name", "", "another `name`")
+	suspend := c.flags.Bool("suspend", false, "refuse the key until it is resumed")
+	resume := c.flags.Bool("resume", false, "accept a suspended key again")
+	without := several(c, "without", "`names` of scopes to take away, for good", scopeName)
+	networks := several(c, "networks", "only `networks` that the key may be used from, within those of now, for good",
 		netip.ParsePrefix)
-	expires := c.time("expires", "earlier `TIME` from which the key is refused", false)
+	expires := c.time("expires", "earlier `TIME` from which the key is refused, for good", false)
 	return func() error {
-		if len(*without)+len(*networks) == 0 && expires.IsZero() {
-			return wrong("say what to take away: -without, -networks or -expires")
+		less := len(*without)+len(*networks) > 0 || !expires.IsZero()
+		if !less && *name == "" && *suspend == *resume || *suspend && *resume {
+			return wrong("say what to change: -name, -suspend or -resume, -without, -networks, -expires")
 		}
 		k, err := c.key(c.args[0])
 		if err != nil {
@@ -73,11 +44,26 @@ func edit(c *call) func() error {
 		if !expires.IsZero() {
 			k.ExpiresAt = *expires
 		}
-		if err := c.confirm(fmt.Sprintf("Leave %s the scopes [%s], the networks %v and the expiry %s?",
-			describe(k), printable(scopes(k)), k.Networks, stamp(k.ExpiresAt)), "yes"); err != nil {
+		if less {
+			if err := c.confirm(fmt.Sprintf("Leave %s the scopes [%s], the networks %v and the expiry %s?",
+				describe(k), printable(scopes(k)), k.Networks, stamp(k.ExpiresAt)), "yes"); err != nil {
+				return err
+			}
+		}
+		k.Name, k.Suspended = cmp.Or(*name, k.Name), (k.Suspended || *suspend) && !*resume
+		if k, err = c.issuer.Edit(c.ctx, *k); err != nil {
 			return err
 		}
-		return c.store(k, "may do less now")
+		done := "has this name now"
+		switch {
+		case less:
+			done = "may do less now"
+		case *suspend:
+			done = "is suspended until it is resumed"
+		case *resume:
+			done = "is not suspended"
+		}
+		return c.done(c.record(k), "%s %s", describe(k), done)
 	}
 }
 
@@ -116,7 +102,7 @@ func (c *call) revokeMany(before time.Time, dry bool) error {
 		return wrong("say whose keys with -org")
 	}
 	var keys []*keystore.Key
-	err := c.find(issuing.Page{}, func(page []*keystore.Key) error {
+	err := c.find(issuing.Query{}, func(page []*keystore.Key) error {
 		keys = append(keys, slices.DeleteFunc(page, func(k *keystore.Key) bool {
 			status := k.Status(time.Now())
 			return !k.CreatedAt.Before(before) || status == keystore.Revoked || status == keystore.Expired

@@ -25,11 +25,11 @@ func TestSuspendResumeRename(t *testing.T) {
 		name      string
 		says      string
 	}{
-		{"suspend " + at, true, "Nightly", "is suspended until it is resumed"},
-		{"suspend " + at, true, "Nightly", "is suspended until it is resumed"},
-		{"rename " + at + " 'Every hour'", true, "Every hour", "has this name now"},
-		{"resume -org acme " + k.ID, false, "Every hour", "is not suspended"},
-		{"resume " + at + " -json", false, "Every hour", `"name":"Every hour"`},
+		{"edit -suspend " + at, true, "Nightly", "is suspended until it is resumed"},
+		{"edit -suspend " + at, true, "Nightly", "is suspended until it is resumed"},
+		{"edit " + at + " -name 'Every hour'", true, "Every hour", "has this name now"},
+		{"edit -resume -org acme " + k.ID, false, "Every hour", "is not suspended"},
+		{"edit -resume " + at + " -json", false, "Every hour", `"name":"Every hour"`},
 	} {
 		if r := s.run(nil, c.line); r.code != 0 || !strings.Contains(r.stdout+r.stderror, c.says) {
 			t.Errorf("%s: got %d %q %q, want %q", c.line, r.code, r.stdout, r.stderror, c.says)
@@ -153,7 +153,7 @@ func TestRevokeMadeBefore(t *testing.T) {
 		if k.Organization == "" {
 			k.Organization = "acme"
 		}
-		if err := s.store.Insert(t.Context(), &k); err != nil {
+		if err := s.store.Insert(t.Context(), &k, issuing.AuditEntry{}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -165,7 +165,7 @@ func TestRevokeMadeBefore(t *testing.T) {
 		t.Errorf("after -dry-run: got %q active", active)
 	}
 	store := s.store
-	s.store = &breaking{Manager: store, after: 2}
+	s.store = &breaking{Store: store, after: 2}
 	r := s.run(strings.NewReader(""), "revoke -org acme -made-before 30d -yes -json")
 	if r.code != 1 || !strings.Contains(r.stderror, "2 of 3 keys are revoked: the disk is full") {
 		t.Errorf("got %d %q", r.code, r.stderror)
@@ -190,15 +190,15 @@ func TestRevokeMadeBefore(t *testing.T) {
 
 // A breaking store fails after some updates.
 type breaking struct {
-	issuing.Manager
+	issuing.Store
 	after int
 }
 
-func (b *breaking) Update(ctx context.Context, k *keystore.Key) error {
+func (b *breaking) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	if b.after--; b.after < 0 {
 		return errors.New("the disk is full")
 	}
-	return b.Manager.Update(ctx, k)
+	return b.Store.Update(ctx, k, e)
 }
 
 func TestErase(t *testing.T) {

@@ -14,22 +14,31 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// This file looks at keys: list, who-can, verify, show and audit.
+// This file looks at keys: list, verify, show and audit.
 
 func list(c *call) func() error {
 	active := c.flags.Bool("active", false, "only active keys; that goes without saying with the flags below")
 	expiring := c.time("expiring", "only keys that expire before this `TIME`", false)
 	never := c.flags.Bool("never-used", false, "only keys that were never used")
 	parent := c.flags.String("parent", "", "only children of the `KEY` with this id; without it none is listed")
+	wanted := c.flags.String("scope", "", "only keys that hold the scope with this `name`, and by which of theirs")
 	unused := c.time("unused", "only keys that are older than this `TIME` and were not used since", true)
 	return func() error {
-		p := issuing.Page{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never, Parent: *parent}
-		if *active || p != (issuing.Page{}) {
-			p.Status = keystore.Active
-		} else if c.organization == "" {
-			return wrong("say whose keys with -org, or which of all: -active, -expiring, -parent, -unused or -never-used")
+		q := issuing.Query{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never, Parent: *parent}
+		registry, column, note := c.issuer.Service().Scopes, "SCOPES", c.scopesAndChildren
+		if *wanted != "" {
+			if err := known(registry, scope.Name(*wanted)); err != nil {
+				return err
+			}
+			column, note = "BY", func(k *keystore.Key) string { return grants(registry, k, scope.Name(*wanted)) }
 		}
-		return c.find(p, func(keys []*keystore.Key) error {
+		if *active || *wanted != "" || q != (issuing.Query{}) {
+			q.Status = keystore.Active
+		} else if c.organization == "" {
+			return wrong("say whose keys with -org, or which of all: -active, -expiring, -parent, -scope, -unused or " +
+				"-never-used")
+		}
+		return c.find(q, func(keys []*keystore.Key) error {
 			if *parent != "" && len(keys) > 0 { // a list has no ancestors
 				above, err := c.issuer.Key(c.ctx, keys[0].Organization, *parent)
 				if err != nil && !errors.Is(err, keystore.ErrNotFound) { // as if it was swept
@@ -41,36 +50,51 @@ func list(c *call) func() error {
 					}
 				}
 			}
-			if len(keys) == 0 && !c.titled && p == (issuing.Page{}) {
+			if len(keys) == 0 && !c.titled && q == (issuing.Query{}) {
 				c.say("organization %q has no keys", c.organization)
 				return nil
 			}
-			return c.keys(keys, "SCOPES", func(k *keystore.Key) string {
-				if n := c.children[k.ID]; n > 0 {
-					return fmt.Sprintf("%s (%d children)", scopes(k), n)
+			if *wanted != "" && len(keys) > 0 {
+				keys = slices.DeleteFunc(keys, func(k *keystore.Key) bool { return note(k) == "" })
+				if len(keys) == 0 {
+					return nil
 				}
-				return scopes(k)
-			})
+			}
+			return c.keys(keys, column, note)
 		})
 	}
 }
 
+func (c *call) scopesAndChildren(k *keystore.Key) string {
+	if n := c.children[k.ID]; n > 0 {
+		return fmt.Sprintf("%s (%d children)", scopes(k), n)
+	}
+	return scopes(k)
+}
+
+// grants returns the scopes of k that grant the wanted one.
+func grants(registry *scope.Registry, k *keystore.Key, wanted scope.Name) string {
+	return listed(slices.DeleteFunc(slices.Clone(k.Scopes), func(n scope.Name) bool {
+		held, _ := registry.Parse([]scope.Name{n})
+		return !held.Has(wanted)
+	}))
+}
+
 func scopes(k *keystore.Key) string { return listed(k.Scopes) }
 
-// find calls each for each page of the keys that p selects, of the organization,
+// find calls each for each page of the keys that q selects, of the organization,
 // or of all if none is given, and for the empty page behind the last one.
-func (c *call) find(p issuing.Page, each func([]*keystore.Key) error) error {
-	p.AllOrganizations, p.Children = c.organization == "", &c.children
-	for p.Limit = 200; ; {
-		clear(c.children)
-		keys, err := c.issuer.Keys(c.ctx, c.organization, p)
-		if len(keys) > 0 {
-			p.After = keys[len(keys)-1]
+func (c *call) find(q issuing.Query, each func([]*keystore.Key) error) error {
+	q.AllOrganizations, q.Children = c.organization == "", true
+	for q.Limit = 200; ; {
+		page, err := c.issuer.Keys(c.ctx, c.organization, q)
+		if len(page.Keys) > 0 {
+			q.After = page.Keys[len(page.Keys)-1]
 		}
-		if err == nil {
-			err = each(keys)
+		if c.children = page.Children; err == nil {
+			err = each(page.Keys)
 		}
-		if err != nil || len(keys) == 0 {
+		if err != nil || len(page.Keys) == 0 {
 			return err
 		}
 	}
@@ -85,30 +109,6 @@ func known(registry *scope.Registry, n scope.Name) error {
 		return wrong("there is no scope %q; did you mean %q?", n, meant)
 	}
 	return wrong("there is no scope %q; there are: %s", n, registry)
-}
-
-func whoCan(c *call) func() error {
-	return func() error {
-		registry, wanted := c.issuer.Service().Scopes, scope.Name(c.args[0])
-		if err := known(registry, wanted); err != nil {
-			return err
-		}
-		// by returns the scopes of a key that grant the wanted one.
-		by := func(k *keystore.Key) string {
-			return listed(slices.DeleteFunc(slices.Clone(k.Scopes), func(n scope.Name) bool {
-				held, _ := registry.Parse([]scope.Name{n})
-				return !held.Has(wanted)
-			}))
-		}
-		return c.find(issuing.Page{Status: keystore.Active}, func(keys []*keystore.Key) error {
-			all := len(keys)
-			keys = slices.DeleteFunc(keys, func(k *keystore.Key) bool { return by(k) == "" })
-			if len(keys) == 0 && all > 0 {
-				return nil
-			}
-			return c.keys(keys, "BY", by)
-		})
-	}
 }
 
 func verify(c *call) func() error {
@@ -156,14 +156,11 @@ func show(c *call) func() error {
 			return err
 		}
 		use, err := c.issuer.Usage(c.ctx, k.Organization, k.ID)
-		if errors.Is(err, errors.ErrUnsupported) {
-			use, err = &issuing.Usage{}, nil
-		}
 		if err != nil {
 			return err
 		}
 		history, err := c.history(k.Organization, k.ID, time.Time{})
-		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		if err != nil {
 			return err
 		}
 		if c.json {

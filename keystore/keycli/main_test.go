@@ -24,7 +24,7 @@ import (
 // A shell runs commands on one store.
 type shell struct {
 	t       *testing.T
-	store   issuing.Manager
+	store   issuing.Store
 	service keystore.Service
 	config  keycli.Config
 }
@@ -132,8 +132,9 @@ func TestFailures(t *testing.T) {
 		{"", "list -bogus", 2, "-bogus; list -h"},
 		{"", "list", 2, "-org"},
 		{"", "list acme", 2, "usage: keys list"},
-		{"", "rename " + k.ID, 2, "usage: keys rename ID NAME"},
-		{"", "rename " + k.ID + " '' -org acme", 2, "empty"},
+		{"", "edit", 2, "usage: keys edit ID"},
+		{"", "edit -suspend -resume -org acme " + k.ID, 2, "say what to change"},
+		{"", "edit " + k.ID + " -name '' -org acme", 2, "empty"},
 		{"", "issue n -org acme -env sandbox -scopes tasks:read -networks ''", 2, "it is empty"},
 		{"", "issue n -org acme -env sandbox -scopes tasks:read -once ''", 2, "-once is empty"},
 		{"", "issue n -org acme -env sandbox -scopes tasks:read -attribute plan", 2, "name=value"},
@@ -153,7 +154,7 @@ func TestFailures(t *testing.T) {
 		{secret + "\n" + gone, "revoke - -yes", 2, "several lines"},
 		{strings.Repeat("a", 1<<20), "verify", 2, "too long"},
 		{"", "show " + secret, 2, "give it on standard input"},
-		{"", "rename " + k.ID + " 'the key " + secret + "' -org acme", 2, "give it on standard input"},
+		{"", "edit " + k.ID + " -name 'the key " + secret + "' -org acme", 2, "give it on standard input"},
 		{"", "issue x -org acme -env sandbox", 2, "there are: tasks:read tasks:write tasks:admin"},
 		{"", "issue x -org acme -env moon -scopes tasks:read", 2, `-env: The environment must be "production" or "sandbox".`},
 		{"", "issue x -org acme -scopes tasks:read", 2, `-env: The environment must be "production" or "sandbox".`},
@@ -164,8 +165,8 @@ func TestFailures(t *testing.T) {
 		{"", "issue x -org acme -env sandbox -scopes tasks:read -expires -1ns", 2, "90d or 12h"},
 		{"", "issue x -org acme -env sandbox -scopes tasks:read -networks 10.0.0.1", 2, "-networks"},
 		{"", "issue x -org acme -env sandbox -scopes tasks:read -attribute =gold", 2, "-attribute: "},
-		{"", "who-can task:read -org acme", 2, `did you mean "tasks:read"?`},
-		{"", "who-can billing -org acme", 2, "there are: tasks:read"},
+		{"", "list -scope task:read -org acme", 2, `did you mean "tasks:read"?`},
+		{"", "list -scope billing -org acme", 2, "there are: tasks:read"},
 		{"", "rotate " + goneKey.ID + " -org acme", 4, "revoked"},
 		{"", "rotate " + k.ID + " -org acme -yes -overlap 65536d", 2, "90d or 12h"},
 		{"", "edit " + k.ID + " -org acme -yes", 2, "-without"},
@@ -209,7 +210,7 @@ func TestHelp(t *testing.T) {
 	for _, line := range []string{"-h", "help", "--help"} {
 		text := s.does("", line)
 		for _, want := range []string{
-			"Usage: keys COMMAND", "issue NAME", "who-can SCOPE", "migrate", "KEYS_DSN", "130  interrupted",
+			"Usage: keys COMMAND", "issue NAME", "edit ID", "migrate", "KEYS_DSN", "130  interrupted",
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q in %s", line, want, text)
@@ -307,15 +308,15 @@ func TestProcess(t *testing.T) {
 // A store that fails at any of its calls is exit code 1, and nothing is printed.
 func TestFailingCalls(t *testing.T) {
 	for _, c := range []struct{ at, line string }{
-		{"Find", "show ID"}, {"Find", "rotate ID -yes"}, {"Find", "revoke ID -yes"}, {"Find", "rename ID Late"},
+		{"Find", "show ID"}, {"Find", "rotate ID -yes"}, {"Find", "revoke ID -yes"}, {"Find", "edit ID -name Late"},
 		{"Find", "edit ID -without tasks:read -yes"},
-		{"Update", "suspend ID"}, {"Update", "revoke ID -yes"},
-		{"List", "list"}, {"List", "who-can tasks:read"}, {"List", "revoke -made-before 0d -yes"},
+		{"Update", "edit ID -suspend"}, {"Update", "revoke ID -yes"},
+		{"List", "list"}, {"List", "list -scope tasks:read"}, {"List", "revoke -made-before 0d -yes"},
 		{"Audit", "show ID"}, {"Audit", "audit"}, {"Usage", "show ID"}, {"Erase", "erase acme -yes"},
 	} {
 		s := newShell(t)
 		_, k := s.issue(nightly)
-		s.store = failing{s.store.(everything), c.at}
+		s.store = failing{s.store, c.at}
 		r := s.run(strings.NewReader(""), strings.Replace(c.line, "ID", k.ID, 1)+" -org acme")
 		if r.code != 1 || r.stdout != "" || r.stderror != "keys: the disk is full\n" {
 			t.Errorf("%s, when %s fails: got %d %q %q", c.line, c.at, r.code, r.stdout, r.stderror)
@@ -328,14 +329,9 @@ func TestFailingCalls(t *testing.T) {
 	}
 }
 
-type everything interface {
-	issuing.Auditor
-	issuing.UsageReader
-}
-
 // A failing store fails at one of its calls.
 type failing struct {
-	everything
+	issuing.Store
 	at string
 }
 
@@ -347,26 +343,26 @@ func (f failing) error(call string) error {
 }
 
 func (f failing) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
-	k, err := f.everything.Find(ctx, organization, id)
+	k, err := f.Store.Find(ctx, organization, id)
 	return k, cmp.Or(f.error("Find"), err)
 }
 
-func (f failing) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-	keys, err := f.everything.List(ctx, organization, p)
+func (f failing) List(ctx context.Context, organization string, p issuing.Query) (issuing.Listing, error) {
+	keys, err := f.Store.List(ctx, organization, p)
 	return keys, cmp.Or(f.error("List"), err)
 }
 
-func (f failing) UpdateAudited(context.Context, *keystore.Key, issuing.AuditEntry) error {
+func (f failing) Update(context.Context, *keystore.Key, issuing.AuditEntry) error {
 	return f.error("Update")
 }
 
 func (f failing) Audit(ctx context.Context, organization, key, after string) ([]issuing.AuditEntry, error) {
-	entries, err := f.everything.Audit(ctx, organization, key, after)
+	entries, err := f.Store.Audit(ctx, organization, key, after)
 	return entries, cmp.Or(f.error("Audit"), err)
 }
 
 func (f failing) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
-	use, err := f.everything.Usage(ctx, organization, id)
+	use, err := f.Store.Usage(ctx, organization, id)
 	return use, cmp.Or(f.error("Usage"), err)
 }
 
@@ -407,12 +403,12 @@ func TestTwoOperators(t *testing.T) {
 	s := newShell(t)
 	_, k := s.issue(nightly)
 	other := s.issuer()
-	s.store = &between{Manager: s.store, before: func() {
+	s.store = &between{Store: s.store, before: func() {
 		if _, err := other.Revoke(t.Context(), "acme", k.ID); err != nil {
 			t.Error(err)
 		}
 	}}
-	r := s.run(strings.NewReader(""), "rename "+k.ID+" Late -org acme")
+	r := s.run(strings.NewReader(""), "edit "+k.ID+" -name Late -org acme")
 	if r.code != 4 || !strings.Contains(r.stderror, "changed") {
 		t.Errorf("got %d %q, want 4", r.code, r.stderror)
 	}
@@ -424,19 +420,19 @@ func TestTwoOperators(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if r := s.run(strings.NewReader(""), "rename "+k.ID+" Late -org acme"); r.code != 3 {
+	if r := s.run(strings.NewReader(""), "edit "+k.ID+" -name Late -org acme"); r.code != 3 {
 		t.Errorf("of a key that is erased meanwhile: got %d %q, want 3", r.code, r.stderror)
 	}
 }
 
 // A between is a store in which something happens once a key was found.
 type between struct {
-	issuing.Manager
+	issuing.Store
 	before func()
 }
 
 func (b *between) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
-	k, err := b.Manager.Find(ctx, organization, id)
+	k, err := b.Store.Find(ctx, organization, id)
 	if before := b.before; before != nil {
 		b.before = nil
 		before()

@@ -81,11 +81,9 @@ func rotate(c *call) func() error {
 		if err != nil {
 			return err
 		}
-		var ends []time.Time
-		if !expires.IsZero() {
-			ends = append(ends, *expires)
-		}
-		secret, next, err := c.issuer.Rotate(c.ctx, old.Organization, old.ID, overlap, "", ends...)
+		secret, next, err := c.issuer.Rotate(c.ctx, issuing.Rotation{Organization: old.Organization, ID: old.ID,
+			Overlap:   overlap,
+			ExpiresAt: *expires})
 		if next == nil {
 			return err
 		}
@@ -102,7 +100,7 @@ func rotate(c *call) func() error {
 			}
 		}
 		if !c.json {
-			c.say("the secret of %s, which it replaces, ends at %s UTC", old.ID, stamp(end))
+			c.say("the secret of %s, which it replaces, expires at %s UTC", old.ID, stamp(end))
 		}
 		return nil
 	}
@@ -127,7 +125,7 @@ func importKeys(c *call) func() error {
 		}
 		there := 0
 		for i, old := range keys {
-			k, err := c.issuer.Import(c.ctx, &old.Key, old.Token)
+			k, err := c.issuer.Import(c.ctx, old.Key, old.Token)
 			if errors.Is(err, issuing.ErrExists) && k != nil {
 				there++
 				continue

@@ -156,7 +156,7 @@ func TestSecretIsLost(t *testing.T) {
 	if active := s.does("", "list -org acme -active"); strings.Count(active, "\n") != 3 {
 		t.Errorf("got %s, want the key that was rotated and its successor", active)
 	}
-	s.store, s.config.Stdout = &breaking{Manager: s.store}, full{}
+	s.store, s.config.Stdout = &breaking{Store: s.store}, full{}
 	if r := s.run(strings.NewReader(""), "issue "+nightly); r.code != 1 ||
 		!strings.Contains(r.stderror, "which is active: that failed too (the disk is full)") {
 		t.Errorf("got %d %q", r.code, r.stderror)
@@ -167,7 +167,7 @@ func TestSecretIsLost(t *testing.T) {
 func TestRotateByHalf(t *testing.T) {
 	s := newShell(t)
 	_, old := s.issue(nightly)
-	s.store = &breaking{Manager: s.store}
+	s.store = &breaking{Store: s.store}
 	r := s.run(strings.NewReader(""), "rotate "+old.ID+" -org acme -yes -overlap 0")
 	if r.code != 1 || !strings.Contains(r.stderror, "the new key works, and "+old.ID+" could not be revoked") {
 		t.Errorf("got %d %q", r.code, r.stderror)
@@ -187,7 +187,7 @@ func TestRotate(t *testing.T) {
 		r := s.run(strings.NewReader(token), "rotate - -yes "+row.flags)
 		secret := strings.TrimSpace(r.stdout)
 		if ends := s.keyOf(token).RevokedAt.UTC().Format("2006-01-02 15:04"); r.code != 0 ||
-			!strings.Contains(r.stderror, "the secret of "+old.ID+", which it replaces, ends at "+ends+" UTC") {
+			!strings.Contains(r.stderror, "the secret of "+old.ID+", which it replaces, expires at "+ends+" UTC") {
 			t.Errorf("%s: got %d %q, want the end of the old secret, %s", row.flags, r.code, r.stderror, ends)
 		}
 		if next := s.keyOf(secret); next.RotatedFrom != old.ID || next.Name != "Nightly" {
@@ -213,7 +213,7 @@ func TestRotateUntil(t *testing.T) {
 	r := s.run(strings.NewReader(token), "rotate - -yes -expires 2099-12-31")
 	until := time.Date(2099, 12, 31, 0, 0, 0, 0, time.UTC)
 	if next := s.keyOf(strings.TrimSpace(r.stdout)); !next.ExpiresAt.Equal(until) ||
-		!strings.Contains(r.stderror, "ends at "+old.ExpiresAt.Format("2006-01-02 15:04")) {
+		!strings.Contains(r.stderror, "expires at "+old.ExpiresAt.Format("2006-01-02 15:04")) {
 		t.Errorf("got %+v, %q, want one until 2099 and the end of the old one at %v", next, r.stderror, old.ExpiresAt)
 	}
 }

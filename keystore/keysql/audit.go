@@ -29,9 +29,12 @@ const (
 	childKept = 24 * time.Hour
 )
 
-// InsertAudited implements [issuing.Auditor]. With maxKeys it waits for other
-// calls for the organization, in SQLite and MySQL for all writers.
-func (s *Store) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+// Insert implements [issuing.Store]. With maxKeys it waits for other calls for
+// the organization, in SQLite and MySQL for all writers. It returns an error,
+// and stores nothing, when a text of k or e is not UTF-8 or has a NUL byte, when
+// a network of k is none, and in MySQL when an identifier is longer than 512
+// bytes.
+func (s *Store) Insert(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 	insert, err := s.inserting(k)
 	if err != nil {
 		return err
@@ -104,8 +107,10 @@ func (s *Store) room(ctx context.Context, tx *sql.Tx, k *keystore.Key, maxKeys i
 	return nil
 }
 
-// UpdateAudited implements [issuing.Auditor].
-func (s *Store) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+// Update implements [issuing.Store]. It returns an error, and changes nothing,
+// when the name, a scope or an attribute of k, or a text of e, is not UTF-8 or
+// has a NUL byte, or a network of k is none.
+func (s *Store) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 	update, err := s.updating(k)
 	if err != nil {
 		return err
@@ -169,7 +174,7 @@ func (s *Store) execTx(ctx context.Context, tx *sql.Tx, st statement) (rows int6
 	return affected(tx.ExecContext(ctx, query, args...))
 }
 
-// Audit implements [issuing.Auditor].
+// Audit implements [issuing.Store].
 func (s *Store) Audit(
 	ctx context.Context, organization, key, after string,
 ) (page []issuing.AuditEntry, err error) {
@@ -194,7 +199,7 @@ func (s *Store) Audit(
 	return page, nil
 }
 
-// SweepAudit implements [issuing.Auditor]. It deletes 1000 entries or children
+// SweepAudit implements [issuing.Store]. It deletes 1000 entries or children
 // at a time, and also what [Store.Erase] has left behind for an hour.
 func (s *Store) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
 	for _, old := range []struct {
@@ -223,7 +228,7 @@ func (s *Store) sweep(ctx context.Context, table, condition, column string, at t
 	}
 }
 
-// Erase implements [issuing.Auditor]. For an hour, and until the next
+// Erase implements [issuing.Store]. For an hour, and until the next
 // [Store.SweepAudit], it leaves the digest and the environment of each key,
 // revoked, so that the feed names it to caches of any version. A key with that
 // digest takes its place.

@@ -64,7 +64,7 @@ type position struct {
 	Server string `json:"server,omitempty"` // of Postgres: when it was started
 }
 
-// Changes implements [keystore.Feed]. One call returns 1000 digests at most.
+// Changes implements [issuing.Store]. One call returns 1000 digests at most.
 //
 // In Postgres a transaction that has written and stays open, in any database of
 // the server, makes each round name all changes and new keys since it began

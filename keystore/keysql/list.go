@@ -1,6 +1,7 @@
 package keysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -58,37 +59,35 @@ const (
 // mostObserved is of how many keys a page reads which scopes they needed.
 const mostObserved = 1000
 
-// List implements [issuing.Manager]. It reads the organization's keys from the
+// List implements [issuing.Store]. It reads the organization's keys from the
 // newest on until the page is full: with a condition that few of them meet it
 // reads all, 0.1 s for 100,000 keys. With ScopesUnusedSince it reads 1000 of
-// those that the rest of the page selects.
-func (s *Store) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-	status, or := slices.Index(statuses, p.Status), slices.Index(statuses, p.OrStatus)
-	if p.Total != nil {
-		*p.Total = 0 // where no row comes
-	}
-	if !isText(organization, string(p.Environment), p.RotatedFrom, p.Parent, p.Search) ||
-		p.After != nil && !isText(p.After.ID, p.After.Organization) {
-		return nil, nil
+// those that the rest of the query selects.
+func (s *Store) List(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+	status, or := slices.Index(statuses, q.Status), slices.Index(statuses, q.OrStatus)
+	if !isText(organization, string(q.Environment), q.RotatedFrom, q.Parent, q.Search) ||
+		q.After != nil && !isText(q.After.ID, q.After.Organization) {
+		return issuing.Listing{}, nil
 	}
 	// MySQL sorts where an organization that is given stands in the order.
 	compared, after, order, index := "=", listAfter, "created_at DESC, id DESC", ""
-	byExpiry := p.AllOrganizations && !p.ExpiresBefore.IsZero()
+	byExpiry := q.AllOrganizations && !q.ExpiresBefore.IsZero()
 	switch {
 	case byExpiry:
 		compared, after, order = "<>", s.later, "expires_at, id" // what an erasure leaves has no organization
-	case p.AllOrganizations:
+	case q.AllOrganizations:
 		compared, after, order, index = "<>", s.after, "organization DESC, "+order, s.byIndex
 	}
+	size := min(cmp.Or(max(q.Limit, 0), 50), 200)
 	query := fmt.Sprintf(listKeys, compared)
-	args := []any{organization, string(p.Environment), status, s.time(time.Now()), p.Size(), or}
+	args := []any{organization, string(q.Environment), status, s.time(time.Now()), size, or}
 	switch {
-	case p.After != nil && byExpiry:
-		query, args = query+after, append(args, s.time(p.After.ExpiresAt), p.After.ID)
-	case p.After != nil:
-		query, args = query+after, append(args, s.time(p.After.CreatedAt), p.After.ID)
-		if p.AllOrganizations {
-			args = append(args, p.After.Organization)
+	case q.After != nil && byExpiry:
+		query, args = query+after, append(args, s.time(q.After.ExpiresAt), q.After.ID)
+	case q.After != nil:
+		query, args = query+after, append(args, s.time(q.After.CreatedAt), q.After.ID)
+		if q.AllOrganizations {
+			args = append(args, q.After.Organization)
 		}
 	}
 	where := func(condition string, asked bool, arg any) {
@@ -97,29 +96,29 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 			query += strings.ReplaceAll(condition, "?", "?"+strconv.Itoa(len(args)))
 		}
 	}
-	if p.Parent == "" {
+	if q.Parent == "" {
 		query += " AND parent = ''" // no parameter, for the partial index of times
 	}
-	where(listParent, p.Parent != "", p.Parent)
-	where(listExpiring, !p.ExpiresBefore.IsZero(), s.time(p.ExpiresBefore))
-	if !p.ExpiresBefore.IsZero() && p.Status == keystore.Active && p.OrStatus == "" {
+	where(listParent, q.Parent != "", q.Parent)
+	where(listExpiring, !q.ExpiresBefore.IsZero(), s.time(q.ExpiresBefore))
+	if !q.ExpiresBefore.IsZero() && q.Status == keystore.Active && q.OrStatus == "" {
 		query += listUnexpired
 	}
-	where(listUnused, !p.UnusedSince.IsZero(), s.time(p.UnusedSince))
-	where(listSuccessor, p.RotatedFrom != "", p.RotatedFrom)
-	if p.NeverUsed {
+	where(listUnused, !q.UnusedSince.IsZero(), s.time(q.UnusedSince))
+	where(listSuccessor, q.RotatedFrom != "", q.RotatedFrom)
+	if q.NeverUsed {
 		query += listNeverUsed
 	}
-	if p.Search != "" {
-		where(" AND (id = ?", true, p.Search)
-		where(" OR "+fmt.Sprintf(s.folded, "hint")+" = ?", true, strings.ToLower(p.Search)) // of ASCII alone
-		for _, spelling := range spellings(p.Search) {
+	if q.Search != "" {
+		where(" AND (id = ?", true, q.Search)
+		where(" OR "+fmt.Sprintf(s.folded, "hint")+" = ?", true, strings.ToLower(q.Search)) // of ASCII alone
+		for _, spelling := range spellings(q.Search) {
 			where(" OR "+fmt.Sprintf(s.within, fmt.Sprintf(s.folded, "name"))+" > 0", true, spelling)
 		}
 		query += ")"
 	}
 	from := "sallyport_keys" + index
-	if since := p.ScopesUnusedSince; !since.IsZero() {
+	if since := q.ScopesUnusedSince; !since.IsZero() {
 		where(" AND observed_since <= ?", true, s.time(since))
 		from = fmt.Sprintf("(SELECT * FROM %s WHERE %s ORDER BY %s LIMIT %d) AS sallyport_keys",
 			from, query, order, mostObserved)
@@ -128,26 +127,27 @@ func (s *Store) List(ctx context.Context, organization string, p issuing.Page) (
 			" AND s.day >= ?) BETWEEN 1 AND "+s.holding+" - 1", true, dayOf(since))
 	}
 	selected, more := columns, []any(nil)
-	if p.Total != nil {
+	var page issuing.Listing
+	if q.Total {
 		selected += ", (SELECT count(*) FROM " + from + " WHERE " + query + ")"
-		more = append(more, p.Total)
+		more = append(more, &page.Total)
 	}
 	children := 0
-	if p.Children != nil {
+	if q.Children {
+		page.Children = make(map[string]int)
 		selected += listChildren
 		more = append(more, &children)
 	}
 	query = "SELECT " + selected + " FROM " + from + " WHERE " + query + " ORDER BY " + order + " LIMIT ?5"
-	var page []*keystore.Key
 	err := s.rows(ctx, "list", statement{query, args}, func(rows *sql.Rows) error {
 		k, err := scanKey(counted{rows, more})
-		if page = append(page, k); err == nil && children > 0 {
-			(*p.Children)[k.ID] = children
+		if page.Keys = append(page.Keys, k); err == nil && children > 0 {
+			page.Children[k.ID] = children
 		}
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return issuing.Listing{}, err
 	}
 	return page, nil
 }

@@ -68,12 +68,12 @@ func (s *Store) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, e
 	return s.key(ctx, "lookup", "digest = ?1", d[:])
 }
 
-// Find implements [issuing.Manager].
+// Find implements [issuing.Store].
 func (s *Store) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
 	return s.key(ctx, "find", "organization = ?1 AND id = ?2", organization, id)
 }
 
-// FindIssued implements [issuing.Manager].
+// FindIssued implements [issuing.Store].
 func (s *Store) FindIssued(ctx context.Context, organization, actor, issueToken string) (*keystore.Key, error) {
 	return s.key(ctx, "find issued", "organization = ?1 AND created_by = ?2 AND "+s.issued,
 		organization, actor, issueToken)
@@ -116,21 +116,6 @@ const ancestors = `WITH RECURSIVE line (key_id, above, depth) AS (
 	SELECT ` + columns + " FROM line JOIN sallyport_keys ON id = key_id ORDER BY depth"
 
 const onConflict = " ON CONFLICT DO NOTHING"
-
-// Insert implements [issuing.Manager]. It returns an error, and stores
-// nothing, when a text of k is not UTF-8 or has a NUL byte, when a network of k
-// is none, and in MySQL when an identifier is longer than 512 bytes.
-func (s *Store) Insert(ctx context.Context, k *keystore.Key) error {
-	insert, err := s.inserting(k)
-	if err != nil {
-		return err
-	}
-	stored, err := s.exec(ctx, "insert", insert.query, insert.args...)
-	if err != nil || stored == 1 {
-		return err
-	}
-	return s.conflict(ctx, k)
-}
 
 // A statement is SQL with its arguments, before the dialect has seen it.
 type statement struct {
@@ -182,21 +167,6 @@ func (s *Store) conflict(ctx context.Context, k *keystore.Key) error {
 		return issuing.ErrExists
 	}
 	return issuing.ErrRotated
-}
-
-// Update implements [issuing.Manager]. It returns an error, and changes
-// nothing, when the name, a scope or an attribute of k is not UTF-8 or has a
-// NUL byte, or a network of k is none.
-func (s *Store) Update(ctx context.Context, k *keystore.Key) error {
-	update, err := s.updating(k)
-	if err != nil {
-		return err
-	}
-	changed, err := s.exec(ctx, "update", update.query, update.args...)
-	if err != nil || changed == 1 {
-		return err
-	}
-	return s.stale(ctx, k)
 }
 
 // updating returns the statement that changes k, or what is wrong with k.

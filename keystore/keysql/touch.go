@@ -158,9 +158,9 @@ type place struct {
 	day                     int64
 }
 
-// Touch implements [keystore.Toucher], with four statements for all uses. The
+// AddUses implements [issuing.Store], with four statements for all uses. The
 // one that adds requests is the last.
-func (s *Store) Touch(ctx context.Context, uses []keystore.Use) error {
+func (s *Store) AddUses(ctx context.Context, uses []keystore.Use) error {
 	keys, scopes, days := s.batches(uses)
 	for _, write := range []struct {
 		batch     map[place]*used

@@ -25,7 +25,7 @@ func dateOf(day int64) time.Time { return time.Unix(day*24*60*60, 0).UTC() }
 // oldestDay returns the first of the days that are kept.
 func oldestDay() int64 { return dayOf(time.Now()) - usageDays + 1 }
 
-// Usage implements [issuing.UsageReader]. It reads three tables one after the
+// Usage implements [issuing.Store]. It reads three tables one after the
 // other.
 func (s *Store) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
 	if !isText(organization, id) {

@@ -15,16 +15,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-// auditor returns m as an Auditor and ends the case when it is none.
-func auditor(t testing.TB, m issuing.Manager) issuing.Auditor {
-	t.Helper()
-	a, ok := m.(issuing.Auditor)
-	if !ok {
-		t.Skipf("%T is not an issuing.Auditor", m)
-	}
-	return a
-}
-
 // newEntry returns an entry about k with an ID that is above those before.
 func newEntry(k *keystore.Key) issuing.AuditEntry {
 	return newEntryAt(k, at(0))
@@ -38,9 +28,9 @@ func newEntryAt(k *keystore.Key, now time.Time) issuing.AuditEntry {
 	}
 }
 
-func audit(t testing.TB, a issuing.Auditor, organization, key, after string) []issuing.AuditEntry {
+func audit(t testing.TB, m issuing.Store, organization, key, after string) []issuing.AuditEntry {
 	t.Helper()
-	page, err := a.Audit(t.Context(), organization, key, after)
+	page, err := m.Audit(t.Context(), organization, key, after)
 	if err != nil {
 		t.Fatalf("Audit returned %v, want a page", err)
 	}
@@ -60,90 +50,78 @@ func wantAudit(t testing.TB, rule string, got []issuing.AuditEntry, want ...issu
 	}
 }
 
-// insertAudited inserts a key with an entry for it.
-func insertAudited(t testing.TB, a issuing.Auditor, k *keystore.Key) issuing.AuditEntry {
-	t.Helper()
-	e := newEntry(k)
-	if err := a.InsertAudited(t.Context(), k, e, 0); err != nil {
-		t.Fatalf("InsertAudited of a new key returned %v, want nil", err)
-	}
-	return e
-}
-
 var auditCases = []testCase{
-	{"Audit/Insert", func(t testing.TB, m issuing.Manager) {
-		a := auditor(t, m)
+	{"Audit/Insert", func(t testing.TB, m issuing.Store) {
 		k := newKey(unique("org"))
-		first := insertAudited(t, a, k)
-		same(t, "Find after InsertAudited", find(t, m, k), k)
+		first := insert(t, m, k)
+		same(t, "Find after Insert", find(t, m, k), k)
 		again, successor := newKey(k.Organization), newKey(k.Organization)
 		again.Digest, successor.RotatedFrom = k.Digest, k.RotatedFrom
 		for _, c := range []struct {
 			key  *keystore.Key
 			want error
 		}{{again, issuing.ErrExists}, {successor, issuing.ErrRotated}} {
-			wantError(t, a.InsertAudited(t.Context(), c.key, newEntry(c.key), 0), c.want,
-				"InsertAudited of a key that cannot be stored")
+			wantError(t, m.Insert(t.Context(), c.key, newEntry(c.key), 0), c.want,
+				"Insert of a key that cannot be stored")
 		}
-		wantAudit(t, "Audit after InsertAudited, two of three refused", audit(t, a, k.Organization, "", ""), first)
+		wantAudit(t, "Audit after Insert, two of three refused", audit(t, m, k.Organization, "", ""), first)
 
 		kept := first
 		kept.Changes = slices.Clone(first.Changes)
 		first.Changes[0].After = "changed"
-		for _, e := range audit(t, a, k.Organization, "", "") {
+		for _, e := range audit(t, m, k.Organization, "", "") {
 			e.Changes[0].After = "changed"
 		}
-		wantAudit(t, "Audit, after the caller changed what it had given and got,", audit(t, a, k.Organization, "", ""),
+		wantAudit(t, "Audit, after the caller changed what it had given and got,", audit(t, m, k.Organization, "", ""),
 			kept)
 	}},
 
-	{"Audit/Update", func(t testing.TB, m issuing.Manager) {
-		a := auditor(t, m)
-		k, e := newKey(unique("org")), issuing.AuditEntry{}
-		insert(t, m, k)
-		k.Name, e = "audited", newEntry(k)
-		if err := a.UpdateAudited(t.Context(), k, e); err != nil {
-			t.Fatalf("UpdateAudited returned %v, want nil", err)
+	{"Audit/Update", func(t testing.TB, m issuing.Store) {
+		k := newKey(unique("org"))
+		first := insert(t, m, k)
+		k.Name = "audited"
+		e := newEntry(k)
+		if err := m.Update(t.Context(), k, e); err != nil {
+			t.Fatalf("Update returned %v, want nil", err)
 		}
 		stale, gone := k.Clone(), newKey(k.Organization)
 		stale.Name = "stale"
-		wantError(t, a.UpdateAudited(t.Context(), stale, newEntry(k)), issuing.ErrConflict,
-			"UpdateAudited of version 1")
-		wantError(t, a.UpdateAudited(t.Context(), gone, newEntry(k)), keystore.ErrNotFound, "UpdateAudited of no key")
+		wantError(t, m.Update(t.Context(), stale, newEntry(k)), issuing.ErrConflict,
+			"Update of version 1")
+		wantError(t, m.Update(t.Context(), gone, newEntry(k)), keystore.ErrNotFound, "Update of no key")
 		k.Version = 2
-		same(t, "Find after UpdateAudited", find(t, m, k), k)
-		wantAudit(t, "Audit after UpdateAudited, two of three refused", audit(t, a, k.Organization, k.ID, ""), e)
+		same(t, "Find after Update", find(t, m, k), k)
+		wantAudit(t, "Audit after Update, two of three refused", audit(t, m, k.Organization, k.ID, ""), e, first)
 	}},
 
-	{"Audit/Race", func(t testing.TB, m issuing.Manager) {
-		a := auditor(t, m)
-		k := inserted(t, m)
+	{"Audit/Race", func(t testing.TB, m issuing.Store) {
+		k := newKey(unique("org"))
+		first := insert(t, m, k)
 		entries := make([]issuing.AuditEntry, racers)
 		errs := atOnce(racers, func(i int) error {
 			entries[i] = newEntry(k)
-			return a.UpdateAudited(t.Context(), k.Clone(), entries[i])
+			return m.Update(t.Context(), k.Clone(), entries[i])
 		})
-		winner := oneWins(t, errs, issuing.ErrConflict, "a race of UpdateAudited of one version")
-		wantAudit(t, "Audit after the race", audit(t, a, k.Organization, "", ""), entries[winner])
+		winner := oneWins(t, errs, issuing.ErrConflict, "a race of Update of one version")
+		wantAudit(t, "Audit after the race", audit(t, m, k.Organization, "", ""), entries[winner], first)
 	}},
 
-	{"Audit/Pages", func(t testing.TB, m issuing.Manager) {
-		a := auditor(t, m)
+	{"Audit/Pages", func(t testing.TB, m issuing.Store) {
 		k, other := newKey(unique("org")), newKey(unique("org"))
-		insert(t, m, k)
-		insertAudited(t, a, other)
-		var all, ofKey []issuing.AuditEntry
+		first := insert(t, m, k)
+		insert(t, m, other)
+		all, ofKey := []issuing.AuditEntry{first}, []issuing.AuditEntry{first}
 		for i := range 205 {
 			added := k
 			if i%4 == 0 {
 				added = newKey(k.Organization)
-				all = append(all, insertAudited(t, a, added))
+				all = append(all, insert(t, m, added))
 				continue
 			}
 			// By a process whose clock is behind, too.
 			e := newEntryAt(k, at(-time.Duration(i%5)*time.Second))
-			if err := a.UpdateAudited(t.Context(), k, e); err != nil {
-				t.Fatalf("UpdateAudited returned %v, want nil", err)
+			if err := m.Update(t.Context(), k, e); err != nil {
+				t.Fatalf("Update returned %v, want nil", err)
 			}
 			k.Version++
 			all, ofKey = append(all, e), append(ofKey, e)
@@ -156,7 +134,7 @@ var auditCases = []testCase{
 			var got []issuing.AuditEntry
 			after := ""
 			for range len(all) {
-				page := audit(t, a, k.Organization, c.key, after)
+				page := audit(t, m, k.Organization, c.key, after)
 				if len(page) == 0 {
 					break
 				}
@@ -164,56 +142,53 @@ var auditCases = []testCase{
 					t.Fatalf("Audit returned %d entries, want at most 100", len(page))
 				}
 				got, after = append(got, page...), page[len(page)-1].ID
-				insertAudited(t, a, newKey(k.Organization))
+				insert(t, m, newKey(k.Organization))
 			}
 			wantAudit(t, "the pages, with keys inserted in between", got, c.want...)
 		}
-		wantAudit(t, "Audit by another organization", audit(t, a, other.Organization, k.ID, ""))
-		wantAudit(t, "Audit without an organization", audit(t, a, "", k.ID, ""))
+		wantAudit(t, "Audit by another organization", audit(t, m, other.Organization, k.ID, ""))
+		wantAudit(t, "Audit without an organization", audit(t, m, "", k.ID, ""))
 	}},
 
-	{"Audit/Sweep", func(t testing.TB, m issuing.Manager) {
-		a := auditor(t, m)
-		k := inserted(t, m)
-		old := newEntryAt(k, at(-time.Hour))
-		if err := a.UpdateAudited(t.Context(), k, old); err != nil {
+	{"Audit/Sweep", func(t testing.TB, m issuing.Store) {
+		k := newKey(unique("org"))
+		first, old := insert(t, m, k), newEntryAt(k, at(-time.Hour))
+		if err := m.Update(t.Context(), k, old); err != nil {
 			t.Fatal(err)
 		}
 		k.Version++
-		young := insertAudited(t, a, newKey(k.Organization))
-		if removed, err := a.SweepAudit(t.Context(), at(-time.Minute)); err != nil || removed < 1 {
+		young := insert(t, m, newKey(k.Organization))
+		if removed, err := m.SweepAudit(t.Context(), at(-time.Minute)); err != nil || removed < 1 {
 			t.Errorf("SweepAudit returned %d, %v, want at least 1", removed, err)
 		}
-		wantAudit(t, "Audit after SweepAudit", audit(t, a, k.Organization, "", ""), young)
+		wantAudit(t, "Audit after SweepAudit", audit(t, m, k.Organization, "", ""), young, first)
 		same(t, "Find of a key whose entry was swept", find(t, m, k), k)
 	}},
 
-	{"Audit/MaxKeys", func(t testing.TB, m issuing.Manager) { maxKeys(t, m, "") }},
-	{"Audit/MaxChildren", func(t testing.TB, m issuing.Manager) { maxKeys(t, m, unique("key")) }},
-	{"Audit/MaxKeysRace", func(t testing.TB, m issuing.Manager) { maxKeysRace(t, m, "") }},
-	{"Audit/MaxChildrenRace", func(t testing.TB, m issuing.Manager) { maxKeysRace(t, m, unique("key")) }},
+	{"Audit/MaxKeys", func(t testing.TB, m issuing.Store) { maxKeys(t, m, "") }},
+	{"Audit/MaxChildren", func(t testing.TB, m issuing.Store) { maxKeys(t, m, unique("key")) }},
+	{"Audit/MaxKeysRace", func(t testing.TB, m issuing.Store) { maxKeysRace(t, m, "") }},
+	{"Audit/MaxChildrenRace", func(t testing.TB, m issuing.Store) { maxKeysRace(t, m, unique("key")) }},
 
-	{"Audit/Context", func(t testing.TB, m issuing.Manager) {
-		a := auditor(t, m)
+	{"Audit/Context", func(t testing.TB, m issuing.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		k := newKey(unique("org"))
-		err := a.InsertAudited(ctx, k, newEntry(k), 1)
+		err := m.Insert(ctx, k, newEntry(k), 1)
 		_, lookupErr := m.Lookup(t.Context(), k.Digest)
-		entries := len(audit(t, a, k.Organization, "", ""))
+		entries := len(audit(t, m, k.Organization, "", ""))
 		if isRefusal(err) || err == nil && lookupErr != nil || (lookupErr == nil) != (entries == 1) {
-			t.Errorf("InsertAudited with a context that has ended returned %v, and left a key (%v) and %d entries: "+
+			t.Errorf("Insert with a context that has ended returned %v, and left a key (%v) and %d entries: "+
 				"want both or, with an error that says nothing about the key, neither", err, lookupErr, entries)
 		}
 	}},
 
-	{"Erase/Organization", func(t testing.TB, m issuing.Manager) {
-		a := auditor(t, m)
+	{"Erase/Organization", func(t testing.TB, m issuing.Store) {
 		k, other := newKey(unique("org")), newKey(unique("org"))
-		insertAudited(t, a, k)
-		insertAudited(t, a, newKey(k.Organization))
-		kept := insertAudited(t, a, other)
-		keys, entries, err := a.Erase(t.Context(), k.Organization)
+		insert(t, m, k)
+		insert(t, m, newKey(k.Organization))
+		kept := insert(t, m, other)
+		keys, entries, err := m.Erase(t.Context(), k.Organization)
 		if err != nil || keys != 2 || entries != 2 {
 			t.Errorf("Erase returned %d, %d, %v, want 2 keys and 2 entries", keys, entries, err)
 		}
@@ -222,7 +197,7 @@ var auditCases = []testCase{
 				wantError(t, err, keystore.ErrNotFound, method+" of a key that was erased")
 			}
 		}
-		if got := list(t, m, k.Organization, issuing.Page{}); len(got) != 0 {
+		if got := list(t, m, k.Organization, issuing.Query{}); len(got) != 0 {
 			t.Errorf("List of an organization that was erased returned %d keys, want none", len(got))
 		}
 		got, err := m.Lookup(t.Context(), k.Digest)
@@ -243,34 +218,32 @@ var auditCases = []testCase{
 				t.Errorf("Lookup of a key that was erased returned %+v, which does not fit its token", got)
 			}
 		}
-		wantAudit(t, "Audit of an organization that was erased", audit(t, a, k.Organization, "", ""))
-		wantAudit(t, "Audit of another one", audit(t, a, other.Organization, "", ""), kept)
+		wantAudit(t, "Audit of an organization that was erased", audit(t, m, k.Organization, "", ""))
+		wantAudit(t, "Audit of another one", audit(t, m, other.Organization, "", ""), kept)
 		same(t, "Find of another organization's key", find(t, m, other), other)
-		if keys, entries, err := a.Erase(t.Context(), k.Organization); keys != 0 || entries != 0 || err != nil {
+		if keys, entries, err := m.Erase(t.Context(), k.Organization); keys != 0 || entries != 0 || err != nil {
 			t.Errorf("a second Erase returned %d, %d, %v, want nothing left", keys, entries, err)
 		}
-		insertAudited(t, a, k)
+		insert(t, m, k)
 		same(t, "Find of a key that was erased and inserted again", find(t, m, k), k)
 	}},
 
-	{"Erase/Feed", func(t testing.TB, m issuing.Manager) {
-		a, store := auditor(t, m), feed(t, m)
+	{"Erase/Feed", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
-		since := position(t, store)
-		if _, _, err := a.Erase(t.Context(), k.Organization); err != nil {
+		since := position(t, m)
+		if _, _, err := m.Erase(t.Context(), k.Organization); err != nil {
 			t.Fatal(err)
 		}
-		seen, since := drain(t, store, since)
+		seen, since := drain(t, m, since)
 		wantSeen(t, seen, []*keystore.Key{k}, "a key that was erased")
-		insertAudited(t, a, k)
-		seen, _ = drain(t, store, since)
+		insert(t, m, k)
+		seen, _ = drain(t, m, since)
 		wantSeen(t, seen, []*keystore.Key{k}, "a key that was erased and inserted again")
 	}},
 
-	{"Erase/Children", func(t testing.TB, m issuing.Manager) {
-		a := auditor(t, m)
+	{"Erase/Children", func(t testing.TB, m issuing.Store) {
 		keys := family(t, m, 3)
-		if _, _, err := a.Erase(t.Context(), keys[0].Organization); err != nil {
+		if _, _, err := m.Erase(t.Context(), keys[0].Organization); err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range keys {
@@ -282,8 +255,7 @@ var auditCases = []testCase{
 		}
 	}},
 
-	{"Audit/SweepChildren", func(t testing.TB, m issuing.Manager) {
-		a := auditor(t, m)
+	{"Audit/SweepChildren", func(t testing.TB, m issuing.Store) {
 		keys := append(family(t, m, 5), family(t, m, 4)...)
 		for i, ended := range []time.Duration{48 * time.Hour, 25 * time.Hour, 23 * time.Hour, -time.Hour} {
 			keys[i].ExpiresAt = at(-ended)
@@ -291,7 +263,7 @@ var auditCases = []testCase{
 			update(t, m, keys[i])
 			update(t, m, keys[5+i])
 		}
-		if _, err := a.SweepAudit(t.Context(), at(-time.Hour)); err != nil {
+		if _, err := m.SweepAudit(t.Context(), at(-time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 		for i, k := range keys {
@@ -309,10 +281,10 @@ var auditCases = []testCase{
 		if k, err := m.Lookup(t.Context(), keys[7].Digest); err != nil || k.Refused() == nil {
 			t.Errorf("Lookup of a key whose parent was swept returned %+v, %v: want it refused", k, err)
 		}
-		wantPages(t, m, keys[6].Organization, issuing.Page{Parent: keys[6].ID}, "of a parent that was swept", keys[7])
+		wantPages(t, m, keys[6].Organization, issuing.Query{Parent: keys[6].ID}, "of a parent that was swept", keys[7])
 		issuer := issuing.New(m, issuing.Options{})
 		old := keystore.Key{ID: keys[6].ID, Organization: keys[6].Organization, Environment: keystore.Production}
-		revived, err := issuer.Import(t.Context(), &old, issuer.Service().Generate(keystore.Production).Reveal())
+		revived, err := issuer.Import(t.Context(), old, issuer.Service().Generate(keystore.Production).Reveal())
 		if _, ok := errors.AsType[*keystore.FieldsError](err); !ok {
 			t.Errorf("Import with the ID of a parent that was swept returned %+v, %v: its children would work again",
 				revived, err)
@@ -321,8 +293,7 @@ var auditCases = []testCase{
 }
 
 // maxKeys counts what is below a key, or keys without a parent.
-func maxKeys(t testing.TB, m issuing.Manager, parent string) {
-	a := auditor(t, m)
+func maxKeys(t testing.TB, m issuing.Store, parent string) {
 	k := newKey(unique("org"))
 	k.Parent = parent
 	counted := 0
@@ -357,26 +328,25 @@ func maxKeys(t testing.TB, m issuing.Manager, parent string) {
 		insert(t, m, there)
 		counted++
 	}
-	wantError(t, a.InsertAudited(t.Context(), k, newEntry(k), counted), issuing.ErrTooManyKeys,
-		"InsertAudited with as many keys as may be")
-	if err := a.InsertAudited(t.Context(), k, newEntry(k), counted+1); err != nil {
-		t.Errorf("InsertAudited with room for a key returned %v, want nil", err)
+	wantError(t, m.Insert(t.Context(), k, newEntry(k), counted), issuing.ErrTooManyKeys,
+		"Insert with as many keys as may be")
+	if err := m.Insert(t.Context(), k, newEntry(k), counted+1); err != nil {
+		t.Errorf("Insert with room for a key returned %v, want nil", err)
 	}
-	if got := audit(t, a, k.Organization, "", ""); len(got) != 1 {
+	if got := audit(t, m, k.Organization, k.ID, ""); len(got) != 1 {
 		t.Errorf("got %d entries, want that of the key that was stored", len(got))
 	}
 }
 
-func maxKeysRace(t testing.TB, m issuing.Manager, parent string) {
-	a := auditor(t, m)
+func maxKeysRace(t testing.TB, m issuing.Store, parent string) {
 	organization := unique("org")
 	errs := atOnce(racers, func(int) error {
 		k := newKey(organization)
 		k.Parent = parent
-		return a.InsertAudited(t.Context(), k, newEntry(k), 1)
+		return m.Insert(t.Context(), k, newEntry(k), 1)
 	})
-	oneWins(t, errs, issuing.ErrTooManyKeys, "a race of InsertAudited with room for one key")
-	if got := list(t, m, organization, issuing.Page{Parent: parent}); len(got) != 1 {
+	oneWins(t, errs, issuing.ErrTooManyKeys, "a race of Insert with room for one key")
+	if got := list(t, m, organization, issuing.Query{Parent: parent}); len(got) != 1 {
 		t.Errorf("after the race there are %d keys, want 1", len(got))
 	}
 }

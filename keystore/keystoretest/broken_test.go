@@ -14,50 +14,48 @@ import (
 type broken struct {
 	issuing.Store
 	lookup     func(ctx context.Context, d keystore.Digest) (*keystore.Key, error)
-	insert     func(ctx context.Context, k *keystore.Key) error
+	insert     inserting
 	find       func(ctx context.Context, organization, id string) (*keystore.Key, error)
 	findIssued func(ctx context.Context, organization, actor, token string) (*keystore.Key, error)
-	list       func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error)
-	update     func(ctx context.Context, k *keystore.Key) error
+	list       func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error)
+	update     func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error
 	touch      func(ctx context.Context, uses []keystore.Use) error
 	usage      func(ctx context.Context, organization, id string) (*issuing.Usage, error)
 	changes    func(ctx context.Context, since string) ([]keystore.Digest, string, error)
 
-	insertAudited func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error
-	updateAudited func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error
-	sweepAudit    func(ctx context.Context, before time.Time) (int, error)
-	erase         func(ctx context.Context, organization string) (int, int, error)
+	sweepAudit func(ctx context.Context, before time.Time) (int, error)
+	erase      func(ctx context.Context, organization string) (int, int, error)
 
 	mu       sync.Mutex
 	inserted map[string]*keystore.Key // by ID: copies, for stores that look where they should not
 }
 
+type inserting func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error
+
 // breakStore returns a store that change breaks.
 func breakStore(change func(b *broken)) *broken {
 	m := issuing.NewMemory()
 	b := &broken{
-		Store:         m,
-		lookup:        m.Lookup,
-		insert:        m.Insert,
-		find:          m.Find,
-		findIssued:    m.FindIssued,
-		list:          m.List,
-		update:        m.Update,
-		touch:         m.Touch,
-		usage:         m.Usage,
-		changes:       m.Changes,
-		insertAudited: m.InsertAudited,
-		updateAudited: m.UpdateAudited,
-		sweepAudit:    m.SweepAudit,
-		erase:         m.Erase,
-		inserted:      make(map[string]*keystore.Key),
+		Store:      m,
+		lookup:     m.Lookup,
+		insert:     m.Insert,
+		find:       m.Find,
+		findIssued: m.FindIssued,
+		list:       m.List,
+		update:     m.Update,
+		touch:      m.AddUses,
+		usage:      m.Usage,
+		changes:    m.Changes,
+		sweepAudit: m.SweepAudit,
+		erase:      m.Erase,
+		inserted:   make(map[string]*keystore.Key),
 	}
 	change(b)
 	return b
 }
 
-func (b *broken) Insert(ctx context.Context, k *keystore.Key) error {
-	err := b.insert(ctx, k)
+func (b *broken) Insert(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+	err := b.insert(ctx, k, e, maxKeys)
 	if err == nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -88,13 +86,15 @@ func (b *broken) FindIssued(ctx context.Context, organization, actor, token stri
 	return b.findIssued(ctx, organization, actor, token)
 }
 
-func (b *broken) List(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-	return b.list(ctx, organization, p)
+func (b *broken) List(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+	return b.list(ctx, organization, q)
 }
 
-func (b *broken) Update(ctx context.Context, k *keystore.Key) error { return b.update(ctx, k) }
+func (b *broken) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+	return b.update(ctx, k, e)
+}
 
-func (b *broken) Touch(ctx context.Context, uses []keystore.Use) error { return b.touch(ctx, uses) }
+func (b *broken) AddUses(ctx context.Context, uses []keystore.Use) error { return b.touch(ctx, uses) }
 
 func (b *broken) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
 	return b.usage(ctx, organization, id)

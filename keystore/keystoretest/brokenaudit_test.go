@@ -11,62 +11,64 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-// brokenAudits break what an Auditor promises.
+// brokenAudits break what is promised of the audit.
 var brokenAudits = []defect{
 	{"audits no new key", []string{"Audit/Insert", "Audit/Pages", "Audit/MaxKeys", "Audit/Sweep"}, func(b *broken) {
-		b.insertAudited = func(ctx context.Context, k *keystore.Key, _ issuing.AuditEntry, maxKeys int) error {
-			return b.Store.Insert(ctx, k)
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			e.Key, e.Organization = "", ""
+			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}},
 	{"audits what it did not do", []string{"Audit/Context"}, func(b *broken) {
-		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			other := k.Clone()
 			other.ID, other.Digest, other.IssueToken, other.RotatedFrom = "other", keystore.Digest{1}, "", ""
 			if ctx.Err() != nil {
-				return errors.Join(ctx.Err(), b.Store.InsertAudited(context.WithoutCancel(ctx), other, e, 0))
+				return errors.Join(ctx.Err(), b.Store.Insert(context.WithoutCancel(ctx), other, e, 0))
 			}
-			return b.Store.InsertAudited(ctx, k, e, maxKeys)
+			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}},
 	{"audits no change", []string{"Audit/Update", "Audit/Race", "Audit/Pages"}, func(b *broken) {
-		b.updateAudited = func(ctx context.Context, k *keystore.Key, _ issuing.AuditEntry) error {
-			return b.Store.Update(ctx, k)
+		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+			e.Key, e.Organization = "", ""
+			return b.Store.Update(ctx, k, e)
 		}
 	}},
 	{"counts before it inserts", []string{"Audit/MaxKeysRace", "Audit/MaxChildrenRace"}, func(b *broken) {
 		var arrived = make(chan struct{}, 100)
-		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			keys, err := b.Store.List(ctx, k.Organization, issuing.Page{Parent: k.Parent})
-			if err != nil || maxKeys > 0 && len(keys) >= maxKeys {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			page, err := b.Store.List(ctx, k.Organization, issuing.Query{Parent: k.Parent})
+			if err != nil || maxKeys > 0 && len(page.Keys) >= maxKeys {
 				return issuing.ErrTooManyKeys
 			}
 			for arrived <- struct{}{}; len(arrived) < 2; {
 				time.Sleep(time.Millisecond)
 			}
-			return b.Store.InsertAudited(ctx, k, e, 0)
+			return b.Store.Insert(ctx, k, e, 0)
 		}
 	}},
 	{"counts every key", []string{"Audit/MaxKeys"}, func(b *broken) {
-		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			keys, err := b.Store.List(ctx, k.Organization, issuing.Page{})
-			if err != nil || maxKeys > 0 && len(keys) >= maxKeys {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			page, err := b.Store.List(ctx, k.Organization, issuing.Query{})
+			if err != nil || maxKeys > 0 && len(page.Keys) >= maxKeys {
 				return issuing.ErrTooManyKeys
 			}
-			return b.Store.InsertAudited(ctx, k, e, 0)
+			return b.Store.Insert(ctx, k, e, 0)
 		}
 	}},
 	{"counts children among the others", []string{"Audit/MaxChildren"}, func(b *broken) {
-		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			k = k.Clone()
 			k.Parent, k.Ancestors = "", nil
-			return b.Store.InsertAudited(ctx, k, e, maxKeys)
+			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}},
 	{"counts the children of the parent alone", []string{"Audit/MaxChildren"}, func(b *broken) {
-		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			k = k.Clone()
 			k.Ancestors = nil
-			return b.Store.InsertAudited(ctx, k, e, maxKeys)
+			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}},
 	{"leaves the parent of an erased key", []string{"Erase/Children"}, func(b *broken) {
@@ -93,11 +95,11 @@ var brokenAudits = []defect{
 	}},
 	{"keeps the digests of erased keys", []string{"Erase/Organization"}, func(b *broken) {
 		var taken sync.Map
-		b.insertAudited = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			if _, again := taken.LoadOrStore(k.Digest, true); again {
 				return issuing.ErrExists
 			}
-			return b.Store.InsertAudited(ctx, k, e, maxKeys)
+			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}},
 	{"has no key that is gone in its feed", []string{"Erase/Feed"}, func(b *broken) {
@@ -109,14 +111,6 @@ var brokenAudits = []defect{
 			}), next, err
 		}
 	}},
-}
-
-func (b *broken) InsertAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-	return b.insertAudited(ctx, k, e, maxKeys)
-}
-
-func (b *broken) UpdateAudited(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
-	return b.updateAudited(ctx, k, e)
 }
 
 func (b *broken) SweepAudit(ctx context.Context, before time.Time) (int, error) {

@@ -45,25 +45,23 @@ var brokenChildren = []defect{
 		}
 	}},
 	{"counts what is listed", []string{"Child/Count"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			keys, err := b.Store.List(ctx, organization, p)
-			for _, k := range keys {
-				if p.Children != nil {
-					(*p.Children)[k.ID]++
-				}
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			page, err := b.Store.List(ctx, organization, q)
+			for _, k := range page.Keys {
+				page.Children[k.ID]++
 			}
-			return keys, err
+			return page, err
 		}
 	}},
 	{"lists children among the others", []string{"Child/List"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			keys, err := b.Store.List(ctx, organization, p)
-			for _, k := range keys {
-				p.Parent = k.ID
-				children, _ := b.Store.List(ctx, organization, p)
-				keys = append(keys, children...)
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			page, err := b.Store.List(ctx, organization, q)
+			for _, k := range page.Keys {
+				q.Parent = k.ID
+				children, _ := b.Store.List(ctx, organization, q)
+				page.Keys = append(page.Keys, children.Keys...)
 			}
-			return keys, err
+			return page, err
 		}
 	}},
 }

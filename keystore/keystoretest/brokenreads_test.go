@@ -60,21 +60,21 @@ var brokenReads = []defect{
 		}
 	}},
 	{"writes the version into the caller's key", []string{"Insert/Version", "Update/Fields"}, func(b *broken) {
-		b.insert = func(ctx context.Context, k *keystore.Key) error {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			k.Version = 1
-			return b.Store.Insert(ctx, k)
+			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
-		b.update = func(ctx context.Context, k *keystore.Key) error {
-			err := b.Store.Update(ctx, k)
+		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+			err := b.Store.Update(ctx, k, e)
 			k.Version++
 			return err
 		}
 	}},
 	{"keeps the caller's key", []string{"Insert/KeepsNothing", "Update/KeepsNothing"}, func(b *broken) {
 		kept := make(map[keystore.Digest]*keystore.Key)
-		b.insert = func(ctx context.Context, k *keystore.Key) error {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			kept[k.Digest] = k
-			return b.Store.Insert(ctx, k)
+			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 		b.lookup = func(_ context.Context, d keystore.Digest) (*keystore.Key, error) { return kept[d], nil }
 	}},
@@ -82,8 +82,8 @@ var brokenReads = []defect{
 		"Insert/ExistingID", "Insert/ExistingDigest", "Insert/ExistingIssueToken", "Insert/IssueTokenRace",
 		"Insert/DigestRace",
 	}, func(b *broken) {
-		b.insert = func(ctx context.Context, k *keystore.Key) error {
-			if err := b.Store.Insert(ctx, k); !errors.Is(err, issuing.ErrExists) {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			if err := b.Store.Insert(ctx, k, e, maxKeys); !errors.Is(err, issuing.ErrExists) {
 				return err
 			}
 			return nil
@@ -91,17 +91,17 @@ var brokenReads = []defect{
 	}},
 	{"makes issue tokens unique in the organization", []string{"Insert/OtherIssueTokens"}, func(b *broken) {
 		used := make(map[[2]string]bool)
-		b.insert = func(ctx context.Context, k *keystore.Key) error {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			if used[[2]string{k.Organization, k.IssueToken}] {
 				return issuing.ErrExists
 			}
 			used[[2]string{k.Organization, k.IssueToken}] = true
-			return b.Store.Insert(ctx, k)
+			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}},
 	{"lets a key have two successors", []string{"Insert/SecondSuccessor", "Insert/SuccessorRace"}, func(b *broken) {
-		b.insert = func(ctx context.Context, k *keystore.Key) error {
-			if err := b.Store.Insert(ctx, k); !errors.Is(err, issuing.ErrRotated) {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			if err := b.Store.Insert(ctx, k, e, maxKeys); !errors.Is(err, issuing.ErrRotated) {
 				return err
 			}
 			return nil
@@ -109,22 +109,22 @@ var brokenReads = []defect{
 	}},
 	{"looks at the successor first", []string{"Insert/SecondSuccessor"}, func(b *broken) {
 		used := make(map[[2]string]bool)
-		b.insert = func(ctx context.Context, k *keystore.Key) error {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			if used[[2]string{k.Organization, k.RotatedFrom}] {
 				return issuing.ErrRotated
 			}
 			used[[2]string{k.Organization, k.RotatedFrom}] = true
-			return b.Store.Insert(ctx, k)
+			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}},
 	{"makes predecessors unique among all organizations", []string{"Insert/OtherSuccessors"}, func(b *broken) {
 		used := make(map[string]bool)
-		b.insert = func(ctx context.Context, k *keystore.Key) error {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			if used[k.RotatedFrom] {
 				return issuing.ErrRotated
 			}
 			used[k.RotatedFrom] = true
-			return b.Store.Insert(ctx, k)
+			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}},
 	{"keeps milliseconds", []string{"Insert/Times"}, func(b *broken) {
@@ -142,8 +142,8 @@ var brokenReads = []defect{
 	}},
 	{"compares organizations without regard to case", []string{"Text/Distinct"}, func(b *broken) {
 		b.insert = edited(b, func(k *keystore.Key) { k.Organization = strings.ToLower(k.Organization) })
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			return b.Store.List(ctx, strings.ToLower(organization), p)
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			return b.Store.List(ctx, strings.ToLower(organization), q)
 		}
 	}},
 	{"refuses ids that differ in case", []string{"Text/Distinct"},
@@ -204,8 +204,8 @@ var brokenReads = []defect{
 	}},
 	{"takes an empty issue token for one", []string{"FindIssued/Others"}, func(b *broken) {
 		b.findIssued = func(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
-			if page, err := b.Store.List(ctx, organization, issuing.Page{}); token == "" && err == nil {
-				return page[0], nil
+			if page, err := b.Store.List(ctx, organization, issuing.Query{}); token == "" && err == nil {
+				return page.Keys[0], nil
 			}
 			return b.Store.FindIssued(ctx, organization, actor, token)
 		}
@@ -216,130 +216,131 @@ var brokenReads = []defect{
 		}
 	}},
 	{"lists the oldest first", []string{"List/Order"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			page, err := b.Store.List(ctx, organization, p)
-			slices.Reverse(page)
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			page, err := b.Store.List(ctx, organization, q)
+			slices.Reverse(page.Keys)
 			return page, err
 		}
 	}},
 	{"continues after a time, without the id", []string{"List/Pages"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			if p.After != nil {
-				p.After = &keystore.Key{CreatedAt: p.After.CreatedAt}
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			if q.After != nil {
+				q.After = &keystore.Key{CreatedAt: q.After.CreatedAt}
 			}
-			return b.Store.List(ctx, organization, p)
+			return b.Store.List(ctx, organization, q)
 		}
 	}},
 	{"has a default of its own for pages", []string{"List/Limits"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			p.Limit = cmp.Or(max(p.Limit, 0), 20)
-			return b.Store.List(ctx, organization, p)
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			q.Limit = cmp.Or(max(q.Limit, 0), 20)
+			return b.Store.List(ctx, organization, q)
 		}
 	}},
 	{"lists for whoever's cursor it is", []string{"List/Isolation"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			if p.After != nil {
-				organization = cmp.Or(b.anywhere(p.After.ID).Organization, organization)
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			if q.After != nil {
+				organization = cmp.Or(b.anywhere(q.After.ID).Organization, organization)
 			}
-			return b.Store.List(ctx, organization, p)
+			return b.Store.List(ctx, organization, q)
 		}
 	}},
 	{"filters a page after cutting it", []string{"List/Environment"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			wanted := p.Environment
-			p.Environment = ""
-			page, err := b.Store.List(ctx, organization, p)
-			return slices.DeleteFunc(page, func(k *keystore.Key) bool {
-				return wanted != "" &&
-					k.Environment != wanted
-			}), err
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			wanted := q.Environment
+			q.Environment = ""
+			page, err := b.Store.List(ctx, organization, q)
+			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
+				return wanted != "" && k.Environment != wanted
+			})
+			return page, err
 		}
 	}},
 	{"calls a key revoked that will be", []string{"List/Status"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			page, err := b.Store.List(ctx, organization, p)
-			return slices.DeleteFunc(page, func(k *keystore.Key) bool {
-				return p.Status == keystore.Active && !k.RevokedAt.IsZero()
-			}), err
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			page, err := b.Store.List(ctx, organization, q)
+			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
+				return q.Status == keystore.Active && !k.RevokedAt.IsZero()
+			})
+			return page, err
 		}
 	}},
 	{"does not ask when keys expire", []string{"List/Expiring"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			p.ExpiresBefore = time.Time{}
-			return b.Store.List(ctx, organization, p)
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			q.ExpiresBefore = time.Time{}
+			return b.Store.List(ctx, organization, q)
 		}
 	}},
 	{"takes a new key for an unused one", []string{"List/Unused"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			since := p.UnusedSince
-			p.UnusedSince, p.Limit = time.Time{}, 200
-			page, err := b.Store.List(ctx, organization, p)
-			return slices.DeleteFunc(page, func(k *keystore.Key) bool {
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			since := q.UnusedSince
+			q.UnusedSince, q.Limit = time.Time{}, 200
+			page, err := b.Store.List(ctx, organization, q)
+			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
 				return !since.IsZero() && !k.LastUsedAt.Before(since)
-			}), err
+			})
+			return page, err
 		}
 	}},
 	{"has one cursor for all organizations", []string{"List/AllOrganizations"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			if p.AllOrganizations && p.After != nil {
-				p.After = &keystore.Key{ID: p.After.ID, CreatedAt: p.After.CreatedAt, Organization: "\uffff"}
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			if q.AllOrganizations && q.After != nil {
+				q.After = &keystore.Key{ID: q.After.ID, CreatedAt: q.After.CreatedAt, Organization: "\uffff"}
 			}
-			return b.Store.List(ctx, organization, p)
+			return b.Store.List(ctx, organization, q)
 		}
 	}},
 	{"has what expires in the order of organizations", []string{"List/ExpiringOfAll"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			before := p.ExpiresBefore
-			if p.AllOrganizations {
-				p.ExpiresBefore = time.Time{}
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			before := q.ExpiresBefore
+			if q.AllOrganizations {
+				q.ExpiresBefore = time.Time{}
 			}
-			page, err := b.Store.List(ctx, organization, p)
-			return slices.DeleteFunc(page, func(k *keystore.Key) bool {
-				return p.AllOrganizations && !before.IsZero() && !k.ExpiresAt.Before(before)
-			}), err
+			page, err := b.Store.List(ctx, organization, q)
+			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
+				return q.AllOrganizations && !before.IsZero() && !k.ExpiresAt.Before(before)
+			})
+			return page, err
 		}
 	}},
 	{"counts a page", []string{"List/Total"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			page, err := b.Store.List(ctx, organization, p)
-			if p.Total != nil {
-				*p.Total = len(page)
-			}
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			page, err := b.Store.List(ctx, organization, q)
+			page.Total = len(page.Keys)
 			return page, err
 		}
 	}},
 	{"does not ask for a second status", []string{"List/Total"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			p.OrStatus = ""
-			return b.Store.List(ctx, organization, p)
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			q.OrStatus = ""
+			return b.Store.List(ctx, organization, q)
 		}
 	}},
 	{"takes what is searched for a pattern", []string{"List/Search"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			p.Search = strings.TrimRight(p.Search, "%_")
-			return b.Store.List(ctx, organization, p)
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			q.Search = strings.TrimRight(q.Search, "%_")
+			return b.Store.List(ctx, organization, q)
 		}
 	}},
 	{"does not ask which scopes are unused", []string{"Usage/ScopesUnused"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			p.ScopesUnusedSince = time.Time{}
-			return b.Store.List(ctx, organization, p)
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			q.ScopesUnusedSince = time.Time{}
+			return b.Store.List(ctx, organization, q)
 		}
 	}},
 	{"does not ask what a key replaces", []string{"List/Successor"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, p issuing.Page) ([]*keystore.Key, error) {
-			p.RotatedFrom = ""
-			return b.Store.List(ctx, organization, p)
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			q.RotatedFrom = ""
+			return b.Store.List(ctx, organization, q)
 		}
 	}},
 }
 
 // edited stores a key that edit has changed.
-func edited(b *broken, edit func(k *keystore.Key)) func(context.Context, *keystore.Key) error {
-	return func(ctx context.Context, k *keystore.Key) error {
+func edited(b *broken, edit func(k *keystore.Key)) inserting {
+	return func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 		k = k.Clone()
 		edit(k)
-		return b.Store.Insert(ctx, k)
+		return b.Store.Insert(ctx, k, e, maxKeys)
 	}
 }
 
@@ -348,13 +349,13 @@ func edited(b *broken, edit func(k *keystore.Key)) func(context.Context, *keysto
 func unlikeOthers(text func(k *keystore.Key) string) func(b *broken) {
 	return func(b *broken) {
 		used := make(map[string]string) // by the text in lower case
-		b.insert = func(ctx context.Context, k *keystore.Key) error {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			folded := strings.ToLower(text(k))
 			if other, ok := used[folded]; ok && other != text(k) {
 				return issuing.ErrExists
 			}
 			used[folded] = text(k)
-			return b.Store.Insert(ctx, k)
+			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}
 }

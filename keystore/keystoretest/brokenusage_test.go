@@ -11,7 +11,7 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// brokenUsage break what Touch and Usage promise of a UsageReader.
+// brokenUsage break what AddUses and Usage promise.
 var brokenUsage = []defect{
 	{"keeps the address of whoever comes last", []string{"Usage/From"}, func(b *broken) {
 		var last netip.Addr
@@ -19,7 +19,7 @@ var brokenUsage = []defect{
 			for _, u := range uses {
 				last = u.From
 			}
-			return b.Store.Touch(ctx, uses)
+			return b.Store.AddUses(ctx, uses)
 		}
 		b.usage = changed(b, func(u *issuing.Usage) { u.LastUsedFrom = last })
 	}},
@@ -34,7 +34,7 @@ var brokenUsage = []defect{
 					last[n] = u.At.Truncate(24 * time.Hour)
 				}
 			}
-			return b.Store.Touch(ctx, uses)
+			return b.Store.AddUses(ctx, uses)
 		}
 		b.usage = changed(b, func(u *issuing.Usage) { u.Scopes = last })
 	}},
@@ -65,7 +65,7 @@ var brokenUsage = []defect{
 			for i := range uses {
 				uses[i].Organization = b.anywhere(uses[i].ID).Organization
 			}
-			return b.Store.Touch(ctx, uses)
+			return b.Store.AddUses(ctx, uses)
 		}
 	}},
 	{"reads usage by id alone", []string{"Usage/Others"}, func(b *broken) {
@@ -79,7 +79,7 @@ var brokenUsage = []defect{
 			for _, u := range uses {
 				needed[u.ID] = u.At
 			}
-			return b.Store.Touch(ctx, uses)
+			return b.Store.AddUses(ctx, uses)
 		}
 		b.usage = func(ctx context.Context, organization, id string) (*issuing.Usage, error) {
 			u, err := b.Store.Usage(ctx, organization, id)
@@ -111,7 +111,7 @@ var brokenUsage = []defect{
 				requests[u.ID] = before + u.Requests
 				mu.Unlock()
 			}
-			return b.Store.Touch(ctx, uses)
+			return b.Store.AddUses(ctx, uses)
 		}
 		b.usage = func(ctx context.Context, organization, id string) (*issuing.Usage, error) {
 			u, err := b.Store.Usage(ctx, organization, id)
@@ -143,7 +143,7 @@ func touched(change func(u *keystore.Use)) func(b *broken) {
 			for i := range uses {
 				change(&uses[i])
 			}
-			return b.Store.Touch(ctx, uses)
+			return b.Store.AddUses(ctx, uses)
 		}
 	}
 }

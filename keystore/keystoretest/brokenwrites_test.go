@@ -12,58 +12,58 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-// brokenWrites break what Update, Touch and Changes promise, and what every
+// brokenWrites break what Update, AddUses and Changes promise, and what every
 // method does when it cannot answer.
 var brokenWrites = []defect{
 	{"takes empty fields for absent ones", []string{"Update/Fields"}, func(b *broken) {
-		b.update = func(ctx context.Context, k *keystore.Key) error {
+		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 			k = k.Clone()
 			if before, err := b.Store.Find(ctx, k.Organization, k.ID); err == nil && k.RevokedAt.IsZero() {
 				k.RevokedAt = before.RevokedAt
 			}
-			return b.Store.Update(ctx, k)
+			return b.Store.Update(ctx, k, e)
 		}
 	}},
 	{"leaves attributes and networks as they were inserted", []string{"Update/Fields", "Update/KeepsNothing"},
 		func(b *broken) {
-			b.update = func(ctx context.Context, k *keystore.Key) error {
+			b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 				k = k.Clone()
 				before := b.anywhere(k.ID)
 				k.Attributes, k.Networks = before.Attributes, before.Networks
-				return b.Store.Update(ctx, k)
+				return b.Store.Update(ctx, k, e)
 			}
 		}},
 	{"updates every column", []string{"Update/FixedFields"}, func(b *broken) {
-		b.update = func(ctx context.Context, k *keystore.Key) error {
-			return errors.Join(b.Store.Update(ctx, k),
-				b.Store.Touch(ctx, []keystore.Use{{Organization: k.Organization, ID: k.ID, At: k.LastUsedAt}}))
+		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+			return errors.Join(b.Store.Update(ctx, k, e),
+				b.Store.AddUses(ctx, []keystore.Use{{Organization: k.Organization, ID: k.ID, At: k.LastUsedAt}}))
 		}
 	}},
 	{"lets the last writer win", []string{"Update/Conflict", "Update/Race"}, func(b *broken) {
-		b.update = func(ctx context.Context, k *keystore.Key) error {
+		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 			for {
 				k = k.Clone()
 				if before, err := b.Store.Find(ctx, k.Organization, k.ID); err == nil {
 					k.Version = before.Version
 				}
-				if err := b.Store.Update(ctx, k); !errors.Is(err, issuing.ErrConflict) {
+				if err := b.Store.Update(ctx, k, e); !errors.Is(err, issuing.ErrConflict) {
 					return err
 				}
 			}
 		}
 	}},
 	{"updates by id alone", []string{"Update/Others"}, func(b *broken) {
-		b.update = func(ctx context.Context, k *keystore.Key) error {
+		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 			k = k.Clone()
 			k.Organization = b.anywhere(k.ID).Organization
-			return b.Store.Update(ctx, k)
+			return b.Store.Update(ctx, k, e)
 		}
 	}},
 	{"updates whatever the digest", []string{"Update/Others"}, func(b *broken) {
-		b.update = func(ctx context.Context, k *keystore.Key) error {
+		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 			k = k.Clone()
 			k.Digest = b.anywhere(k.ID).Digest
-			return b.Store.Update(ctx, k)
+			return b.Store.Update(ctx, k, e)
 		}
 	}},
 	{"reads from a replica", []string{"Update/SeenAtOnce"}, func(b *broken) {
@@ -86,21 +86,21 @@ var brokenWrites = []defect{
 				}
 				return k, err
 			}
-			b.update = func(ctx context.Context, k *keystore.Key) error {
+			b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 				if ctx.Err() != nil {
 					return issuing.ErrConflict
 				}
-				return b.Store.Update(ctx, k)
+				return b.Store.Update(ctx, k, e)
 			}
 		}},
 	{"says nothing when a context has ended", []string{"Context/Writes"}, func(b *broken) {
-		b.insert = func(ctx context.Context, k *keystore.Key) error {
-			b.Store.Insert(ctx, k)
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			b.Store.Insert(ctx, k, e, maxKeys)
 			return nil
 		}
 	}},
 	{"takes a backend that is away for one that is empty", []string{"Unavailable"}, func(*broken) {}},
-	{"lets the last use win", []string{"Touch/Forward"}, func(b *broken) {
+	{"lets the last use win", []string{"AddUses/Forward"}, func(b *broken) {
 		used := make(map[string]time.Time)
 		b.touch = func(_ context.Context, uses []keystore.Use) error {
 			for _, u := range uses {
@@ -114,36 +114,36 @@ var brokenWrites = []defect{
 			return k, err
 		}
 	}},
-	{"touches by id alone", []string{"Touch/Others"}, func(b *broken) {
+	{"touches by id alone", []string{"AddUses/Others"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
 			uses = slices.Clone(uses)
 			for i, u := range uses {
 				uses[i].Organization = b.anywhere(u.ID).Organization
 			}
-			return b.Store.Touch(ctx, uses)
+			return b.Store.AddUses(ctx, uses)
 		}
 	}},
-	{"touches a hundred keys", []string{"Touch/Many"}, func(b *broken) {
+	{"touches a hundred keys", []string{"AddUses/Many"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
-			return b.Store.Touch(ctx, uses[:min(len(uses), 100)])
+			return b.Store.AddUses(ctx, uses[:min(len(uses), 100)])
 		}
 	}},
-	{"counts a use as a version", []string{"Touch/NothingElse", "Touch/RevokeRace"}, func(b *broken) {
+	{"counts a use as a version", []string{"AddUses/NothingElse", "AddUses/RevokeRace"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
 			for _, u := range uses {
 				if k, err := b.Store.Find(ctx, u.Organization, u.ID); err == nil {
-					b.Store.Update(ctx, k)
+					b.Store.Update(ctx, k, issuing.AuditEntry{})
 				}
 			}
-			return b.Store.Touch(ctx, uses)
+			return b.Store.AddUses(ctx, uses)
 		}
 	}},
-	{"takes a cancelled call for one that is done", []string{"Context/Touch", "Context/Changes"}, func(b *broken) {
+	{"takes a cancelled call for one that is done", []string{"Context/AddUses", "Context/Changes"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return b.Store.Touch(ctx, uses)
+			return b.Store.AddUses(ctx, uses)
 		}
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 			if ctx.Err() != nil {
@@ -175,10 +175,16 @@ var brokenWrites = []defect{
 		}
 	}},
 	{"numbers changes before they are there", []string{"Feed/Race"}, func(b *broken) {
-		b.update = numberedTooEarly(b, b.Store.Update)
+		write := numberedTooEarly(b)
+		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+			return write(k, func() error { return b.Store.Update(ctx, k, e) })
+		}
 	}},
 	{"numbers new keys before they are there", []string{"Feed/InsertRace"}, func(b *broken) {
-		b.insert = numberedTooEarly(b, b.Store.Insert)
+		write := numberedTooEarly(b)
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			return write(k, func() error { return b.Store.Insert(ctx, k, e, maxKeys) })
+		}
 	}},
 	{"starts again at an unknown position", []string{"Feed/UnknownPosition"}, func(b *broken) {
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
@@ -194,8 +200,7 @@ var brokenWrites = []defect{
 // numberedTooEarly gives b a feed of what is written by the function that it
 // returns, like one over a sequence in a database: the first write draws its
 // number, and commits when a reader has seen the numbers of others already.
-func numberedTooEarly(b *broken, write func(context.Context, *keystore.Key) error) func(context.Context,
-	*keystore.Key) error {
+func numberedTooEarly(b *broken) func(k *keystore.Key, write func() error) error {
 	var mu sync.Mutex
 	var drawn int
 	committed := make(map[int]keystore.Digest)
@@ -216,7 +221,7 @@ func numberedTooEarly(b *broken, write func(context.Context, *keystore.Key) erro
 		}
 		return changed, strconv.Itoa(last), nil
 	}
-	return func(ctx context.Context, k *keystore.Key) error {
+	return func(k *keystore.Key, write func() error) error {
 		mu.Lock()
 		drawn++
 		number := drawn
@@ -224,7 +229,7 @@ func numberedTooEarly(b *broken, write func(context.Context, *keystore.Key) erro
 		if number == 1 {
 			<-overtaken
 		}
-		err := write(ctx, k)
+		err := write()
 		mu.Lock()
 		defer mu.Unlock()
 		committed[number] = k.Digest

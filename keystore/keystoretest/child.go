@@ -1,6 +1,7 @@
 package keystoretest
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -14,7 +15,7 @@ import (
 )
 
 // family inserts n keys, each the child of the one before.
-func family(t testing.TB, m issuing.Manager, n int) (keys []*keystore.Key) {
+func family(t testing.TB, m issuing.Store, n int) (keys []*keystore.Key) {
 	t.Helper()
 	organization := unique("org")
 	for i := range n {
@@ -31,21 +32,21 @@ func family(t testing.TB, m issuing.Manager, n int) (keys []*keystore.Key) {
 // readers are the methods that return one key.
 var readers = []struct {
 	name string
-	read func(t testing.TB, m issuing.Manager, k *keystore.Key) (*keystore.Key, error)
+	read func(t testing.TB, m issuing.Store, k *keystore.Key) (*keystore.Key, error)
 }{
-	{"Lookup", func(t testing.TB, m issuing.Manager, k *keystore.Key) (*keystore.Key, error) {
+	{"Lookup", func(t testing.TB, m issuing.Store, k *keystore.Key) (*keystore.Key, error) {
 		return m.Lookup(t.Context(), k.Digest)
 	}},
-	{"Find", func(t testing.TB, m issuing.Manager, k *keystore.Key) (*keystore.Key, error) {
+	{"Find", func(t testing.TB, m issuing.Store, k *keystore.Key) (*keystore.Key, error) {
 		return m.Find(t.Context(), k.Organization, k.ID)
 	}},
-	{"FindIssued", func(t testing.TB, m issuing.Manager, k *keystore.Key) (*keystore.Key, error) {
+	{"FindIssued", func(t testing.TB, m issuing.Store, k *keystore.Key) (*keystore.Key, error) {
 		return m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
 	}},
 }
 
 // wantAncestors reads k by each method.
-func wantAncestors(t testing.TB, m issuing.Manager, k *keystore.Key, rule string, want ...*keystore.Key) {
+func wantAncestors(t testing.TB, m issuing.Store, k *keystore.Key, rule string, want ...*keystore.Key) {
 	t.Helper()
 	for _, r := range readers {
 		got, err := r.read(t, m, k)
@@ -66,7 +67,7 @@ func wantAncestors(t testing.TB, m issuing.Manager, k *keystore.Key, rule string
 }
 
 var childCases = []testCase{
-	{"Child/Ancestors", func(t testing.TB, m issuing.Manager) {
+	{"Child/Ancestors", func(t testing.TB, m issuing.Store) {
 		keys := family(t, m, 5)
 		other := newKey(keys[0].Organization)
 		other.Ancestors = keys[:1]
@@ -82,7 +83,7 @@ var childCases = []testCase{
 		wantAncestors(t, m, keys[2], "the child of a key that was renamed", keys[1], keys[0])
 	}},
 
-	{"Child/Orphan", func(t testing.TB, m issuing.Manager) {
+	{"Child/Orphan", func(t testing.TB, m issuing.Store) {
 		theirs := newKey(unique("org"))
 		insert(t, m, theirs)
 		for rule, parent := range map[string]string{
@@ -95,7 +96,7 @@ var childCases = []testCase{
 		}
 	}},
 
-	{"Child/List", func(t testing.TB, m issuing.Manager) {
+	{"Child/List", func(t testing.TB, m issuing.Store) {
 		keys := inOrder(unique("org"), 6)
 		for i, k := range keys {
 			if i%2 == 0 {
@@ -103,16 +104,16 @@ var childCases = []testCase{
 			}
 		}
 		insert(t, m, keys...)
-		organization, page := keys[0].Organization, issuing.Page{Limit: 2}
+		organization, page := keys[0].Organization, issuing.Query{Limit: 2}
 		wantPages(t, m, organization, page, "without a parent", keys[1], keys[3], keys[5])
 		page.Parent = keys[5].ID
 		wantPages(t, m, organization, page, "with a parent", keys[0], keys[2], keys[4])
 		page.Parent = keys[0].ID
 		wantPages(t, m, organization, page, "of a parent without children")
-		wantPages(t, m, unique("org"), issuing.Page{Parent: keys[5].ID}, "of another organization's parent")
+		wantPages(t, m, unique("org"), issuing.Query{Parent: keys[5].ID}, "of another organization's parent")
 	}},
 
-	{"Child/Count", func(t testing.TB, m issuing.Manager) {
+	{"Child/Count", func(t testing.TB, m issuing.Store) {
 		keys := family(t, m, 3)
 		for _, change := range []func(k *keystore.Key){
 			func(k *keystore.Key) {},
@@ -125,19 +126,23 @@ var childCases = []testCase{
 			change(k)
 			insert(t, m, k)
 		}
-		other, total, children := newKey(keys[0].Organization), 0, map[string]int{}
-		insert(t, m, other)
-		for _, p := range []issuing.Page{{}, {Limit: 1, Total: &total}} {
-			p.Children = &children
-			list(t, m, keys[0].Organization, p)
-		}
-		list(t, m, keys[0].Organization, issuing.Page{Parent: keys[0].ID, Children: &children})
-		if len(children) != 0 && (len(children) != 2 || children[keys[0].ID] != 3 || children[keys[1].ID] != 1) {
-			t.Errorf("List counts the live children %v, want 3 of %s and 1 of %s, or none", children, keys[0].ID, keys[1].ID)
+		insert(t, m, newKey(keys[0].Organization))
+		for _, c := range []struct {
+			q    issuing.Query
+			want map[string]int
+		}{
+			{issuing.Query{Children: true}, map[string]int{keys[0].ID: 3}},
+			{issuing.Query{Children: true, Limit: 1, Total: true, After: keys[0]}, nil},
+			{issuing.Query{Children: true, Parent: keys[0].ID}, map[string]int{keys[1].ID: 1}},
+		} {
+			got, err := m.List(t.Context(), keys[0].Organization, c.q)
+			if err != nil || !maps.Equal(got.Children, c.want) {
+				t.Errorf("List of %+v counts the live children %v, %v, want %v", c.q, got.Children, err, c.want)
+			}
 		}
 	}},
 
-	{"Child/NoMoreThanItsParent", func(t testing.TB, m issuing.Manager) {
+	{"Child/NoMoreThanItsParent", func(t testing.TB, m issuing.Store) {
 		keys := family(t, m, 4)
 		names := []scope.Name{scope.TasksRead, scope.TasksWrite, scope.ChatRead, scope.ChatWrite}
 		for _, k := range keys {
@@ -190,7 +195,7 @@ var childCases = []testCase{
 		}
 	}},
 
-	{"Child/Race", func(t testing.TB, m issuing.Manager) {
+	{"Child/Race", func(t testing.TB, m issuing.Store) {
 		for range 25 {
 			keys := family(t, m, 3)
 			parent := keys[0]
@@ -211,7 +216,7 @@ var childCases = []testCase{
 				})
 			}
 			parent.RevokedAt = at(-time.Second)
-			err := m.Update(t.Context(), parent)
+			err := m.Update(t.Context(), parent, newEntry(parent))
 			revoked.Store(true)
 			running.Wait()
 			if err != nil {

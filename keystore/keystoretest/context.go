@@ -21,16 +21,16 @@ func isRefusal(err error) bool {
 }
 
 // reads asks for k in every way and returns the errors by method.
-func reads(ctx context.Context, m issuing.Manager, k *keystore.Key) map[string]error {
+func reads(ctx context.Context, m issuing.Store, k *keystore.Key) map[string]error {
 	_, lookup := m.Lookup(ctx, k.Digest)
 	_, find := m.Find(ctx, k.Organization, k.ID)
 	_, issued := m.FindIssued(ctx, k.Organization, k.CreatedBy, k.IssueToken)
-	_, list := m.List(ctx, k.Organization, issuing.Page{})
+	_, list := m.List(ctx, k.Organization, issuing.Query{})
 	return map[string]error{"Lookup": lookup, "Find": find, "FindIssued": issued, "List": list}
 }
 
 var contextCases = []testCase{
-	{"Context/Reads", func(t testing.TB, m issuing.Manager) {
+	{"Context/Reads", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -43,18 +43,18 @@ var contextCases = []testCase{
 						"an error that says nothing about it", method, err)
 				}
 			}
-			if page, err := m.List(ctx, k.Organization, issuing.Page{}); err == nil && len(page) != 1 {
+			if page, err := m.List(ctx, k.Organization, issuing.Query{}); err == nil && len(page.Keys) != 1 {
 				t.Errorf("List with a context that has ended returned %d keys and no error, want the page or an error",
-					len(page))
+					len(page.Keys))
 			}
 		}
 	}},
 
-	{"Context/Writes", func(t testing.TB, m issuing.Manager) {
+	{"Context/Writes", func(t testing.TB, m issuing.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		k := newKey(unique("org"))
-		err := m.Insert(ctx, k)
+		err := m.Insert(ctx, k, newEntry(k), 0)
 		_, lookupErr := m.Lookup(t.Context(), k.Digest)
 		if err == nil && lookupErr != nil || isRefusal(err) {
 			t.Fatalf("Insert with a context that has ended returned %v, and Lookup afterwards %v: want nil and the "+
@@ -64,35 +64,33 @@ var contextCases = []testCase{
 			insert(t, m, k)
 		}
 		k.Suspended = true
-		err = m.Update(ctx, k)
+		err = m.Update(ctx, k, newEntry(k))
 		if got := find(t, m, k); err == nil && !got.Suspended || isRefusal(err) {
 			t.Errorf("Update with a context that has ended returned %v and left Suspended %v: want nil and the "+
 				"change, or an error that says nothing about the key", err, got.Suspended)
 		}
 	}},
 
-	{"Context/Touch", func(t testing.TB, m issuing.Manager) {
-		store := toucher(t, m)
+	{"Context/AddUses", func(t testing.TB, m issuing.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		k := inserted(t, m)
 		now := at(0)
-		if err := store.Touch(ctx, []keystore.Use{use(k, now)}); err == nil {
-			wantUsed(t, m, k, now, "Touch with a context that has ended returned nil")
+		if err := m.AddUses(ctx, []keystore.Use{use(k, now)}); err == nil {
+			wantUsed(t, m, k, now, "AddUses with a context that has ended returned nil")
 		}
 	}},
 
-	{"Context/Changes", func(t testing.TB, m issuing.Manager) {
-		store := feed(t, m)
+	{"Context/Changes", func(t testing.TB, m issuing.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		k := inserted(t, m)
-		_, start, err := store.Changes(t.Context(), "")
+		_, start, err := m.Changes(t.Context(), "")
 		if err != nil {
 			t.Fatalf("Changes returned %v, want nil", err)
 		}
 		update(t, m, k)
-		if changed, _, err := store.Changes(ctx, start); err == nil && !slices.Contains(changed, k.Digest) ||
+		if changed, _, err := m.Changes(ctx, start); err == nil && !slices.Contains(changed, k.Digest) ||
 			isRefusal(err) {
 			t.Errorf("Changes with a context that has ended returned %d keys and %v, want the changed key, or an "+
 				"error that says nothing about the position", len(changed), err)
@@ -101,19 +99,18 @@ var contextCases = []testCase{
 }
 
 // unavailable needs a store of its own, see [Suite].
-var unavailable = testCase{"Unavailable", func(t testing.TB, m issuing.Manager) {
+var unavailable = testCase{"Unavailable", func(t testing.TB, m issuing.Store) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	k := newKey(unique("org"))
 	errs := reads(ctx, m, k)
-	errs["Insert"], errs["Update"] = m.Insert(ctx, k), m.Update(ctx, k)
-	if a, ok := m.(issuing.Auditor); ok {
-		errs["InsertAudited"], errs["UpdateAudited"] = a.InsertAudited(ctx, k, newEntry(k), 1), a.UpdateAudited(ctx, k,
-			newEntry(k))
-		_, errs["Audit"] = a.Audit(ctx, k.Organization, "", "")
-		_, errs["SweepAudit"] = a.SweepAudit(ctx, at(-time.Hour))
-		_, _, errs["Erase"] = a.Erase(ctx, k.Organization)
-	}
+	errs["Insert"], errs["Update"] = m.Insert(ctx, k, newEntry(k), 0), m.Update(ctx, k, newEntry(k))
+	errs["AddUses"] = m.AddUses(ctx, []keystore.Use{use(k, at(0))})
+	_, errs["Usage"] = m.Usage(ctx, k.Organization, k.ID)
+	_, _, errs["Changes"] = m.Changes(ctx, "")
+	_, errs["Audit"] = m.Audit(ctx, k.Organization, "", "")
+	_, errs["SweepAudit"] = m.SweepAudit(ctx, at(-time.Hour))
+	_, _, errs["Erase"] = m.Erase(ctx, k.Organization)
 	for method, err := range errs {
 		if err == nil || isRefusal(err) {
 			t.Errorf("%s of a store that cannot be reached returned %v, want an error that says nothing about the key",

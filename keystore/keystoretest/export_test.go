@@ -19,7 +19,7 @@ func Names() []string {
 }
 
 // Failures runs the case with this name on m and returns what it reported.
-func Failures(t testing.TB, name string, m issuing.Manager) []string {
+func Failures(t testing.TB, name string, m issuing.Store) []string {
 	for _, c := range append(cases(), unavailable) {
 		if c.name != name {
 			continue

@@ -8,7 +8,7 @@ import (
 )
 
 var findCases = []testCase{
-	{"Find/Record", func(t testing.TB, m issuing.Manager) {
+	{"Find/Record", func(t testing.TB, m issuing.Store) {
 		k := newKey(unique("org"))
 		insert(t, m, newKey(k.Organization), k)
 		same(t, "Find", find(t, m, k), k)
@@ -16,7 +16,7 @@ var findCases = []testCase{
 		wantError(t, err, keystore.ErrNotFound, "Find of an id that no key has")
 	}},
 
-	{"Find/OtherOrganization", func(t testing.TB, m issuing.Manager) {
+	{"Find/OtherOrganization", func(t testing.TB, m issuing.Store) {
 		k, other := inserted(t, m), inserted(t, m)
 		_, err := m.Find(t.Context(), other.Organization, k.ID)
 		wantError(t, err, keystore.ErrNotFound, "Find of another organization's key")
@@ -24,12 +24,12 @@ var findCases = []testCase{
 		wantError(t, err, keystore.ErrNotFound, "Find without an organization")
 	}},
 
-	{"FindIssued/Record", func(t testing.TB, m issuing.Manager) {
+	{"FindIssued/Record", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		same(t, "FindIssued", findIssued(t, m, k), k)
 	}},
 
-	{"FindIssued/Others", func(t testing.TB, m issuing.Manager) {
+	{"FindIssued/Others", func(t testing.TB, m issuing.Store) {
 		k := newKey(unique("org"))
 		none := newKey(k.Organization)
 		none.CreatedBy, none.IssueToken = k.CreatedBy, ""
@@ -45,7 +45,7 @@ var findCases = []testCase{
 		}
 	}},
 
-	{"Find/Owned", func(t testing.TB, m issuing.Manager) {
+	{"Find/Owned", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		spoil := func(got *keystore.Key) {
 			got.Organization, got.Name, got.RevokedAt = "changed", "changed", at(0)
@@ -55,8 +55,8 @@ var findCases = []testCase{
 		if got, err := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken); err == nil {
 			spoil(got)
 		}
-		if page, err := m.List(t.Context(), k.Organization, issuing.Page{}); err == nil && len(page) > 0 {
-			spoil(page[0])
+		if page, err := m.List(t.Context(), k.Organization, issuing.Query{}); err == nil && len(page.Keys) > 0 {
+			spoil(page.Keys[0])
 		}
 		same(t, "Find, after a caller changed the keys it had been given,", find(t, m, k), k)
 		same(t, "Lookup, after a caller changed the keys it had been given,", lookup(t, m, k), k)

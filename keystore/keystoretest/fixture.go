@@ -48,24 +48,27 @@ func at(d time.Duration) time.Time {
 	return time.Now().Add(d).UTC().Truncate(time.Microsecond)
 }
 
-func insert(t testing.TB, m issuing.Manager, keys ...*keystore.Key) {
+// insert stores keys, and returns the entry about the last one.
+func insert(t testing.TB, m issuing.Store, keys ...*keystore.Key) (e issuing.AuditEntry) {
 	t.Helper()
 	for _, k := range keys {
-		if err := m.Insert(t.Context(), k); err != nil {
+		e = newEntry(k)
+		if err := m.Insert(t.Context(), k, e, 0); err != nil {
 			t.Fatalf("Insert of a new key returned %v, want nil", err)
 		}
 	}
+	return e
 }
 
 // inserted returns a key that the store has, of an organization of its own.
-func inserted(t testing.TB, m issuing.Manager) *keystore.Key {
+func inserted(t testing.TB, m issuing.Store) *keystore.Key {
 	t.Helper()
 	k := newKey(unique("org"))
 	insert(t, m, k)
 	return k
 }
 
-func find(t testing.TB, m issuing.Manager, k *keystore.Key) *keystore.Key {
+func find(t testing.TB, m issuing.Store, k *keystore.Key) *keystore.Key {
 	t.Helper()
 	got, err := m.Find(t.Context(), k.Organization, k.ID)
 	if err != nil {
@@ -74,7 +77,7 @@ func find(t testing.TB, m issuing.Manager, k *keystore.Key) *keystore.Key {
 	return got
 }
 
-func findIssued(t testing.TB, m issuing.Manager, k *keystore.Key) *keystore.Key {
+func findIssued(t testing.TB, m issuing.Store, k *keystore.Key) *keystore.Key {
 	t.Helper()
 	got, err := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
 	if err != nil {
@@ -83,7 +86,7 @@ func findIssued(t testing.TB, m issuing.Manager, k *keystore.Key) *keystore.Key 
 	return got
 }
 
-func lookup(t testing.TB, m issuing.Manager, k *keystore.Key) *keystore.Key {
+func lookup(t testing.TB, m issuing.Store, k *keystore.Key) *keystore.Key {
 	t.Helper()
 	got, err := m.Lookup(t.Context(), k.Digest)
 	if err != nil {
@@ -92,16 +95,16 @@ func lookup(t testing.TB, m issuing.Manager, k *keystore.Key) *keystore.Key {
 	return got
 }
 
-func update(t testing.TB, m issuing.Manager, k *keystore.Key) {
+func update(t testing.TB, m issuing.Store, k *keystore.Key) {
 	t.Helper()
-	if err := m.Update(t.Context(), k); err != nil {
+	if err := m.Update(t.Context(), k, newEntry(k)); err != nil {
 		t.Fatalf("Update of the latest version returned %v, want nil", err)
 	}
 }
 
 // same reports each field in which got is not the key that was stored. Times
 // are compared as instants, and LastUsedAt and Ancestors are left to the cases
-// of Touch and Child.
+// of AddUses and Child.
 func same(t testing.TB, method string, got, want *keystore.Key) {
 	t.Helper()
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[keystore.Key]()) {
@@ -124,7 +127,7 @@ func same(t testing.TB, method string, got, want *keystore.Key) {
 
 // survives inserts k and changes its name, and reports what a lookup does not
 // return as it went in.
-func survives(t testing.TB, m issuing.Manager, k *keystore.Key, what string) {
+func survives(t testing.TB, m issuing.Store, k *keystore.Key, what string) {
 	t.Helper()
 	insert(t, m, k)
 	same(t, "Lookup, where "+what+" have to survive,", lookup(t, m, k), k)

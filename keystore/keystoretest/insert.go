@@ -13,12 +13,12 @@ import (
 // racers is how many calls a race has.
 const racers = 16
 
-func refusedInsert(t testing.TB, m issuing.Manager, k *keystore.Key, rule string) {
+func refusedInsert(t testing.TB, m issuing.Store, k *keystore.Key, rule string) {
 	t.Helper()
-	wantError(t, m.Insert(t.Context(), k), issuing.ErrExists, rule)
+	wantError(t, m.Insert(t.Context(), k, newEntry(k), 0), issuing.ErrExists, rule)
 }
 
-func absent(t testing.TB, m issuing.Manager, k *keystore.Key, rule string) {
+func absent(t testing.TB, m issuing.Store, k *keystore.Key, rule string) {
 	t.Helper()
 	_, err := m.Lookup(t.Context(), k.Digest)
 	wantError(t, err, keystore.ErrNotFound, rule)
@@ -26,7 +26,7 @@ func absent(t testing.TB, m issuing.Manager, k *keystore.Key, rule string) {
 
 // race inserts keys of one organization at the same time, of which change lets
 // one in. It returns that one.
-func race(t testing.TB, m issuing.Manager, refusal error, what string, change func(k *keystore.Key)) *keystore.Key {
+func race(t testing.TB, m issuing.Store, refusal error, what string, change func(k *keystore.Key)) *keystore.Key {
 	t.Helper()
 	organization := unique("org")
 	keys := make([]*keystore.Key, racers)
@@ -34,7 +34,7 @@ func race(t testing.TB, m issuing.Manager, refusal error, what string, change fu
 		keys[i] = newKey(organization)
 		change(keys[i])
 	}
-	errs := atOnce(racers, func(i int) error { return m.Insert(t.Context(), keys[i]) })
+	errs := atOnce(racers, func(i int) error { return m.Insert(t.Context(), keys[i], newEntry(keys[i]), 0) })
 	winner := keys[oneWins(t, errs, refusal, "a race of Inserts "+what)]
 	for _, k := range keys {
 		if k != winner && k.Digest != winner.Digest {
@@ -46,17 +46,17 @@ func race(t testing.TB, m issuing.Manager, refusal error, what string, change fu
 }
 
 // insertEach inserts keys that do not stand in each other's way.
-func insertEach(t testing.TB, m issuing.Manager, keys []*keystore.Key, rules ...string) {
+func insertEach(t testing.TB, m issuing.Store, keys []*keystore.Key, rules ...string) {
 	t.Helper()
 	for i, k := range keys {
-		if err := m.Insert(t.Context(), k); err != nil {
+		if err := m.Insert(t.Context(), k, newEntry(k), 0); err != nil {
 			t.Errorf("Insert of %s returned %v, want nil", rules[i], err)
 		}
 	}
 }
 
 var insertCases = []testCase{
-	{"Insert/Version", func(t testing.TB, m issuing.Manager) {
+	{"Insert/Version", func(t testing.TB, m issuing.Store) {
 		k := newKey(unique("org"))
 		k.Version = 7
 		insert(t, m, k)
@@ -68,7 +68,7 @@ var insertCases = []testCase{
 		}
 	}},
 
-	{"Insert/KeepsNothing", func(t testing.TB, m issuing.Manager) {
+	{"Insert/KeepsNothing", func(t testing.TB, m issuing.Store) {
 		k := newKey(unique("org"))
 		want := k.Clone()
 		insert(t, m, k)
@@ -78,7 +78,7 @@ var insertCases = []testCase{
 		same(t, "Lookup, after the caller changed the key it had inserted,", lookup(t, m, want), want)
 	}},
 
-	{"Insert/ExistingID", func(t testing.TB, m issuing.Manager) {
+	{"Insert/ExistingID", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		for _, organization := range []string{k.Organization, unique("org")} {
 			twin := newKey(organization)
@@ -89,7 +89,7 @@ var insertCases = []testCase{
 		same(t, "Find, after Insert refused a key with the same ID,", find(t, m, k), k)
 	}},
 
-	{"Insert/ExistingDigest", func(t testing.TB, m issuing.Manager) {
+	{"Insert/ExistingDigest", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		twin := newKey(unique("org"))
 		twin.Digest = k.Digest
@@ -97,7 +97,7 @@ var insertCases = []testCase{
 		same(t, "Lookup, after Insert refused a key with the same Digest,", lookup(t, m, k), k)
 	}},
 
-	{"Insert/ExistingIssueToken", func(t testing.TB, m issuing.Manager) {
+	{"Insert/ExistingIssueToken", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		twin := newKey(k.Organization)
 		twin.CreatedBy, twin.IssueToken = k.CreatedBy, k.IssueToken
@@ -105,7 +105,7 @@ var insertCases = []testCase{
 		absent(t, m, twin, "Lookup of a key that Insert refused")
 	}},
 
-	{"Insert/OtherIssueTokens", func(t testing.TB, m issuing.Manager) {
+	{"Insert/OtherIssueTokens", func(t testing.TB, m issuing.Store) {
 		k := newKey(unique("org"))
 		otherActor, otherOrganization := newKey(k.Organization), newKey(unique("org"))
 		otherActor.IssueToken = k.IssueToken
@@ -118,7 +118,7 @@ var insertCases = []testCase{
 			"another organization's use of the same IssueToken", "an empty IssueToken", "a second empty IssueToken")
 	}},
 
-	{"Insert/IssueTokenRace", func(t testing.TB, m issuing.Manager) {
+	{"Insert/IssueTokenRace", func(t testing.TB, m issuing.Store) {
 		actor, token := unique("user"), unique("token")
 		winner := race(t, m, issuing.ErrExists, "with one IssueToken", func(k *keystore.Key) {
 			k.CreatedBy, k.IssueToken = actor, token
@@ -126,16 +126,16 @@ var insertCases = []testCase{
 		same(t, "FindIssued after the race", findIssued(t, m, winner), winner)
 	}},
 
-	{"Insert/DigestRace", func(t testing.TB, m issuing.Manager) {
+	{"Insert/DigestRace", func(t testing.TB, m issuing.Store) {
 		digest := newKey("").Digest
 		race(t, m, issuing.ErrExists, "with one Digest", func(k *keystore.Key) { k.Digest = digest })
 	}},
 
-	{"Insert/SecondSuccessor", func(t testing.TB, m issuing.Manager) {
+	{"Insert/SecondSuccessor", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		second := newKey(k.Organization)
 		second.RotatedFrom = k.RotatedFrom
-		wantError(t, m.Insert(t.Context(), second), issuing.ErrRotated, "Insert of a second successor of one key")
+		wantError(t, m.Insert(t.Context(), second, newEntry(second), 0), issuing.ErrRotated, "Insert of a second successor of one key")
 		absent(t, m, second, "Lookup of a key that Insert refused")
 		// A repeat of the first rotation has to find the key that it made.
 		repeat := newKey(k.Organization)
@@ -144,7 +144,7 @@ var insertCases = []testCase{
 		same(t, "Find, after Insert refused a second successor,", find(t, m, k), k)
 	}},
 
-	{"Insert/OtherSuccessors", func(t testing.TB, m issuing.Manager) {
+	{"Insert/OtherSuccessors", func(t testing.TB, m issuing.Store) {
 		k := newKey(unique("org"))
 		otherOrganization, next := newKey(unique("org")), newKey(k.Organization)
 		otherOrganization.RotatedFrom = k.RotatedFrom
@@ -156,12 +156,12 @@ var insertCases = []testCase{
 			"a successor of the successor", "a key that replaces none", "a second key that replaces none")
 	}},
 
-	{"Insert/SuccessorRace", func(t testing.TB, m issuing.Manager) {
+	{"Insert/SuccessorRace", func(t testing.TB, m issuing.Store) {
 		old := unique("key")
 		race(t, m, issuing.ErrRotated, "of successors of one key", func(k *keystore.Key) { k.RotatedFrom = old })
 	}},
 
-	{"Insert/Networks", func(t testing.TB, m issuing.Manager) {
+	{"Insert/Networks", func(t testing.TB, m issuing.Store) {
 		var many []string
 		for i := range 20 {
 			many = append(many, fmt.Sprintf("2001:db8:%x::/48", 20-i))
@@ -177,7 +177,7 @@ var insertCases = []testCase{
 		}
 	}},
 
-	{"Insert/Times", func(t testing.TB, m issuing.Manager) {
+	{"Insert/Times", func(t testing.TB, m issuing.Store) {
 		east := time.FixedZone("east", 5*3600+1800)
 		for _, c := range []struct{ created, expires, revoked, used time.Time }{
 			{created: time.Date(2026, 3, 4, 5, 6, 7, 123456000, time.UTC)},

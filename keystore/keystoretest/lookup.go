@@ -10,18 +10,18 @@ import (
 )
 
 var lookupCases = []testCase{
-	{"Lookup/Unknown", func(t testing.TB, m issuing.Manager) {
+	{"Lookup/Unknown", func(t testing.TB, m issuing.Store) {
 		_, err := m.Lookup(t.Context(), newKey("").Digest)
 		wantError(t, err, keystore.ErrNotFound, "Lookup of a digest that no key has")
 	}},
 
-	{"Lookup/Record", func(t testing.TB, m issuing.Manager) {
+	{"Lookup/Record", func(t testing.TB, m issuing.Store) {
 		k := newKey(unique("org"))
 		insert(t, m, newKey(k.Organization), k, newKey(k.Organization))
 		same(t, "Lookup", lookup(t, m, k), k)
 	}},
 
-	{"Lookup/WholeDigest", func(t testing.TB, m issuing.Manager) {
+	{"Lookup/WholeDigest", func(t testing.TB, m issuing.Store) {
 		// The bytes are such as end, quote or fold a text somewhere.
 		first := newKey(unique("org"))
 		copy(first.Digest[10:], "\x00\xff'\"\\%_aA ")
@@ -43,7 +43,7 @@ var lookupCases = []testCase{
 		wantError(t, err, keystore.ErrNotFound, "Lookup of a digest that differs from others in its last bytes")
 	}},
 
-	{"Lookup/AtOnce", func(t testing.TB, m issuing.Manager) {
+	{"Lookup/AtOnce", func(t testing.TB, m issuing.Store) {
 		keys := make([]*keystore.Key, racers)
 		for i := range keys {
 			keys[i] = inserted(t, m) // each of an organization of its own
@@ -67,7 +67,7 @@ var lookupCases = []testCase{
 		}
 	}},
 
-	{"Lookup/Refused", func(t testing.TB, m issuing.Manager) {
+	{"Lookup/Refused", func(t testing.TB, m issuing.Store) {
 		organization := unique("org")
 		for _, c := range []struct {
 			status keystore.Status

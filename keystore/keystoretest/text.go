@@ -24,7 +24,7 @@ var oddTexts = []string{
 }
 
 var textCases = []testCase{
-	{"Text/Fields", func(t testing.TB, m issuing.Manager) {
+	{"Text/Fields", func(t testing.TB, m issuing.Store) {
 		organization := unique("org")
 		for _, text := range oddTexts {
 			k := newKey(organization + text)
@@ -40,7 +40,7 @@ var textCases = []testCase{
 		}
 	}},
 
-	{"Text/Distinct", func(t testing.TB, m issuing.Manager) {
+	{"Text/Distinct", func(t testing.TB, m issuing.Store) {
 		// Each pair is equal to something that folds case, pads or normalizes.
 		for _, pair := range [][2]string{{"acme", "Acme"}, {"acme", "acme "}, {"caf\u00e9", "cafe\u0301"}, {"straße",
 			"strasse"}} {
@@ -50,10 +50,10 @@ var textCases = []testCase{
 			b.CreatedBy, b.IssueToken = a.CreatedBy, a.IssueToken
 			insert(t, m, a, b)
 			for _, k := range []*keystore.Key{a, b} {
-				page, err := m.List(t.Context(), k.Organization, issuing.Page{})
-				if err != nil || len(page) != 1 || page[0].ID != k.ID {
+				page, err := m.List(t.Context(), k.Organization, issuing.Query{})
+				if err != nil || len(page.Keys) != 1 || page.Keys[0].ID != k.ID {
 					t.Errorf("List of organization %q beside %q returned %d keys and %v, want its own one: strings "+
-						"are compared byte for byte", pair[0], pair[1], len(page), err)
+						"are compared byte for byte", pair[0], pair[1], len(page.Keys), err)
 				}
 			}
 			_, err := m.Find(t.Context(), b.Organization, a.ID)
@@ -79,7 +79,7 @@ var textCases = []testCase{
 		}
 	}},
 
-	{"Text/Attributes", func(t testing.TB, m issuing.Manager) {
+	{"Text/Attributes", func(t testing.TB, m issuing.Store) {
 		for _, attributes := range []map[string]string{
 			nil,
 			{},
@@ -93,7 +93,7 @@ var textCases = []testCase{
 		}
 	}},
 
-	{"Text/UnknownScopes", func(t testing.TB, m issuing.Manager) {
+	{"Text/UnknownScopes", func(t testing.TB, m issuing.Store) {
 		for _, names := range [][]scope.Name{
 			nil,
 			{"future:thing", scope.TasksRead, "tasks:*", "TASKS:READ", "tasks:read "},

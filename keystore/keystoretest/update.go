@@ -11,7 +11,7 @@ import (
 )
 
 var updateCases = []testCase{
-	{"Update/Fields", func(t testing.TB, m issuing.Manager) {
+	{"Update/Fields", func(t testing.TB, m issuing.Store) {
 		k := newKey(unique("org"))
 		bystander := newKey(k.Organization)
 		insert(t, m, k, bystander)
@@ -38,7 +38,7 @@ var updateCases = []testCase{
 		same(t, "Find of another key of the organization", find(t, m, bystander), bystander)
 	}},
 
-	{"Update/FixedFields", func(t testing.TB, m issuing.Manager) {
+	{"Update/FixedFields", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		changed := k.Clone()
 		changed.Environment = keystore.Production
@@ -54,11 +54,11 @@ var updateCases = []testCase{
 		got := find(t, m, k)
 		same(t, "Find after an Update with fields that it must leave alone", got, k)
 		if !got.LastUsedAt.IsZero() {
-			t.Errorf("LastUsedAt after Update is %v, want it left to Touch", got.LastUsedAt)
+			t.Errorf("LastUsedAt after Update is %v, want it left to AddUses", got.LastUsedAt)
 		}
 	}},
 
-	{"Update/Conflict", func(t testing.TB, m issuing.Manager) {
+	{"Update/Conflict", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		stale := k.Clone()
 		k.Name = "first"
@@ -66,26 +66,26 @@ var updateCases = []testCase{
 		k.Version = 2
 		for _, version := range []int64{0, 1, 3} {
 			stale.Name, stale.Version = "second", version
-			wantError(t, m.Update(t.Context(), stale), issuing.ErrConflict,
+			wantError(t, m.Update(t.Context(), stale, newEntry(stale)), issuing.ErrConflict,
 				"Update of a version that is not the stored one")
 		}
 		same(t, "Find after Updates that were refused", find(t, m, k), k)
 	}},
 
-	{"Update/Race", func(t testing.TB, m issuing.Manager) {
+	{"Update/Race", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		tries := make([]*keystore.Key, racers)
 		errs := atOnce(racers, func(i int) error {
 			tries[i] = k.Clone()
 			tries[i].Name = unique("name")
-			return m.Update(t.Context(), tries[i])
+			return m.Update(t.Context(), tries[i], newEntry(tries[i]))
 		})
 		winner := oneWins(t, errs, issuing.ErrConflict, "a race of Updates of one version")
 		tries[winner].Version = 2
 		same(t, "Find after the race", find(t, m, k), tries[winner])
 	}},
 
-	{"Update/Others", func(t testing.TB, m issuing.Manager) {
+	{"Update/Others", func(t testing.TB, m issuing.Store) {
 		k, other := inserted(t, m), inserted(t, m)
 		for _, c := range []struct {
 			rule  string
@@ -99,13 +99,13 @@ var updateCases = []testCase{
 			wrong := k.Clone()
 			wrong.RevokedAt = at(0)
 			c.spoil(wrong)
-			wantError(t, m.Update(t.Context(), wrong), keystore.ErrNotFound, "Update "+c.rule)
+			wantError(t, m.Update(t.Context(), wrong, newEntry(wrong)), keystore.ErrNotFound, "Update "+c.rule)
 		}
 		same(t, "Find after Updates that were refused", find(t, m, k), k)
 		same(t, "Find of the other organization's key", find(t, m, other), other)
 	}},
 
-	{"Update/SeenAtOnce", func(t testing.TB, m issuing.Manager) {
+	{"Update/SeenAtOnce", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		for range 10 {
 			// Whatever answers Lookup quickly has the key by now.
@@ -120,7 +120,7 @@ var updateCases = []testCase{
 		}
 	}},
 
-	{"Update/KeepsNothing", func(t testing.TB, m issuing.Manager) {
+	{"Update/KeepsNothing", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		k.Name = "kept"
 		k.Scopes = []scope.Name{scope.ChatRead}

@@ -1,7 +1,6 @@
 package keystoretest
 
 import (
-	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,23 +12,9 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// usageReader returns m as a UsageReader and ends the case when it is none.
-func usageReader(t testing.TB, m issuing.Manager) issuing.UsageReader {
+func usage(t testing.TB, m issuing.Store, k *keystore.Key) *issuing.Usage {
 	t.Helper()
-	store, ok := m.(issuing.UsageReader)
-	if ok {
-		_, err := store.Usage(t.Context(), unique("org"), unique("key"))
-		ok = !errors.Is(err, errors.ErrUnsupported)
-	}
-	if !ok {
-		t.Skipf("%T is not an issuing.UsageReader", m)
-	}
-	return store
-}
-
-func usage(t testing.TB, m issuing.Manager, k *keystore.Key) *issuing.Usage {
-	t.Helper()
-	u, err := usageReader(t, m).Usage(t.Context(), k.Organization, k.ID)
+	u, err := m.Usage(t.Context(), k.Organization, k.ID)
 	if err != nil {
 		t.Fatalf("Usage of a key that was inserted returned %v, want nil", err)
 	}
@@ -50,14 +35,14 @@ func days() func(n int) time.Time {
 	return func(n int) time.Time { return today.AddDate(0, 0, -n) }
 }
 
-func wantScopes(t testing.TB, m issuing.Manager, k *keystore.Key, want map[scope.Name]time.Time, rule string) {
+func wantScopes(t testing.TB, m issuing.Store, k *keystore.Key, want map[scope.Name]time.Time, rule string) {
 	t.Helper()
 	if got := usage(t, m, k).Scopes; !maps.EqualFunc(got, want, time.Time.Equal) {
 		t.Errorf("%s: Usage has the scopes %v, want %v", rule, got, want)
 	}
 }
 
-func wantDays(t testing.TB, m issuing.Manager, k *keystore.Key, want []issuing.Day, rule string) {
+func wantDays(t testing.TB, m issuing.Store, k *keystore.Key, want []issuing.Day, rule string) {
 	t.Helper()
 	same := func(a, b issuing.Day) bool { return a.Date.Equal(b.Date) && a.Requests == b.Requests }
 	if got := usage(t, m, k).Days; !slices.EqualFunc(got, want, same) {
@@ -66,7 +51,7 @@ func wantDays(t testing.TB, m issuing.Manager, k *keystore.Key, want []issuing.D
 }
 
 var usageCases = []testCase{
-	{"Usage/From", func(t testing.TB, m issuing.Manager) {
+	{"Usage/From", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		if got := usage(t, m, k); !got.LastUsedAt.IsZero() || got.LastUsedFrom.IsValid() {
 			t.Errorf("Usage of a key that was never used returned %+v", got)
@@ -89,12 +74,12 @@ var usageCases = []testCase{
 				text = got.LastUsedFrom.WithZone("").String()
 			}
 			if !got.LastUsedAt.Equal(last) || text != c.want {
-				t.Errorf("Touch from %q at %v, beside earlier uses: Usage has %q and %v", c.from, last, text, got.LastUsedAt)
+				t.Errorf("AddUses from %q at %v, beside earlier uses: Usage has %q and %v", c.from, last, text, got.LastUsedAt)
 			}
 		}
 	}},
 
-	{"Usage/Scopes", func(t testing.TB, m issuing.Manager) {
+	{"Usage/Scopes", func(t testing.TB, m issuing.Store) {
 		day := days()
 		k := inserted(t, m)
 		wantScopes(t, m, k, nil, "a key that was never used")
@@ -108,7 +93,7 @@ var usageCases = []testCase{
 		}, "uses in another order than that of their days")
 	}},
 
-	{"Usage/Days", func(t testing.TB, m issuing.Manager) {
+	{"Usage/Days", func(t testing.TB, m issuing.Store) {
 		day := days()
 		k := inserted(t, m)
 		midnight := day(1)
@@ -121,7 +106,7 @@ var usageCases = []testCase{
 		wantDays(t, m, k, want, "requests of several days, and some of 31 days ago")
 	}},
 
-	{"Usage/Observed", func(t testing.TB, m issuing.Manager) {
+	{"Usage/Observed", func(t testing.TB, m issuing.Store) {
 		k := inserted(t, m)
 		now := at(0)
 		for i, u := range []keystore.Use{
@@ -138,9 +123,8 @@ var usageCases = []testCase{
 		}
 	}},
 
-	{"Usage/Others", func(t testing.TB, m issuing.Manager) {
+	{"Usage/Others", func(t testing.TB, m issuing.Store) {
 		day := days()
-		store := usageReader(t, m)
 		k, other := inserted(t, m), inserted(t, m)
 		strange := observed(other, at(0), scope.TasksRead)
 		strange.ID = k.ID
@@ -148,7 +132,7 @@ var usageCases = []testCase{
 		wantScopes(t, m, k, nil, "uses as another organization")
 		wantDays(t, m, k, nil, "uses as another organization")
 		wantDays(t, m, other, []issuing.Day{{Date: day(1), Requests: 2}}, "uses beside those of another key")
-		_, err := store.Usage(t.Context(), other.Organization, k.ID)
+		_, err := m.Usage(t.Context(), other.Organization, k.ID)
 		wantError(t, err, keystore.ErrNotFound, "Usage of a key of another organization")
 		late := newKey(k.Organization)
 		touch(t, m, observed(late, at(0), scope.TasksRead))
@@ -156,7 +140,7 @@ var usageCases = []testCase{
 		wantScopes(t, m, late, nil, "uses of a key that was not there")
 	}},
 
-	{"Usage/Owned", func(t testing.TB, m issuing.Manager) {
+	{"Usage/Owned", func(t testing.TB, m issuing.Store) {
 		day := days()
 		k := inserted(t, m)
 		touch(t, m, observed(k, day(1), scope.TasksRead))
@@ -166,11 +150,10 @@ var usageCases = []testCase{
 		wantDays(t, m, k, []issuing.Day{{Date: day(1), Requests: 2}}, "a caller who writes to Usage")
 	}},
 
-	{"Usage/ScopesUnused", func(t testing.TB, m issuing.Manager) {
+	{"Usage/ScopesUnused", func(t testing.TB, m issuing.Store) {
 		day := days()
 		organization, two := unique("org"), []scope.Name{"a:read", "a:read:all"} // the one is within the other
-		usageReader(t, m)
-		made := func(scopes []scope.Name, uses ...[]scope.Name) *keystore.Key { // on the days before today
+		made := func(scopes []scope.Name, uses ...[]scope.Name) *keystore.Key {  // on the days before today
 			k := newKey(organization)
 			k.Scopes = scopes
 			insert(t, m, k)
@@ -185,30 +168,29 @@ var usageCases = []testCase{
 		made(two, two[:1])                                     // observed for a day
 		made(two, []scope.Name{"b:read"}, two, two)            // no matter what it lost
 		made([]scope.Name{}, []scope.Name{"a:read"}, nil, two) // holds none
-		p := issuing.Page{ScopesUnusedSince: day(2).Add(2 * time.Hour), Limit: 1}
+		p := issuing.Query{ScopesUnusedSince: day(2).Add(2 * time.Hour), Limit: 1}
 		wantTotal(t, m, organization, p, 1)
 		wantPages(t, m, organization, p, "of whose scopes some were needed", wanted)
 		p.ScopesUnusedSince = day(2).Add(-2 * time.Hour)
 		wantPages(t, m, organization, p, "of whose scopes some were needed, since a day on which all were")
 	}},
 
-	{"Usage/Race", func(t testing.TB, m issuing.Manager) {
+	{"Usage/Race", func(t testing.TB, m issuing.Store) {
 		day := days()
-		store := usageReader(t, m)
 		k, other := inserted(t, m), inserted(t, m)
 		errs := atOnce(racers, func(i int) error {
 			uses := []keystore.Use{observed(k, day(1), scope.TasksRead), observed(other, day(2), scope.TasksWrite)}
 			if i%2 == 0 {
 				slices.Reverse(uses)
 			}
-			return store.Touch(t.Context(), uses)
+			return m.AddUses(t.Context(), uses)
 		})
 		for _, err := range errs {
 			if err != nil {
-				t.Errorf("one of %d concurrent Touches returned %v, want nil", racers, err)
+				t.Errorf("one of %d concurrent calls of AddUses returned %v, want nil", racers, err)
 			}
 		}
-		wantDays(t, m, k, []issuing.Day{{Date: day(1), Requests: 2 * racers}}, "concurrent Touches")
-		wantDays(t, m, other, []issuing.Day{{Date: day(2), Requests: 2 * racers}}, "concurrent Touches")
+		wantDays(t, m, k, []issuing.Day{{Date: day(1), Requests: 2 * racers}}, "concurrent calls of AddUses")
+		wantDays(t, m, other, []issuing.Day{{Date: day(2), Requests: 2 * racers}}, "concurrent calls of AddUses")
 	}},
 }

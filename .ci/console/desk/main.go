@@ -126,7 +126,7 @@ func main() {
 	mux.HandleFunc("POST /use/{id}", func(w http.ResponseWriter, r *http.Request) { // a request with the key, now
 		u := keystore.Use{Organization: organization, ID: r.PathValue("id"), At: time.Now(), Requests: 1,
 			From: netip.MustParseAddr("10.2.0.7")}
-		if err := store.Touch(r.Context(), []keystore.Use{u}); err != nil {
+		if err := store.AddUses(r.Context(), []keystore.Use{u}); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
 	})
@@ -163,7 +163,7 @@ func fill(ctx context.Context, store issuing.Store, issuer *issuing.Issuer, i in
 		return issuing.AuditEntry{ID: fmt.Sprintf("act_%014x%02d", at.UnixMicro(), i), At: at, Act: act, Actor: actor,
 			Organization: organization, Key: k.ID, Reason: reason, Changes: changes}
 	}
-	if err := store.InsertAudited(ctx, k, entry("issue", k.CreatedBy, "", k.CreatedAt), 0); err != nil {
+	if err := store.Insert(ctx, k, entry("issue", k.CreatedBy, "", k.CreatedAt), 0); err != nil {
 		return err
 	}
 	k.Version = 1
@@ -183,7 +183,7 @@ func fill(ctx context.Context, store issuing.Store, issuer *issuing.Issuer, i in
 		edits = append(edits, entry("revoke", "user_ada", issuing.ReasonLeft, k.RevokedAt))
 	}
 	for _, e := range edits[2*(i%2):] {
-		if err := store.UpdateAudited(ctx, k, e); err != nil {
+		if err := store.Update(ctx, k, e); err != nil {
 			return err
 		}
 		k.Version++
@@ -203,10 +203,10 @@ func use(ctx context.Context, store issuing.Store, k *keystore.Key, r row, ago f
 		if u.At.Weekday() == time.Sunday {
 			u.Requests /= 4
 		}
-		if err := store.Touch(ctx, []keystore.Use{u}); err != nil {
+		if err := store.AddUses(ctx, []keystore.Use{u}); err != nil {
 			return err
 		}
 	}
 	u.At, u.Requests, u.Scopes = ago(r.used), r.daily/3, nil
-	return store.Touch(ctx, []keystore.Use{u})
+	return store.AddUses(ctx, []keystore.Use{u})
 }

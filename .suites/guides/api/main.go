@@ -64,7 +64,7 @@ func main() {
 			return issuing.New(keys, issuing.Options{}), nil
 		}}))
 	}
-	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
+	uses := keystore.NewUses(keys, keystore.UsesOptions{})
 	counters := ratelimitredis.New(
 		redis.NewClient(&redis.Options{Addr: os.Getenv("REDIS_ADDR"), ContextTimeoutEnabled: true}), ratelimitredis.Options{})
 	check(counters.Ready(start))
@@ -72,7 +72,7 @@ func main() {
 	limits.Store = counters
 	api := middleware.NewAPI(keys, middleware.Options{
 		Base:      "/v2",
-		LastUsed:  uses,
+		Uses:      uses,
 		RateLimit: limits,
 		Idempotency: middleware.IdempotencyOptions{
 			Runner:   idem.NewRunner(replyTable, idem.Options{Join: true, Draining: ctx.Done()}),

@@ -112,7 +112,7 @@ func serve(ctx context.Context) error {
 	upkeep, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	go cached.Run(upkeep)
-	uses := keystore.NewLastUsed(cached, keystore.LastUsedOptions{Interval: 50 * time.Millisecond})
+	uses := keystore.NewUses(cached, keystore.UsesOptions{Interval: 50 * time.Millisecond})
 	written := make(chan error, 1)
 	go func() { written <- uses.Run(upkeep) }()
 
@@ -123,7 +123,7 @@ func serve(ctx context.Context) error {
 	leased := runner(false)
 	api := middleware.NewAPI(cached, middleware.Options{
 		Base:        "/api/v1",
-		LastUsed:    uses,
+		Uses:        uses,
 		RateLimit:   middleware.RateLimitOptions{Store: limits},
 		Idempotency: leased,
 		Hooks:       &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))},
@@ -170,7 +170,7 @@ func serve(ctx context.Context) error {
 }
 
 // open makes the tables, or brings them up to date.
-func open(ctx context.Context, db *sql.DB) (issuing.Manager, idem.Store, error) {
+func open(ctx context.Context, db *sql.DB) (issuing.Store, idem.Store, error) {
 	keys, replies := keysql.Postgres, idemsql.Postgres
 	switch *driver {
 	case "mysql":

@@ -104,7 +104,7 @@ func TestOnEachDatabase(t *testing.T) {
 				t.Errorf("got %s", list)
 			}
 			next := does(token, "rotate", "-", "-overlap", "0", "-yes")
-			does(next, "suspend", "-")
+			does(next, "edit", "-", "-suspend")
 			if _, text, code := c.run(next, "verify"); code != 4 || !strings.Contains(text, "suspended") {
 				t.Errorf("got %d %s", code, text)
 			}

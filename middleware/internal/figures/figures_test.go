@@ -189,13 +189,13 @@ func TestFigures(t *testing.T) {
 }
 
 // torn is a store of keys that has lost a page.
-type torn struct{ issuing.Manager }
+type torn struct{ issuing.Store }
 
 func (s torn) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 	if d == keystore.DigestOf("torn") {
 		return nil, errors.New("a page is torn")
 	}
-	return s.Manager.Lookup(ctx, d)
+	return s.Store.Lookup(ctx, d)
 }
 
 // What the parts count is shown as it is, and nothing of it is 0 here.

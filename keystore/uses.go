@@ -11,26 +11,26 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// LastUsedOptions configures a [LastUsed]. The zero value is ready to use.
-type LastUsedOptions struct {
-	Interval time.Duration // how often [LastUsed.Run] writes; zero means 60 s. The console expects less than an hour
+// UsesOptions configures a [Uses]. The zero value is ready to use.
+type UsesOptions struct {
+	Interval time.Duration // how often [Uses.Run] writes; zero means 60 s. The console expects less than an hour
 	Logger   *slog.Logger  // told of failed and dropped writes; nil means slog.Default
 }
 
-// LastUsed records when keys were used, from where and with which scopes, and
+// Uses records when keys were used, from where and with which scopes, and
 // writes that in batches, one in an interval. A batch has one [Use] of a key
 // for each day, and one more for each of its children: the use of a child is
 // one of its ancestors too. If the process dies, what was not written yet is
 // lost: the uses of one interval, or those since the store began to fail.
 //
-// A program calls Record for each request that was let in, and [Caller.Needed]
+// A program calls Record for each request that was let in, and [Caller.Use]
 // when its scopes are checked, and runs Run beside the server. A key that was
 // used takes about 250 bytes until it is written, and 160 while a [Cached]
-// remembers it. A LastUsed is safe for concurrent use.
-type LastUsed struct {
+// remembers it. It is safe for concurrent use.
+type Uses struct {
 	tallies
-	toucher Toucher
-	options LastUsedOptions
+	store   useStore
+	options UsesOptions
 
 	due atomic.Pointer[time.Time] // for Run or a flush; nil after one, and when a line says that there was none
 }
@@ -41,26 +41,26 @@ const (
 	maxPending   = 100_000          // keys that wait to be written, counted once for each day
 )
 
-// NewLastUsed returns a LastUsed that writes to a store: a [Toucher], or a
-// [Cached] in front of one. It panics when keys is neither, or the interval is
-// negative.
-func NewLastUsed(keys Store, o LastUsedOptions) *LastUsed {
+// NewUses returns the Uses that writes to a store with AddUses of an
+// issuing.Store, or behind a [Cached] in front of one. It panics when keys is
+// neither, or the interval is negative.
+func NewUses(keys Store, o UsesOptions) *Uses {
 	if absent(keys) {
-		panic("keystore: NewLastUsed with a nil store")
+		panic("keystore: NewUses with a nil store")
 	}
-	t, ok := keys.(Toucher)
-	if c, _ := CacheOf(keys); c != nil && !ok {
+	t, ok := keys.(useStore)
+	if c, _ := cacheOf(keys); c != nil && !ok {
 		keys = c.store
-		t, ok = keys.(Toucher)
+		t, ok = keys.(useStore)
 	}
 	if !ok {
-		panic(fmt.Sprintf("keystore: NewLastUsed with a %T, which does not keep when keys were last used", keys))
+		panic(fmt.Sprintf("keystore: NewUses with a %T, which does not keep when keys were last used", keys))
 	}
 	o.Interval = orDefault("Interval", o.Interval, time.Minute)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	l := &LastUsed{toucher: t, options: o}
+	l := &Uses{store: t, options: o}
 	l.room, l.pending = maxPending, make(map[tallyID]*tally)
 	due := time.Now().Add(o.Interval + time.Minute)
 	l.due.Store(&due)
@@ -73,13 +73,13 @@ func NewLastUsed(keys Store, o LastUsedOptions) *LastUsed {
 // a key that is waiting to be written already. When 100,000 keys are waiting,
 // the use of another one is dropped. A caller without an API key has no use to
 // record.
-func (l *LastUsed) Record(c *Caller, from func() netip.Addr) {
+func (l *Uses) Record(c *Caller, from func() netip.Addr) {
 	if c.KeyID() == "" {
 		return
 	}
 	now := time.Now()
 	if due := l.due.Load(); due != nil && now.After(*due) && l.due.CompareAndSwap(due, nil) {
-		l.options.Logger.Warn("keystore: LastUsed.Run was not started, no use of a key is written")
+		l.options.Logger.Warn("keystore: Uses.Run was not started, no use of a key is written")
 	}
 	second := now.Unix()
 	id := tallyID{c.Organization(), c.KeyID(), second / secondsOfDay, c.granted.Registry()}
@@ -94,13 +94,13 @@ func (l *LastUsed) Record(c *Caller, from func() netip.Addr) {
 // Needed records, for the Usage of an issuing.Issuer, that a request needed
 // these scopes. It checks nothing: ask [Caller.Has]. If c has a scope only by
 // another one, that other one is recorded. It does nothing for a caller that
-// no [LastUsed] has recorded.
+// no [Uses] has recorded.
 //
 // Whatever checks scopes calls it: package middleware for a requirement, and a
 // handler for each scope that it asks about itself with [Caller.Has]. Otherwise
 // the console says that no request has needed the scope, and offers to take it
 // away.
-func (c *Caller) Needed(names ...scope.Name) {
+func (c *Caller) Use(names ...scope.Name) {
 	t := c.who().tally.Load()
 	if t == nil {
 		return
@@ -112,7 +112,7 @@ func (c *Caller) Needed(names ...scope.Name) {
 
 // flush writes what has been recorded. After an error the uses that were not
 // written are kept for the next one.
-func (l *LastUsed) flush(ctx context.Context) error {
+func (l *Uses) flush(ctx context.Context) error {
 	l.due.Store(nil)
 	tallies, dropped := l.take()
 	if dropped > 0 {
@@ -129,20 +129,20 @@ func (l *LastUsed) flush(ctx context.Context) error {
 	return nil
 }
 
-func (l *LastUsed) touch(ctx context.Context, tallies []*tally) error {
+func (l *Uses) touch(ctx context.Context, tallies []*tally) error {
 	var uses []Use
 	for _, t := range tallies {
 		uses = append(uses, t.uses()...)
 	}
 	ctx, cancel := context.WithTimeout(ctx, touchTimeout)
 	defer cancel()
-	return l.toucher.Touch(ctx, uses)
+	return l.store.AddUses(ctx, uses)
 }
 
 // Run writes what has been recorded every Interval until ctx ends, then once
 // more, and returns the error of that last write. A program waits for it after
 // the server has shut down.
-func (l *LastUsed) Run(ctx context.Context) error {
+func (l *Uses) Run(ctx context.Context) error {
 	l.due.Store(nil)
 	ticks := time.NewTicker(l.options.Interval)
 	failing := false

@@ -22,9 +22,9 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A book is a Toucher that writes down what it is told.
+// A book is a store that writes down what it is told.
 type book struct {
-	keystore.Store // nil: LastUsed looks no key up
+	keystore.Store // nil: Uses looks no key up
 	mu             sync.Mutex
 	calls          [][]keystore.Use
 	fail           hook[touchFunc] // nil: nothing fails
@@ -56,7 +56,7 @@ func (l *logged) String() string {
 	return l.out.String()
 }
 
-func (b *book) Touch(ctx context.Context, uses []keystore.Use) error {
+func (b *book) AddUses(ctx context.Context, uses []keystore.Use) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls = append(b.calls, slices.Clone(uses))
@@ -85,16 +85,16 @@ func TestUseOfAChild(t *testing.T) {
 	k, parent, root := line("key_3", "read"), line("key_2", "read"), line("key_1", "all")
 	k.Parent, parent.Parent, k.Ancestors = "key_2", "key_1", []*keystore.Key{parent, root}
 	book := newBook(nil)
-	used := keystore.NewLastUsed(book, keystore.LastUsedOptions{})
+	used := keystore.NewUses(book, keystore.UsesOptions{})
 	caller := k.Bind(registry)
 	for range 2 {
 		used.Record(caller, func() netip.Addr { return netip.MustParseAddr("192.0.2.1") })
 	}
-	caller.Needed("read")
+	caller.Use("read")
 	if err := used.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	caller.Needed("read") // the scopes of a request that came before the flush
+	caller.Use("read") // the scopes of a request that came before the flush
 	if err := used.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func key(n int, scopes ...scope.Name) *keystore.Caller {
 
 func anywhere() netip.Addr { return netip.Addr{} }
 
-func runLastUsed(t *testing.T, l *keystore.LastUsed) (stop func() error) {
+func runLastUsed(t *testing.T, l *keystore.Uses) (stop func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- l.Run(ctx) }()
@@ -152,7 +152,7 @@ func runLastUsed(t *testing.T, l *keystore.LastUsed) (stop func() error) {
 func TestLastUsedBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		written := newBook(nil)
-		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
+		uses := keystore.NewUses(written, keystore.UsesOptions{})
 		stop := runLastUsed(t, uses)
 		for range 10_000 {
 			uses.Record(key(1), anywhere)
@@ -186,8 +186,8 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		written := newBook(func(context.Context, []keystore.Use) error { return errStoreDown })
-		uses := keystore.NewLastUsed(written,
-			keystore.LastUsedOptions{Interval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		uses := keystore.NewUses(written,
+			keystore.UsesOptions{Interval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		stop := runLastUsed(t, uses)
 		uses.Record(key(1), anywhere)
 		first := time.Now()
@@ -227,14 +227,14 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 // A use that is recorded while an older one fails to be written is not lost.
 func TestLastUsedNeverGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var uses *keystore.LastUsed
+		var uses *keystore.Uses
 		written := newBook(nil)
 		written.fail.set(func(context.Context, []keystore.Use) error {
 			time.Sleep(time.Second)
 			uses.Record(key(1), anywhere)
 			return errStoreDown
 		})
-		uses = keystore.NewLastUsed(written, keystore.LastUsedOptions{})
+		uses = keystore.NewUses(written, keystore.UsesOptions{})
 		uses.Record(key(1), anywhere)
 		if err := uses.Flush(t.Context()); !errors.Is(err, errStoreDown) {
 			t.Errorf("Flush returned %v, want the store's error", err)
@@ -253,7 +253,7 @@ func TestLastUsedNeverGoesBack(t *testing.T) {
 func TestLastUsedIsBounded(t *testing.T) {
 	var log logged
 	written := newBook(func(context.Context, []keystore.Use) error { return errStoreDown })
-	uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	uses := keystore.NewUses(written, keystore.UsesOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	uses.SetRoom(10)
 	for range 3 {
 		for n := range 25 {
@@ -270,7 +270,7 @@ func TestLastUsedIsBounded(t *testing.T) {
 		t.Errorf("the log does not say that 15 uses were dropped: %s", log.String())
 	}
 	// What has come meanwhile stays, and what failed goes.
-	full := keystore.NewLastUsed(written, keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	full := keystore.NewUses(written, keystore.UsesOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	full.SetRoom(10)
 	written.fail.set(func(context.Context, []keystore.Use) error {
 		for n := range 10 {
@@ -288,8 +288,8 @@ func TestLastUsedIsBounded(t *testing.T) {
 	}
 	for n, lines := range map[int]int{10: 0, 11: 1} {
 		var log logged
-		uses := keystore.NewLastUsed(newBook(nil),
-			keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		uses := keystore.NewUses(newBook(nil),
+			keystore.UsesOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		uses.SetRoom(10)
 		for i := range n {
 			uses.Record(key(i), anywhere)
@@ -303,7 +303,7 @@ func TestLastUsedIsBounded(t *testing.T) {
 
 func TestLastUsedWritesInParts(t *testing.T) {
 	written := newBook(nil)
-	uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
+	uses := keystore.NewUses(written, keystore.UsesOptions{})
 	for n := range 2500 {
 		uses.Record(key(n), anywhere)
 	}
@@ -343,7 +343,7 @@ func TestLastUsedTimeout(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
+		uses := keystore.NewUses(written, keystore.UsesOptions{})
 		stop := runLastUsed(t, uses)
 		uses.Record(key(1), anywhere)
 		start := time.Now()
@@ -358,17 +358,17 @@ func TestLastUsedTimeout(t *testing.T) {
 // it.
 func TestLastUsedEndsItsContext(t *testing.T) {
 	var given context.Context
-	uses := keystore.NewLastUsed(newBook(func(ctx context.Context,
+	uses := keystore.NewUses(newBook(func(ctx context.Context,
 		_ []keystore.Use) error {
 		given = ctx
 		return ctx.Err()
-	}), keystore.LastUsedOptions{})
+	}), keystore.UsesOptions{})
 	uses.Record(key(1), anywhere)
 	if err := uses.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if !errors.Is(given.Err(), context.Canceled) {
-		t.Errorf("after Flush the context of Touch has the error %v, want it cancelled", given.Err())
+		t.Errorf("after Flush the context of AddUses has the error %v, want it cancelled", given.Err())
 	}
 }
 
@@ -380,7 +380,7 @@ func TestRecordDoesNotWait(t *testing.T) {
 			<-release
 			return nil
 		})
-		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
+		uses := keystore.NewUses(written, keystore.UsesOptions{})
 		uses.Record(key(1), anywhere)
 		var flushing sync.WaitGroup
 		flushing.Go(func() { uses.Flush(t.Context()) })
@@ -398,7 +398,7 @@ func TestLastUsedBesideRevoke(t *testing.T) {
 	memory := issuing.NewMemory()
 	keys := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Hour, Timeout: time.Hour})
 	issuer := issuing.New(keys, issuing.Options{})
-	uses := keystore.NewLastUsed(keys, keystore.LastUsedOptions{})
+	uses := keystore.NewUses(keys, keystore.UsesOptions{})
 	token, k := issue(t, issuer, grant())
 	var writers sync.WaitGroup
 	writers.Go(func() {
@@ -427,28 +427,28 @@ func TestNewLastUsedPanics(t *testing.T) {
 	plain := struct{ keystore.Store }{issuing.NewMemory()}
 	for _, store := range []keystore.Store{nil, (*keystore.Cached)(nil), plain,
 		keystore.NewCached(plain, keystore.CacheOptions{})} {
-		if !panics(func() { keystore.NewLastUsed(store, keystore.LastUsedOptions{}) }) {
-			t.Errorf("NewLastUsed with a %T did not panic", store)
+		if !panics(func() { keystore.NewUses(store, keystore.UsesOptions{}) }) {
+			t.Errorf("NewUses with a %T did not panic", store)
 		}
 	}
-	for _, o := range []keystore.LastUsedOptions{{Interval: -1}} {
-		if !panics(func() { keystore.NewLastUsed(issuing.NewMemory(), o) }) {
-			t.Errorf("NewLastUsed with %+v did not panic", o)
+	for _, o := range []keystore.UsesOptions{{Interval: -1}} {
+		if !panics(func() { keystore.NewUses(issuing.NewMemory(), o) }) {
+			t.Errorf("NewUses with %+v did not panic", o)
 		}
 	}
-	defer func() { // the store that lacks Touch is the one in the Cached
+	defer func() { // the store that lacks AddUses is the one in the Cached
 		if got := fmt.Sprint(recover()); strings.Contains(got, "Cached") {
 			t.Errorf("got %s", got)
 		}
 	}()
-	keystore.NewLastUsed(keystore.NewCached(plain, keystore.CacheOptions{}), keystore.LastUsedOptions{})
+	keystore.NewUses(keystore.NewCached(plain, keystore.CacheOptions{}), keystore.UsesOptions{})
 }
 
 // Without a Size 100,000 keys may wait to be written.
 func TestLastUsedDefaultSize(t *testing.T) {
 	var log logged
-	l := keystore.NewLastUsed(issuing.NewMemory(),
-		keystore.LastUsedOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	l := keystore.NewUses(issuing.NewMemory(),
+		keystore.UsesOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	for i := range 100_001 {
 		l.Record(key(i), anywhere)
 	}
@@ -469,8 +469,8 @@ func TestLastUsedRunWasNotStarted(t *testing.T) {
 	}{{"never", false, 0, 1}, {"started", true, 0, 0}, {"started later", true, 30 * time.Minute, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			var log logged
-			uses := keystore.NewLastUsed(newBook(nil),
-				keystore.LastUsedOptions{Interval: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			uses := keystore.NewUses(newBook(nil),
+				keystore.UsesOptions{Interval: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			time.Sleep(row.runsAfter)
 			if row.run {
 				defer runLastUsed(t, uses)()
@@ -486,7 +486,7 @@ func TestLastUsedRunWasNotStarted(t *testing.T) {
 	}
 }
 
-func flushed(t *testing.T, l *keystore.LastUsed, b *book) []keystore.Use {
+func flushed(t *testing.T, l *keystore.Uses, b *book) []keystore.Use {
 	t.Helper()
 	if err := l.Flush(t.Context()); err != nil {
 		t.Fatal(err)
@@ -515,9 +515,9 @@ func wantUses(t *testing.T, when string, got []keystore.Use, want ...string) {
 func TestLastUsedCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		written := newBook(nil)
-		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
+		uses := keystore.NewUses(written, keystore.UsesOptions{})
 		k := key(1, scope.TasksRead, scope.TasksWrite, scope.ChatRead)
-		k.Needed(scope.ChatRead) // not recorded yet
+		k.Use(scope.ChatRead) // not recorded yet
 		from := func(text string) func() netip.Addr {
 			return func() netip.Addr { return netip.MustParseAddr(text) }
 		}
@@ -529,23 +529,23 @@ func TestLastUsedCounts(t *testing.T) {
 		uses.Record(k, from("192.0.2.1"))
 		time.Sleep(time.Millisecond)
 		uses.Record(k, never)
-		k.Needed(scope.TasksRead, scope.WebhooksWrite)
+		k.Use(scope.TasksRead, scope.WebhooksWrite)
 		wantUses(t, "of one second", flushed(t, uses, written),
 			"key_1 of acme at 2000-01-01T23:59:58Z from 192.0.2.1: 3, [tasks:read]")
-		k.Needed(scope.TasksRead)
+		k.Use(scope.TasksRead)
 		time.Sleep(time.Second)
 		uses.Record(k, from("192.0.2.2"))
 		time.Sleep(time.Second)
 		uses.Record(k, from("192.0.2.3"))
-		k.Needed(scope.TasksRead)
-		k.Needed(scope.TasksWrite)
+		k.Use(scope.TasksRead)
+		k.Use(scope.TasksWrite)
 		wantUses(t, "over midnight", flushed(t, uses, written),
 			"key_1 of acme at 2000-01-01T23:59:59Z from 192.0.2.2: 1, [tasks:read]",
 			"key_1 of acme at 2000-01-02T00:00:00Z from 192.0.2.3: 1, [tasks:read tasks:write]")
 
 		time.Sleep(time.Hour)
-		k.Needed(scope.TasksWrite)
-		wantUses(t, "after a flush between Record and Needed", flushed(t, uses, written),
+		k.Use(scope.TasksWrite)
+		wantUses(t, "after a flush between Record and Use", flushed(t, uses, written),
 			"key_1 of acme at 2000-01-02T00:00:00Z from invalid IP: 0, [tasks:write]")
 		uses.Record(k, from("192.0.2.4"))
 		wantUses(t, "of no scope", flushed(t, uses, written), "key_1 of acme at 2000-01-02T01:00:00Z from 192.0.2.4: 1, []")
@@ -554,13 +554,13 @@ func TestLastUsedCounts(t *testing.T) {
 			"key_1 of acme at 2000-01-02T01:00:00Z from 192.0.2.5: 1, []")
 
 		other := newBook(nil)
-		others := keystore.NewLastUsed(other, keystore.LastUsedOptions{})
+		others := keystore.NewUses(other, keystore.UsesOptions{})
 		uses.Record(k, anywhere)
 		others.Record(k, anywhere)
-		k.Needed(scope.ChatRead)
+		k.Use(scope.ChatRead)
 		for _, got := range [][]keystore.Use{flushed(t, uses, written), flushed(t, others, other)} {
 			if len(got) != 1 || got[0].Requests != 1 {
-				t.Errorf("of two LastUsed that have recorded a key one has %+v, want one request", got)
+				t.Errorf("of two Uses that have recorded a key one has %+v, want one request", got)
 			}
 		}
 	})
@@ -570,11 +570,11 @@ func TestLastUsedCounts(t *testing.T) {
 func TestLastUsedAddsWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		written := newBook(nil)
-		uses := keystore.NewLastUsed(written, keystore.LastUsedOptions{})
+		uses := keystore.NewUses(written, keystore.UsesOptions{})
 		k := key(1, scope.TasksRead, scope.TasksWrite)
 		record := func(k *keystore.Caller, n scope.Name) {
 			uses.Record(k, anywhere)
-			k.Needed(n)
+			k.Use(n)
 		}
 		record(k, scope.TasksRead)
 		written.fail.set(func(context.Context, []keystore.Use) error {
@@ -604,12 +604,12 @@ func TestLastUsedCountsConcurrently(t *testing.T) {
 	_, k := issue(t, issuer, grant())
 	c := k.Bind(scope.Default())
 	var failures atomic.Int64
-	uses := keystore.NewLastUsed(newBook(func(ctx context.Context, u []keystore.Use) error {
+	uses := keystore.NewUses(newBook(func(ctx context.Context, u []keystore.Use) error {
 		if failures.Add(1)%3 == 0 {
 			return errStoreDown
 		}
-		return memory.Touch(ctx, u)
-	}), keystore.LastUsedOptions{})
+		return memory.AddUses(ctx, u)
+	}), keystore.UsesOptions{})
 	const clients, each = 4, 5000
 	var recording, flushing sync.WaitGroup
 	var done atomic.Bool
@@ -624,7 +624,7 @@ func TestLastUsedCountsConcurrently(t *testing.T) {
 		recording.Go(func() {
 			for range each {
 				uses.Record(c, anywhere)
-				c.Needed(k.Scopes...)
+				c.Use(k.Scopes...)
 				fmt.Fprintf(io.Discard, "%+v", c)
 			}
 		})
