@@ -10,17 +10,17 @@ import (
 // the request writes and its reply into one transaction, so that all of it
 // takes effect or nothing does.
 type Joiner interface {
-	// Join decides as [Store.Begin] does. The Transaction is not nil exactly
-	// when Record.State is Claimed. It then holds the claim, which needs no
-	// lease, and only its Settle ends it. After an error nothing is held.
+	// Join decides as [Store.Begin] does. When Record.State is Claimed there is a
+	// Transaction, and else none. It holds the claim, which needs no lease, and
+	// only its Settle ends it. After an error nothing is held.
 	//
-	// ctx bounds Join and nothing else: the transaction outlives it. timeout is
-	// the part of that time which the database may take; 0 leaves it to the
-	// Joiner. If as many transactions are open as may be, Join waits for one to
-	// end. It stops at the later of two times: timeout before the deadline of
-	// ctx, and half-way to the deadline. Then the error is [ErrNoTurn]. Join
-	// gives up earlier when the database has answered no call for as long as
-	// timeout.
+	// ctx bounds Join alone: the transaction outlives it.
+	//
+	// While as many transactions are open as may be, Join waits for one to end.
+	// Of the time until the deadline of ctx it keeps timeout for the database,
+	// or half if that is less. When no more is left, the error is [ErrNoTurn].
+	// Join gives up earlier when the database has answered no call for as long
+	// as timeout. With a timeout of 0 the Joiner chooses these times.
 	//
 	// Join does not wait for a transaction that holds the same key. The answer
 	// is then InProgress, with a zero Fingerprint if the other's cannot be read.

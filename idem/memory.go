@@ -15,43 +15,46 @@ import (
 
 // Memory is a [Store] in the memory of one process. Its records are lost with
 // the process, and two processes, each with its own Memory, may both run the
-// same request. The zero Memory is ready to use. Its fields must not change
-// afterwards; one that is zero or less stands for its default.
+// same request. The zero Memory is ready to use. Set its fields before: one that
+// is zero or less stands for its default.
 //
-// It is a cache with a budget of bytes. A repeat within MinRetention never runs a
-// second time, and one within the retention does not as long as there is room
-// for its record.
+// A repeat within MinRetention never runs a second time. A later one, within the
+// retention, does not either as long as there is room for its record.
 //
 // When the budget is used up, expired records go first. Then the tenant that
 // holds most makes room: the bodies of its replies become summaries
-// ([Record.Retained]), then its records go, those first that were settled
-// first. Bodies younger than MinRetention go last, unless they take more than
-// half of what the tenant holds. So no tenant can push out what belongs to
-// another that holds less, and tenants of one size share.
+// ([Record.Retained]), then its records go, those first that were settled first.
+// Bodies younger than MinRetention go last, unless they take more than half of
+// what the tenant holds. So no tenant can push out what belongs to another that
+// holds less, and tenants of one size share.
 //
-// Claims and records younger than MinRetention are never forgotten. Begin looks
-// for older records of the tenant itself and of up to 32 large tenants, of which
-// one is the largest. If none of these has any, it returns [ErrFull]. A tenant
-// also gets ErrFull if it would leave free less than a sixteenth of what it
-// holds: so a flood of young records leaves room to others. Settling a claim
-// always succeeds: Begin reserves the room for it.
+// Claims and records younger than MinRetention are never forgotten. If Begin
+// finds no others, of the tenant itself and of up to 32 large tenants with the
+// largest among them, it returns [ErrFull].
 //
-// Expired records are removed a few at a time by later calls of Begin, which
-// gives back the memory of a peak; there is no goroutine and nothing to close.
+// A tenant also gets ErrFull if it would leave free less than a sixteenth of what
+// it holds, so a flood of young records leaves room to others.
+//
+// Settling a claim always succeeds: Begin reserves the room for it.
+//
+// Later calls of Begin remove expired records, a few at a time, which gives back
+// the memory of a peak. There is no goroutine and nothing to close.
 type Memory struct {
 	// Budget is how many bytes of live heap the store may take: bodies,
-	// summaries, and 300 bytes a key. The default is 256 MiB. One tenant alone
-	// can use sixteen seventeenths of it: with summaries of 100 bytes, 350,000
+	// summaries, and 300 bytes a key. One tenant alone can use sixteen
+	// seventeenths of it: of the default, with summaries of 100 bytes, 350,000
 	// replies of 320 bytes, or 630,000 summaries.
 	//
 	// While longer replies take the place of short ones, the room of up to three
 	// quarters of the records is not given back yet: with summaries of nearly
 	// 1 KiB after none it was 1.6 times the Budget, with bodies 1.2 times.
+	//
+	// The default is 256 MiB.
 	Budget int64
 	// MinRetention is how long the record of a settled claim is kept in any
-	// case. The default is one minute, for which the default Budget suffices
-	// up to 10,000 creates a second. A Memory with MinRetention as long as the
-	// retention forgets nothing, and refuses new requests when it is full.
+	// case. A Memory with one as long as the retention forgets nothing, and
+	// refuses new requests when it is full. The default is one minute, for which
+	// the default Budget suffices up to 10,000 creates a second.
 	MinRetention time.Duration
 	// Logger gets a warning when records are forgotten before their retention
 	// is over, at most once an hour. The default is slog.Default().

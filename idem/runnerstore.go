@@ -42,10 +42,6 @@ type backend struct {
 	shards  map[string]*shard
 }
 
-// honorsContext is a Store that promises what its documentation says of the
-// method HonorsContext.
-type honorsContext interface{ HonorsContext() }
-
 func newBackend(s Store, o *Options) *backend {
 	b := &backend{
 		store:   s,
@@ -73,7 +69,7 @@ func newBackend(s Store, o *Options) *backend {
 	}
 	b.local, _ = s.(*Memory)
 	b.sharder, _ = s.(sharded)
-	_, b.honors = s.(honorsContext)
+	_, b.honors = s.(interface{ HonorsContext() })
 	return b
 }
 

@@ -70,8 +70,9 @@ func TestAllowIsEnforce(t *testing.T) {
 					t.Errorf("%s, %s: %s is %q, want %q", name, form, field, asked.Header[field], enforced.Header[field])
 				}
 			}
-			if got.Caller == nil || got.Stage != want.Stage || got.Outcome != want.Outcome || got.Reported != want.Reported ||
-				got.Status != want.Status || got.ProblemCode != "" || got.RequestID != "id" {
+			if got.Caller == nil || got.Stage != want.Stage || got.Outcome != want.Outcome ||
+				got.ReportedCode != want.ReportedCode || got.Status != want.Status || got.ProblemCode != "" ||
+				got.RequestID != "id" {
 				t.Errorf("%s, %s: got the Event %+v, want %+v", name, form, got, want)
 			}
 		}

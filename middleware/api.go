@@ -27,15 +27,12 @@ import (
 // Everything up to Authenticate runs before the mux, so that without a key
 // every path, known or not, is a 401. The rest runs for the pattern that
 // matched, never for the text of the URL. A 404, a 405 or a redirect of the mux
-// is charged to the organization and key like any request. The code of this
-// path is in path.go.
+// is charged to the organization and key like any request.
 //
 // A CORS middleware stands around it, and RequestID around both:
 // api.Guard().RequestID(cors(api)). Routes beside it that ask for less, such as
-// webhooks without a key, have the stages of that [Guard].
-//
-// Register all routes, then serve: Handle must not be called concurrently with
-// ServeHTTP.
+// webhooks without a key, have the stages of that [Guard]. Register all routes,
+// then serve: Handle must not be called concurrently with ServeHTTP.
 type API struct {
 	guard *Guard
 
@@ -66,13 +63,11 @@ func NewAPI(keys keystore.Store, o Options) *API {
 	return a
 }
 
-// ServeHTTP is the path of a request, in path.go.
-//
-// A handler may send another request through the API on its own context. That
-// request needs its own API key; no decision about the outer request holds for
-// it. A handler that clones its request to send another one clears RequestURI:
-// inside [Guard.Idempotent] a clone is otherwise taken for the request itself,
-// which an API refuses with 500.
+// ServeHTTP is the path of a request, in path.go. A handler may send another
+// request through the API on its own context: it needs its own API key, and no
+// decision about the outer request holds for it. A handler that clones its request
+// for that clears RequestURI: inside [Guard.Idempotent] a clone is otherwise taken
+// for the request itself, which an API refuses with 500.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.path.ServeHTTP(w, r) }
 
 // Guard returns the stages that the API is made of, for what stands around or
@@ -101,17 +96,15 @@ func (a *API) Routes() []Route {
 
 // RouteOptions are the options of one route, beside the API's.
 type RouteOptions struct {
-	// Policy is a limit of this route, beside the API's limits. Routes with the
-	// same policy share its buckets, one for each tenant.
-	// It needs RateLimit.Store. With ratelimit.Unlimited the route is free: its
-	// requests are charged to no policy, the API's and Client among them, and
-	// only Concurrent counts them.
+	// Policy is a limit of this route, beside the API's limits; it needs
+	// RateLimit.Store. Routes with the same policy share its buckets, one for each
+	// tenant. With ratelimit.Unlimited the requests of the route are charged to no
+	// policy, the API's and Client among them, and only Concurrent counts them.
 	Policy *ratelimit.Policy
 	// Cost is what one request spends of each policy; 0 means 1. It needs a
-	// policy. Handle panics if Cost is above the burst of Policy, or of a
-	// policy of the API that is not report-only, unless RateLimit.Plan replaces
-	// that one. Where a plan chooses a policy with a smaller burst, the request
-	// gets 400.
+	// policy. Handle panics if Cost is above the burst of Policy, or of a policy
+	// of the API that is not report-only and that no RateLimit.Plan replaces.
+	// Where a plan chooses a policy with a smaller burst, the request gets 400.
 	Cost int64
 	// Idempotency changes the API's for this route: a field that is zero has
 	// the API's value, the Runner too. Off takes the route out. Where
@@ -121,9 +114,8 @@ type RouteOptions struct {
 	// Deprecated is since when, or from when on, clients should not use the
 	// route; Sunset is when it will be gone, not before. Responses of the route
 	// say so in the fields Deprecation (RFC 9745) and Sunset (RFC 8594), its
-	// refusals and replays too. A request without a caller is refused before
-	// the route is known: that response has neither field. [Event].Deprecated
-	// tells who still calls. Zero says nothing.
+	// refusals and replays too, but for those of a request without a caller, which
+	// come before the route is known. [Event].Deprecated tells who still calls.
 	Deprecated, Sunset time.Time
 	// Successor is the URL of a page that says what to use in place of the
 	// route: a Link of the relations "deprecation" and "sunset", as they are set.
@@ -137,8 +129,7 @@ type RouteOptions struct {
 // At most one RouteOptions may be given; without one the route has what the API
 // has. Handle panics on a pattern that is malformed, without a method, outside
 // the base or registered before, on a requirement that is empty or names an
-// unknown scope, on a nil handler, also a nil pointer or function, and on
-// options that are not valid.
+// unknown scope, on a nil handler, and on options that are not valid.
 func (a *API) Handle(pattern string, need Requirement, h http.Handler, options ...RouteOptions) {
 	var o RouteOptions
 	switch len(options) {

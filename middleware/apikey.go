@@ -171,7 +171,7 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (
 			return caller.Bind(a.service.Scopes), nil
 		}
 	}
-	spent := a.throttle.spent(r.Context(), a.proxies.bucket(r))
+	spent := a.throttle.take(r.Context(), a.proxies.bucket(r), 0)
 	if spent != nil && !remembered && !a.reportOnly {
 		return nil, spent
 	}
@@ -188,7 +188,7 @@ func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (
 // failed charges a failure, and returns how the request is refused.
 func (a *keyAuthenticator) failed(r *http.Request, refused *Problem) *Problem {
 	if a.throttle != nil {
-		if spent := a.throttle.charge(r.Context(), a.proxies.bucket(r)); spent != nil {
+		if spent := a.throttle.take(r.Context(), a.proxies.bucket(r), 1); spent != nil {
 			return spent
 		}
 	}

@@ -703,15 +703,15 @@ func TestReportOnlyAuthentication(t *testing.T) {
 			got, answered := ask(true)
 			switch refusedByAuth := want.Stage == middleware.StageAuthenticate; {
 			case !refusedByAuth:
-				if got.Status != want.Status || got.Reported != "" || answered.body[:9] != refused.body[:9] {
+				if got.Status != want.Status || got.ReportedCode != "" || answered.body[:9] != refused.body[:9] {
 					t.Errorf("%s, %s: got %+v %s, want %+v", form, name, got, answered.body, want)
 				}
 			case want.Status >= 500:
-				if got.Status != want.Status || got.Outcome != want.Outcome || got.Reported != "" {
+				if got.Status != want.Status || got.Outcome != want.Outcome || got.ReportedCode != "" {
 					t.Errorf("%s, %s: got %+v %s, want %+v", form, name, got, answered.body, want)
 				}
 			case refused.StatusCode < 400 || answered.StatusCode != 200 || answered.body != "nobody" ||
-				got.Reported != want.Outcome || got.RefusedKey != want.RefusedKey || got.Outcome != "handled" ||
+				got.ReportedCode != want.Outcome || got.RefusedKey != want.RefusedKey || got.Outcome != "handled" ||
 				got.Caller != nil || len(answered.Header) > 2:
 				t.Errorf("%s, %s: got %s and the Event %+v, want what %+v has", form, name, answered.body, got, want)
 			}
@@ -786,7 +786,7 @@ func TestReportOnlyRetries(t *testing.T) {
 		})
 		var reported string
 		hooks := quiet()
-		hooks.Observe = func(_ context.Context, e middleware.Event) { reported = e.Reported }
+		hooks.Observe = func(_ context.Context, e middleware.Event) { reported = e.ReportedCode }
 		o := middleware.Options{Hooks: hooks, ReportOnly: true, Failures: ratelimit.MustParse("1-H"),
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 			Authenticate: func(*http.Request) (*keystore.Caller, error) {

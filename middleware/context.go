@@ -124,8 +124,8 @@ func RequestIDFrom(ctx context.Context) string {
 // WithCaller returns a context in which c is the caller: for middleware that
 // authenticates in place of [Guard.Authenticate], and for tests of handlers.
 // It checks nothing: ask c.Refused and c.AllowsAddress first. An Enforce outside
-// does not count for c, and Execution.Free of an Idempotent outside has no
-// effect. Like Authenticate it MUST NOT stand inside [Guard.Idempotent].
+// does not count for c, nor does Execution.Free reach an Idempotent outside. Like
+// Authenticate it MUST NOT stand inside [Guard.Idempotent].
 func WithCaller(ctx context.Context, c *keystore.Caller) context.Context {
 	f := extend(ctx)
 	f.caller, f.reported, f.claim = nil, false, nil

@@ -68,11 +68,11 @@ type Event struct {
 	Policy           string
 	Burst, Remaining int64
 
-	// Reported is the code of the refusal that the request would have got, had
+	// ReportedCode is the code of the refusal that the request would have got, had
 	// authentication, the limit or the requirement not been report-only, or
 	// "no_requirement" for a success on a route without [Guard.Enforce]; "" for
 	// none.
-	Reported string
+	ReportedCode string
 
 	// Deprecated is set for a route with RouteOptions.Deprecated or Sunset.
 	Deprecated bool
@@ -195,7 +195,7 @@ func (n *record) noteLimit(p *ratelimit.Policy, left ratelimit.State) {
 // with, and the id of the API key, "" for none. The first one counts, as the
 // first refusal does.
 func (n *record) noteReported(code, key string) {
-	n.note(func(e *Event) { e.Reported, e.RefusedKey = cmp.Or(e.Reported, code), cmp.Or(e.RefusedKey, key) })
+	n.note(func(e *Event) { e.ReportedCode, e.RefusedKey = cmp.Or(e.ReportedCode, code), cmp.Or(e.RefusedKey, key) })
 }
 
 func (n *record) match(pattern string) {
@@ -231,7 +231,7 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 		add(e.Policy != "",
 			slog.String("policy", e.Policy), slog.Int64("burst", e.Burst), slog.Int64("remaining", e.Remaining))
 		add(e.Waited > 0, slog.Duration("waited", e.Waited))
-		add(e.Reported != "", slog.String("reported", e.Reported))
+		add(e.ReportedCode != "", slog.String("reported", e.ReportedCode))
 		add(e.Deprecated, slog.Bool("deprecated", true))
 		add(e.Aborted, slog.Bool("aborted", true))
 		hooks.logger().LogAttrs(ctx, level, "request", attrs...)

@@ -490,7 +490,7 @@ func TestAccessLog(t *testing.T) {
 		{middleware.Event{ProblemCode: "name_taken"}, `* problem=name_taken`},
 		{middleware.Event{Waited: time.Second}, `* waited=1s`},
 		{middleware.Event{Deprecated: true}, `* deprecated=true`},
-		{middleware.Event{Reported: "rate_limited"}, `* reported=rate_limited`},
+		{middleware.Event{ReportedCode: "rate_limited"}, `* reported=rate_limited`},
 	} {
 		log := newLogged()
 		middleware.AccessLog(log.hooks().Logger)(t.Context(), tt.event)

@@ -469,7 +469,7 @@ func ExampleRequirement_ReportOnly() {
 			Name: "organization", Limit: ratelimit.MustParse("2-H"), ReportOnly: true,
 		}},
 		Hooks: &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) {
-			fmt.Printf("%d %q\n", e.Status, e.Reported)
+			fmt.Printf("%d %q\n", e.Status, e.ReportedCode)
 		}},
 	})
 	handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})

@@ -22,10 +22,9 @@ import (
 //	r.With(guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Idempotent).Post("/tasks", create)
 //
 // Each method says which stage must stand before it. If that one is missing,
-// the stage answers every request with 500 and logs what is missing. If the
-// options have limits, or idempotency is not Off, and no handler uses that
-// stage, the first request past Enforce that shows it logs a warning. A Guard is
-// safe for concurrent use.
+// the stage answers every request with 500 and logs what is missing. Where a
+// stage is configured and no handler uses it, the first request past Enforce that
+// shows it logs a warning. A Guard is safe for concurrent use.
 //
 // A route with options of its own, such as another Runner, takes the stage that
 // has them from a second Guard:
@@ -33,9 +32,7 @@ import (
 //	r.With(guard.Enforce(middleware.Require("keys:write")), leases.Idempotent).Post("/keys", issue)
 //
 // The Serve of one Guard does not wait for the replies of the other: call its
-// WaitSettled.
-//
-// An [API] is the same stages with the order and the routing decided.
+// WaitSettled. An [API] is the same stages with the order and the routing decided.
 type Guard struct {
 	options     Options
 	report      *reporter

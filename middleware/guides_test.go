@@ -277,7 +277,7 @@ func ExampleWithCaller() {
 func ExampleGuard_adopt() {
 	keys := issuing.NewMemory()
 	hooks := &middleware.Hooks{Observe: func(_ context.Context, e middleware.Event) {
-		fmt.Println(e.Pattern, e.Status, cmp.Or(e.Reported, "-"))
+		fmt.Println(e.Pattern, e.Status, cmp.Or(e.ReportedCode, "-"))
 	}}
 	list, create, remove := http.HandlerFunc(healthy), http.HandlerFunc(healthy), http.HandlerFunc(healthy)
 

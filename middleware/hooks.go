@@ -29,10 +29,10 @@ type Hooks struct {
 	// Without Observe, no Event is made. See [AccessLog].
 	Observe func(ctx context.Context, e Event)
 
-	// Pattern finds the pattern of a route for the Event, where a router other
-	// than http.ServeMux knows it. It is called in Guard.Enforce, which should
-	// stand on the route, and if it returns "" there, again when the response
-	// ends. For a route without Guard.Enforce it is called for the log.
+	// Pattern finds the pattern of a route, where a router other than http.ServeMux
+	// knows it. It is called in Guard.Enforce, which should stand on the route, and
+	// if it returns "" there, again when the response ends; for a route without
+	// Guard.Enforce, for the log.
 	Pattern func(r *http.Request) string
 }
 

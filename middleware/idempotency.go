@@ -38,14 +38,14 @@ type IdempotencyOptions struct {
 
 	// Partition returns a further part of what an Idempotency-Key belongs to,
 	// beside tenant and subject: a project, or the name of the service where
-	// several share a store. Nil adds none. It may call [CallerFrom], and it may
-	// read the body: the handler still gets all of it.
+	// several share a store. It may call [CallerFrom] and read the body: the
+	// handler still gets all of it.
 	Partition func(*http.Request) string
 
-	// Host returns the canonical name of a service that has several hosts. A
+	// CanonicalHost returns the name of a service that has several hosts. A
 	// repeat to another host is another request, and gets 422. Nil keeps the
 	// host as sent.
-	Host func(host string) string
+	CanonicalHost func(host string) string
 
 	// JSONByValue compares bodies of the types application/json and +json by
 	// their value: members in another order, other spaces and escapes, 1.0 for 1,
@@ -78,12 +78,12 @@ type IdempotencyOptions struct {
 	MaxBody int64
 
 	// MaxBodies is how many bytes all such bodies, and all responses that are
-	// recorded while they stream, may take in this process; at least twice
-	// MaxBody; 0 means 256 MiB. A tenant may take as much as it leaves free:
-	// half, if it is the only one. Beyond that its requests get 503, and its
-	// streams are not recorded any more. A body of less than 4 KiB does not count,
-	// and one whose Content-Length is over 256 KiB does before it is read. A route
-	// without MaxBodies of its own shares the API's.
+	// recorded while they stream, may take in this process: at least twice
+	// MaxBody; 0 means 256 MiB. A tenant may take as much as it leaves free: half,
+	// if it is the only one. Beyond that its requests get 503, and its streams are
+	// not recorded any more. A body of less than 4 KiB does not count, and one
+	// whose Content-Length is over 256 KiB does before it is read. A route without
+	// MaxBodies of its own shares the API's.
 	MaxBodies int64
 
 	// MaxResponse is the largest response body that is retained, in bytes; 0
@@ -93,9 +93,9 @@ type IdempotencyOptions struct {
 
 	// Streaming adds media types to those whose responses stream from the
 	// handler's first flush on: text/event-stream, application/x-ndjson,
-	// application/json-seq and multipart/x-mixed-replace. All other responses
-	// are held back until they are saved, flushed or not. A route with an empty
-	// list that is not nil adds none of the API's; so it is with FreeOn.
+	// application/json-seq and multipart/x-mixed-replace. All others are held back
+	// until they are saved. A route with an empty list that is not nil adds none
+	// of the API's; so it is with FreeOn.
 	Streaming []string
 
 	// Timeout is how long the handler's context lives, which does not end when
@@ -120,10 +120,10 @@ type IdempotencyOptions struct {
 	Timeout time.Duration
 
 	// FreeOn are statuses by which a handler says that nothing happened: the
-	// Idempotency-Key is free, and a repeat runs the handler again. By default a
-	// status frees none, except in joined mode (see [Guard.Idempotent]), because a
-	// handler may have created something before it passed on the 429 of another
-	// service. [Execution.Free] says it for one request.
+	// Idempotency-Key is free, and a repeat runs the handler again. By default
+	// there is none, except in joined mode (see [Guard.Idempotent]): a handler may
+	// have created something before it passed on the 429 of another service.
+	// [Execution.Free] says it for one request.
 	FreeOn []int
 }
 

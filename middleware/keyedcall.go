@@ -128,8 +128,8 @@ func (s *idempotentStage) claim(f *facts, q *keyed.Request, key string) idem.Cla
 		response.Leave(r, inner, r.MultipartForm)
 	}
 	host, target := r.Host, r.RequestURI
-	if s.Host != nil {
-		host = s.Host(host)
+	if s.CanonicalHost != nil {
+		host = s.CanonicalHost(host)
 	}
 	if path, query, _ := strings.Cut(target, "?"); target == "" {
 		target = r.URL.RequestURI() // a request that a handler made

@@ -592,9 +592,9 @@ func TestKeyBelongsTo(t *testing.T) {
 	} {
 		var runs atomic.Int64
 		h := keyed(ring, with(keyedOptions{
-			Methods:   []string{"POST", "PATCH"},
-			Partition: func(r *http.Request) string { return r.Header.Get("Project") },
-			Host:      func(host string) string { return strings.TrimPrefix(host, "www.") },
+			Methods:       []string{"POST", "PATCH"},
+			Partition:     func(r *http.Request) string { return r.Header.Get("Project") },
+			CanonicalHost: func(host string) string { return strings.TrimPrefix(host, "www.") },
 		}), numbered(&runs, nil))
 		serve(h, same())
 		a, got := serve(h, row.r), ""

@@ -31,10 +31,10 @@ type Options struct {
 	// means [DefaultRequestIDHeader].
 	RequestIDHeader string
 
-	// TrustRequestID reports whether the request comes from a trusted proxy.
-	// Then the id that it brings in the same header is kept, if there is exactly
-	// one and it matches ^[A-Za-z0-9._-]{1,64}$. Nil trusts nobody, and so does
-	// a TrustRequestID that panics.
+	// TrustRequestID reports whether the request comes from a trusted proxy. Then
+	// the id that it brings in the same header is kept, if there is exactly one
+	// and it matches ^[A-Za-z0-9._-]{1,64}$. Nil trusts nobody, and so does one
+	// that panics.
 	TrustRequestID func(*http.Request) bool
 
 	// KeyHeader, when set, is a header that may carry the API key in place of
@@ -47,8 +47,8 @@ type Options struct {
 	Environment keystore.Environment
 
 	// RejectBrowsers refuses API keys that a browser sent from a page
-	// (Sec-Fetch-Site other than "none", or an Origin header): a secret key in
-	// a page is a leaked key. Revoke such a key.
+	// (Sec-Fetch-Site other than "none", or an Origin header): it is a leaked key.
+	// Revoke it.
 	RejectBrowsers bool
 
 	// Uses, when set, records each accepted key, the client's address, and
@@ -92,7 +92,7 @@ type Options struct {
 
 	// ReportOnly is for an API that has callers without keys already. A request
 	// that authentication would refuse goes on without a caller: [CallerFrom]
-	// returns nil, and each handler has to ask it. [Event].Reported is the code
+	// returns nil, and each handler has to ask it. [Event].ReportedCode is the code
 	// of the refusal. No scope is asked for, an Idempotency-Key is ignored, and of
 	// the limits only RateLimit.Client counts.
 	//
@@ -110,9 +110,8 @@ type Options struct {
 	//
 	// A failure is charged when the key store has answered. Requests that come
 	// before that are looked up too: over a keystore.Cached at most 64 wrong keys
-	// at one moment, two look-ups for an imported key with two digests; over
-	// another store as many as come. None but the failures that were left is told
-	// that its key is wrong.
+	// at one moment, by two digests each if they look imported; over another store
+	// as many as come. All but the failures that were left get 429.
 	Failures ratelimit.Limit
 
 	// TrustedProxies are the proxies whose X-Forwarded-For is believed: the
@@ -124,9 +123,8 @@ type Options struct {
 	TrustedProxies []netip.Prefix
 
 	// TrustUnixSocket says that a proxy opens the connections that come through a
-	// unix socket, and is one of TrustedProxies: its X-Forwarded-For is believed.
-	// Otherwise all clients behind a socket count as one without an address,
-	// which the log says once.
+	// unix socket, and is one of TrustedProxies. Otherwise all clients behind a
+	// socket count as one without an address, which the log says once.
 	TrustUnixSocket bool
 
 	RateLimit   RateLimitOptions

@@ -151,7 +151,9 @@ func TestEveryOption(t *testing.T) {
 		"IdempotencyOptions.Partition": func(p *probed) {
 			p.o.Idempotency.Partition = func(r *http.Request) string { return r.Header.Get("X-Part") }
 		},
-		"IdempotencyOptions.Host":           func(p *probed) { p.o.Idempotency.Host = func(string) string { return "one" } },
+		"IdempotencyOptions.CanonicalHost": func(p *probed) {
+			p.o.Idempotency.CanonicalHost = func(string) string { return "one" }
+		},
 		"IdempotencyOptions.JSONByValue":    func(p *probed) { p.o.Idempotency.JSONByValue = true },
 		"IdempotencyOptions.MismatchStatus": func(p *probed) { p.o.Idempotency.MismatchStatus = 409 },
 		"IdempotencyOptions.EchoKey":        func(p *probed) { p.o.Idempotency.EchoKey = true },
@@ -250,7 +252,7 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 		Hooks:       &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(&p.log, nil))},
 	}
 	p.o.Hooks.Observe = func(_ context.Context, e middleware.Event) {
-		fmt.Fprintf(&p.log, "event %s %d %s %s %s\n", e.Pattern, e.Status, e.Outcome, e.Policy, e.Reported)
+		fmt.Fprintf(&p.log, "event %s %d %s %s %s\n", e.Pattern, e.Status, e.Outcome, e.Policy, e.ReportedCode)
 	}
 	set(p)
 	var keys keystore.Store = ring.keys

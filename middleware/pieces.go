@@ -9,16 +9,15 @@ import (
 )
 
 // RequestID gives each request an id ([xid]: 20 characters, sortable by time,
-// not secret) and each response one header that carries it.
+// not secret) and each response one header that carries it. No handler inside can
+// remove, overwrite or repeat it: it is set when the response is committed, for
+// every status including 1xx. [RequestIDListener] covers the answers that net/http
+// gives before any handler runs.
 //
-// It MUST be the outermost stage; a handler outside it, such as an
-// http.TimeoutHandler, answers without the header. The header is enforced when
-// the response is committed, for every status including 1xx, so that no handler
-// inside can remove, overwrite or repeat it. [RequestIDListener] covers the
-// answers that net/http gives before any handler runs.
-//
-// A RequestID inside another one does nothing for the same response. When the
-// response ends, [Hooks].Observe is told of it.
+// It MUST be the outermost stage: a handler outside it, such as an
+// http.TimeoutHandler, answers without the header. A RequestID inside another one
+// does nothing for the same response. When the response ends, [Hooks].Observe is
+// told of it.
 //
 // [xid]: https://github.com/rs/xid
 func (g *Guard) RequestID(next http.Handler) http.Handler {
@@ -56,14 +55,10 @@ func (g *Guard) Recover(next http.Handler) http.Handler {
 //     that the keystore.Cached remembers still passes, so wrong keys cannot lock
 //     out a key that is in use.
 //
-// With Options.ReportOnly it refuses only with a 5xx: the credentials could not
-// be checked, or Options.Authenticate broke its contract.
-//
 // If no [Guard.Enforce] has decided, a status below 300 or an upgrade of the
 // connection becomes a 500, and a line at level error names the route. The
-// handler has run then; only its answer is refused. What a router answers by
-// itself (404, 405, redirects) stays. To test all routes, see
-// middlewaretest.OpenRoutes.
+// handler has run then. What a router answers by itself (404, 405, redirects)
+// stays. To test all routes, see middlewaretest.OpenRoutes.
 //
 // [Guard.RequestID] MUST stand before it, and [Guard.Recover] SHOULD: without
 // RequestID its refusals have no id, which the log says once. Put
@@ -80,11 +75,10 @@ func (g *Guard) Authenticate(next http.Handler) http.Handler {
 // admitted if no other is charged.
 //
 // [Guard.Authenticate] MUST stand before it, unless Client is the only limit.
-// RateLimit SHOULD stand before [Guard.Idempotent], so that a refusal is never
-// taken for the operation's response. If it stands inside Idempotent, its
-// refusal frees the Idempotency-Key, unless the body was read or the response
-// begun. So nothing between the two may have an effect. RateLimit panics on a
-// RateLimitOptions without a limit that is not zero.
+// RateLimit SHOULD stand before [Guard.Idempotent]. Inside it, a refusal frees the
+// Idempotency-Key, unless the body was read or the response begun: nothing between
+// the two may have an effect. RateLimit panics on a RateLimitOptions without a
+// limit that is not zero.
 func (g *Guard) RateLimit(next http.Handler) http.Handler {
 	g.noRateLimit.Store(false)
 	if !g.limits.limits() {

@@ -18,10 +18,10 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// RateLimitOptions say how many requests are let through. These are the limits
-// of a request, in the order in which header fields tell of them: Organization
-// or Sandbox, Key, RouteOptions.Policy, Client, and last Concurrent.
-// [Options].Failures counts wrong keys alone.
+// RateLimitOptions say how many requests are let through. The limits of a
+// request, in the order in which header fields tell of them, are Organization or
+// Sandbox, Key, RouteOptions.Policy, Client, and last Concurrent. [Options].Failures
+// counts wrong keys alone.
 //
 // The policies, which are all but Concurrent, are decided together: all of them
 // admit a request, or none is charged. A nil policy limits nothing, but for
@@ -52,10 +52,9 @@ type RateLimitOptions struct {
 	Plan func(context.Context, *keystore.Caller) (organization, key *ratelimit.Policy, err error)
 
 	// Concurrent is how many requests a tenant may have in progress at once in
-	// this process; 0 is no limit. A repeat that waits for the first request with
-	// its Idempotency-Key counts. The Retry-After of these refusals is a hint:
-	// nobody knows when a request in progress will end. A request that is refused
-	// for it was charged to the policies.
+	// this process, repeats that wait among them; 0 is no limit. A request that is
+	// refused for it was charged to the policies. Its Retry-After is a hint: nobody
+	// knows when a request in progress will end.
 	Concurrent int
 
 	// Fields are the header fields that tell clients what is left:
@@ -67,16 +66,15 @@ type RateLimitOptions struct {
 // Values of [RateLimitOptions].Fields.
 const (
 	// FieldsDraft11 are RateLimit-Policy and RateLimit as in
-	// draft-ietf-httpapi-ratelimit-headers-11. The body of a 429 then has the
-	// type quota-exceeded of the draft. A later draft with other names will be a
-	// constant of its own.
+	// draft-ietf-httpapi-ratelimit-headers-11. The body of a 429 has the type
+	// quota-exceeded of the draft. A later draft will be a constant of its own.
 	FieldsDraft11 = "draft-11"
 	// FieldsGitHub are X-RateLimit-Limit, -Remaining, -Used, -Reset and
-	// -Resource, as GitHub documents them in "Rate limits for the REST API"
-	// (docs.github.com). They tell of one policy of the innermost RateLimit: the
-	// one that refused, or else has the smallest share of its burst left.
-	// Resource is its name and Limit its burst. Reset is in Unix seconds: when
-	// the request may be repeated after a refusal, else when nothing is used.
+	// -Resource, as GitHub's REST API has them. They tell of one policy of the
+	// innermost RateLimit: the one that refused, or else has the smallest share of
+	// its burst left. Resource is its name and Limit its burst. Reset is in Unix
+	// seconds: when the request may be repeated after a refusal, else when nothing
+	// is used.
 	FieldsGitHub = "github"
 )
 

@@ -933,9 +933,9 @@ func TestReportOnlyLimits(t *testing.T) {
 		}
 		for i, s := range tt.steps {
 			res := serve(api, request("GET", "/api/v1"+s.path, token, ""))
-			if res.StatusCode != s.status || got.Reported != s.reported || s.policy != "" && got.Policy != s.policy {
+			if res.StatusCode != s.status || got.ReportedCode != s.reported || s.policy != "" && got.Policy != s.policy {
 				t.Errorf("%s, request %d to %s: got %d, reported %q by %q, want %d, %q by %q", tt.name, i+1, s.path,
-					res.StatusCode, got.Reported, got.Policy, s.status, s.reported, s.policy)
+					res.StatusCode, got.ReportedCode, got.Policy, s.status, s.reported, s.policy)
 			}
 			if got.Outcome == "" || got.Outcome == s.reported {
 				t.Errorf("%s, request %d: got the outcome %q", tt.name, i+1, got.Outcome)

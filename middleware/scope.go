@@ -36,7 +36,7 @@ func RequireAny(oneOf ...scope.Name) Requirement {
 func AnyCaller() Requirement { return Requirement{none: true} }
 
 // ReportOnly returns the requirement as one that refuses nobody.
-// [Event].Reported tells who would have been refused.
+// [Event].ReportedCode tells who would have been refused.
 func (n Requirement) ReportOnly() Requirement {
 	n.reportOnly = true
 	return n

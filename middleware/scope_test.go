@@ -47,8 +47,9 @@ func TestReportOnlyRequirement(t *testing.T) {
 			{"", 401, "", ""},
 		} {
 			res := serve(h, request("POST", "/api/v1/x", s.token, "{}", "Idempotency-Key: a"))
-			if res.StatusCode != s.status || got.Reported != s.reported || res.Header.Get("Idempotent-Replayed") != s.replayed {
-				t.Errorf("%s, request %d: got %d, reported %q, replayed %q, want %+v", name, i+1, res.StatusCode, got.Reported,
+			if res.StatusCode != s.status || got.ReportedCode != s.reported ||
+				res.Header.Get("Idempotent-Replayed") != s.replayed {
+				t.Errorf("%s, request %d: got %d, reported %q, replayed %q, want %+v", name, i+1, res.StatusCode, got.ReportedCode,
 					res.Header.Get("Idempotent-Replayed"), s)
 			}
 		}
@@ -211,7 +212,7 @@ func TestReportOnlyRequirements(t *testing.T) {
 		pieces := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(tt.need))(http.HandlerFunc(sayOK))
 		for form, h := range map[string]http.Handler{"API": api, "pieces": pieces} {
 			e, got := o.ask(h, request("GET", "/api/v1/x", token, ""))
-			if got.StatusCode != 200 || e.Reported != tt.reported || e.Outcome != "handled" {
+			if got.StatusCode != 200 || e.ReportedCode != tt.reported || e.Outcome != "handled" {
 				t.Errorf("%s, %s: got %d and the Event %+v, want %q reported", name, form, got.StatusCode, e, tt.reported)
 			}
 		}

@@ -12,10 +12,11 @@ import (
 
 // Serve serves srv on ln, through [RequestIDListener], until ctx ends. Then it
 // accepts no more requests, and returns once those that it has begun are
-// answered and saved ([http.Server.Shutdown], [Guard.WaitSettled]). After
-// Idempotency.Timeout, or that of a route if it is longer, and 10 seconds more
-// it closes what is left, and the error says so. Repeats that wait hold it up
-// by idem.Options.Wait: give ctx.Done() to idem.Options.Draining.
+// answered and saved. After Idempotency.Timeout, or that of a route if it is
+// longer, and 10 seconds more it closes what is left, and the error says so.
+// Repeats that wait hold it up by idem.Options.Wait: give ctx.Done() to
+// idem.Options.Draining. If the listener fails, it shuts down and returns that
+// error.
 //
 // The functions in upkeep run beside the server. Their contexts end after the
 // last request: the Run of a keystore.Cached, a keystore.Uses or a store of
@@ -28,9 +29,6 @@ import (
 // an idle connection. A negative one is none. WriteTimeout also cuts off a
 // stream without an Idempotency-Key: for longer ones set it to -1. Call Serve
 // once for a srv.
-//
-// It returns nil after a clean shutdown. If the listener fails, it shuts down
-// and returns that error.
 func (g *Guard) Serve(
 	ctx context.Context, srv *http.Server, ln net.Listener, upkeep ...func(context.Context) error,
 ) error {

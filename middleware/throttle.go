@@ -23,18 +23,8 @@ func newThrottle(failures ratelimit.Limit) *throttle {
 	return &throttle{policy: ratelimit.Policy{Name: "failures", Limit: failures}}
 }
 
-// spent returns the refusal for an address that has used up its failures, nil
-// for another.
-func (t *throttle) spent(ctx context.Context, address string) *Problem {
-	return t.take(ctx, address, 0)
-}
-
-// charge charges a failure to an address. It returns the refusal if there was
-// none left.
-func (t *throttle) charge(ctx context.Context, address string) *Problem {
-	return t.take(ctx, address, 1)
-}
-
+// take charges an address with a cost, 1 for a failure and 0 to ask whether one is
+// left. It returns the refusal if none is.
 func (t *throttle) take(ctx context.Context, address string, cost int64) *Problem {
 	d, err := t.counters.Take(ctx, []ratelimit.Charge{{Policy: &t.policy, Bucket: address, Cost: cost}})
 	left := d.States[0]

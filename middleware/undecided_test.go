@@ -326,7 +326,7 @@ func TestUndecidedReportOnly(t *testing.T) {
 	ring := newKeyring()
 	var reported []string
 	hooks := quiet()
-	hooks.Observe = func(_ context.Context, e middleware.Event) { reported = append(reported, e.Reported) }
+	hooks.Observe = func(_ context.Context, e middleware.Event) { reported = append(reported, e.ReportedCode) }
 	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks, ReportOnly: true})
 	h := middleware.Chain(g.RequestID, g.Authenticate)(http.HandlerFunc(sayOK))
 	for _, token := range []string{"", ring.issue(t)} {

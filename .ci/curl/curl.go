@@ -4,13 +4,20 @@ package curl
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 )
+
+// word is one of a shell that knows no quotes within words.
+var word = regexp.MustCompile(`'([^']*)'|"([^"]*)"|(\S+)`)
 
 // Request returns what a command sends, in a shell in which KEY is key. It is
 // nil if the line is another command.
 func Request(line, key string) (*http.Request, error) {
-	args := words(strings.ReplaceAll(line, "$KEY", key))
+	var args []string
+	for _, m := range word.FindAllStringSubmatch(strings.ReplaceAll(line, "$KEY", key), -1) {
+		args = append(args, m[1]+m[2]+m[3])
+	}
 	if len(args) == 0 || args[0] != "curl" {
 		return nil, nil
 	}
@@ -36,19 +43,4 @@ func Request(line, key string) (*http.Request, error) {
 	}
 	r.Header = header
 	return r, nil
-}
-
-// words splits a line as a shell does that knows no quotes within words.
-func words(line string) []string {
-	var all []string
-	for line = strings.TrimSpace(line); line != ""; line = strings.TrimLeft(line, " ") {
-		var word string
-		if quote := line[:1]; quote == "'" || quote == `"` {
-			word, line, _ = strings.Cut(line[1:], quote)
-		} else {
-			word, line, _ = strings.Cut(line, " ")
-		}
-		all = append(all, word)
-	}
-	return all
 }

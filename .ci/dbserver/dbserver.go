@@ -1,4 +1,4 @@
-// Package dbserver starts the database servers that a test has for itself.
+// Package dbserver starts the servers that a test has for itself.
 package dbserver
 
 import (
@@ -17,28 +17,29 @@ import (
 // patience bounds what a test waits for. Only what hangs takes that long.
 const patience = 10 * time.Minute
 
-// A Server is a database server of the test's own, on a socket of its own.
+// A Server is one of the test's own, on a socket of its own.
 type Server struct {
 	t    testing.TB
 	Dir  string               // of its data and of its socket
-	attr *syscall.SysProcAttr // as whom it runs; it refuses to be root
+	attr *syscall.SysProcAttr // as whom it runs
 
-	process *os.Process
+	Process *os.Process   // nil after Kill
 	ended   chan struct{} // closed when the process has ended
 }
 
 // New returns a server that does not run yet, and that ends with the test. When
-// the test runs as root, the server runs as another user.
+// the test runs as root, the server runs as another user, if it refuses to be
+// root; "" if it does not.
 func New(t testing.TB, as string) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sql") // the name of a socket is short
+	dir, err := os.MkdirTemp("", "server") // the name of a socket is short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &Server{t: t, Dir: dir, attr: &syscall.SysProcAttr{}}
 	t.Cleanup(s.Kill)
-	if os.Getuid() == 0 {
+	if os.Getuid() == 0 && as != "" {
 		owner, err := user.Lookup(as)
 		if err != nil {
 			t.Fatal(err)
@@ -77,37 +78,44 @@ func (s *Server) Start(db *sql.DB, program string, args ...string) {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("%s does not start: %v", program, err)
 		}
-		if !s.runs() {
-			cmd, ended := s.command(program, args...), make(chan struct{})
-			if err := cmd.Start(); err != nil {
-				s.t.Fatal(err)
-			}
-			go func() {
-				cmd.Wait()
-				close(ended)
-			}()
-			s.process, s.ended = cmd.Process, ended
+		if !s.Runs() {
+			s.Launch(program, args...)
 		}
 		<-time.After(50 * time.Millisecond)
 	}
 }
 
-func (s *Server) runs() bool {
+// Launch starts the server.
+func (s *Server) Launch(program string, args ...string) {
+	s.t.Helper()
+	cmd, ended := s.command(program, args...), make(chan struct{})
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() {
+		cmd.Wait()
+		close(ended)
+	}()
+	s.Process, s.ended = cmd.Process, ended
+}
+
+// Runs reports whether the server was launched and has not ended.
+func (s *Server) Runs() bool {
 	select {
 	case <-s.ended:
 		return false
 	default:
-		return s.process != nil
+		return s.Process != nil
 	}
 }
 
 // Kill ends the server without a word. Sessions of a Postgres notice by
 // themselves.
 func (s *Server) Kill() {
-	if s.process != nil {
-		s.process.Kill()
+	if s.Process != nil {
+		s.Process.Kill()
 		<-s.ended
-		s.process = nil
+		s.Process = nil
 	}
 }
 

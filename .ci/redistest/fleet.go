@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,31 +34,7 @@ func (s *Server) Replication(field string) string {
 	s.t.Helper()
 	client := redis.NewClient(s.Options())
 	defer client.Close()
-	info, err := client.Info(s.t.Context(), "replication").Result()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for line := range strings.Lines(info) {
-		if value, ok := strings.CutPrefix(line, field+":"); ok {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
-}
-
-// Promote makes a replica a primary of its own.
-func (s *Server) Promote() { s.follow("NO", "ONE") }
-
-// Follow makes a server a replica of another one.
-func (s *Server) Follow(primary *Server) { s.follow("127.0.0.1", fmt.Sprint(primary.Port)) }
-
-func (s *Server) follow(host, port string) {
-	s.t.Helper()
-	client := redis.NewClient(s.Options())
-	defer client.Close()
-	if err := client.SlaveOf(context.Background(), host, port).Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	return client.InfoMap(s.t.Context(), "replication").Item("Replication", field)
 }
 
 // StartSentinel starts a Sentinel that watches the primary, and returns what
@@ -87,16 +62,11 @@ func StartSentinel(t testing.TB, primary *Server) *redis.FailoverOptions {
 const Slots = 16_384
 
 // StartCluster starts three servers that have a third of the slots each.
-func StartCluster(t testing.TB) []*Server {
-	t.Helper()
-	return startCluster(t, "--cluster-enabled", "yes")
-}
-
-func startCluster(t testing.TB, args ...string) []*Server {
+func StartCluster(t testing.TB, args ...string) []*Server {
 	t.Helper()
 	var servers []*Server
 	for range 3 {
-		servers = append(servers, StartTCP(t, args...))
+		servers = append(servers, StartTCP(t, append(args, "--cluster-enabled", "yes")...))
 	}
 	for i, s := range servers {
 		c := s.Client()
@@ -184,12 +154,9 @@ func (r *Resharding) Keys() int {
 // MOVED.
 func (r *Resharding) Redirected(name string) (sum int) {
 	for _, c := range r.clients {
-		for line := range strings.Lines(c.Info(r.t.Context(), "errorstats").Val()) {
-			if count, ok := strings.CutPrefix(line, "errorstat_"+name+":count="); ok {
-				n, _ := strconv.Atoi(strings.TrimSpace(count))
-				sum += n
-			}
-		}
+		count := c.InfoMap(r.t.Context(), "errorstats").Item("Errorstats", "errorstat_"+name)
+		n, _ := strconv.Atoi(strings.TrimPrefix(count, "count="))
+		sum += n
 	}
 	return sum
 }

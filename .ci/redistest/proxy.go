@@ -3,6 +3,7 @@ package redistest
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -18,33 +19,19 @@ type Proxy struct {
 // Gate lets bytes through while it is open. What comes to a closed gate waits,
 // even if its sender has gone.
 type Gate struct {
-	mu     sync.Mutex
-	closed chan struct{} // nil while open
+	way    sync.RWMutex // locked while closed
+	closed atomic.Bool
 }
 
 func (g *Gate) Close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed == nil {
-		g.closed = make(chan struct{})
+	if g.closed.CompareAndSwap(false, true) {
+		g.way.Lock()
 	}
 }
 
 func (g *Gate) Open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed != nil {
-		close(g.closed)
-		g.closed = nil
-	}
-}
-
-func (g *Gate) wait() {
-	g.mu.Lock()
-	closed := g.closed
-	g.mu.Unlock()
-	if closed != nil {
-		<-closed
+	if g.closed.CompareAndSwap(true, false) {
+		g.way.Unlock()
 	}
 }
 
@@ -86,8 +73,9 @@ func carry(from, to net.Conn, g *Gate) {
 	for {
 		n, err := from.Read(bytes)
 		if n > 0 {
-			g.wait()
+			g.way.RLock()
 			to.Write(bytes[:n])
+			g.way.RUnlock()
 		}
 		if err != nil {
 			to.Close()

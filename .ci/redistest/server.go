@@ -5,7 +5,6 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/dbserver"
 	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
@@ -21,12 +21,11 @@ import (
 // get that while the server is down. It keeps what it acknowledged when it is
 // killed.
 type Server struct {
-	Addr  string
-	Port  int // of StartTCP
-	t     testing.TB
-	args  []string
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when cmd has ended
+	*dbserver.Server
+	Addr string
+	Port int // of StartTCP
+	t    testing.TB
+	args []string
 }
 
 // New returns a server that does not run yet.
@@ -34,19 +33,10 @@ func New(t testing.TB, args ...string) *Server {
 	t.Helper()
 	servers.Redis.Address(t) // so that it is left out with the others
 	program := servers.Program(t, "redis-server", "redis-server")
-	dir, err := os.MkdirTemp("", "redis") // the name of a socket is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	s := &Server{t: t, Addr: filepath.Join(dir, "socket")}
-	s.args = append([]string{program, "--port", "0", "--unixsocket", s.Addr, "--dir", dir,
+	s := &Server{Server: dbserver.New(t, ""), t: t}
+	s.Addr = filepath.Join(s.Dir, "socket")
+	s.args = append([]string{program, "--port", "0", "--unixsocket", s.Addr, "--dir", s.Dir,
 		"--save", "", "--appendonly", "yes", "--appendfsync", "no"}, args...)
-	t.Cleanup(func() {
-		if s.cmd != nil {
-			s.Kill()
-		}
-	})
 	return s
 }
 
@@ -92,51 +82,31 @@ func (s *Server) Start() {
 // starts reports whether the server answers; otherwise it has ended.
 func (s *Server) starts() bool {
 	s.t.Helper()
-	cmd, ended := exec.Command(s.args[0], s.args[1:]...), make(chan struct{})
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	go func() {
-		cmd.Wait()
-		close(ended)
-	}()
-	s.cmd, s.ended = cmd, ended
+	s.Launch(s.args[0], s.args[1:]...)
 	client := redis.NewClient(s.Options())
 	defer client.Close()
-	answers, process := false, fmt.Sprintf("process_id:%d\r\n", cmd.Process.Pid)
+	answers, process := false, fmt.Sprintf("process_id:%d\r\n", s.Process.Pid)
 	Eventually(s.t, "the server answers or ends", func() bool {
-		select {
-		case <-ended:
-			return true
-		default:
-			answers = strings.Contains(client.Info(context.Background(), "server").Val(), process)
-			return answers
-		}
+		answers = s.Runs() && strings.Contains(client.Info(context.Background(), "server").Val(), process)
+		return answers || !s.Runs()
 	})
 	return answers
-}
-
-// Kill is kill -9.
-func (s *Server) Kill() {
-	s.cmd.Process.Kill()
-	<-s.ended
-	s.cmd = nil
 }
 
 // Hang stops the process, so that it takes requests in and answers none. It
 // returns when the process has stopped.
 func (s *Server) Hang() {
-	s.cmd.Process.Signal(syscall.SIGSTOP)
+	s.Process.Signal(syscall.SIGSTOP)
 	s.t.Cleanup(s.Resume)
 	var status syscall.WaitStatus
-	if _, err := syscall.Wait4(s.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+	if _, err := syscall.Wait4(s.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
 		s.t.Fatalf("the server did not stop: status %v, %v", status, err)
 	}
 }
 
 func (s *Server) Resume() {
-	if s.cmd != nil {
-		s.cmd.Process.Signal(syscall.SIGCONT)
+	if s.Process != nil {
+		s.Process.Signal(syscall.SIGCONT)
 	}
 }
 

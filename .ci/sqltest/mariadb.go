@@ -1,7 +1,6 @@
 package sqltest
 
 import (
-	"context"
 	"crypto/rand"
 	"database/sql"
 	"strings"
@@ -34,32 +33,17 @@ func newDatabase(t testing.TB, dsn string) *mysql.Config {
 	t.Cleanup(func() {
 		defer admin.Close()
 		// A transaction that a test left open ends with its connection.
-		for _, id := range sessions(t, admin, config.DBName) {
-			admin.ExecContext(context.Background(), "KILL "+id) // it may have ended
+		var ids sql.NullString
+		if err := admin.QueryRow("SELECT GROUP_CONCAT(id) FROM information_schema.processlist WHERE db = ?",
+			config.DBName).Scan(&ids); err != nil {
+			t.Error(err)
+		}
+		for id := range strings.FieldsFuncSeq(ids.String, func(r rune) bool { return r == ',' }) {
+			admin.Exec("KILL " + id) // it may have ended
 		}
 		dbserver.Execute(t, admin, "SET STATEMENT lock_wait_timeout = 60 FOR DROP DATABASE "+config.DBName)
 	})
 	return config
-}
-
-func sessions(t testing.TB, admin *sql.DB, database string) (ids []string) {
-	rows, err := admin.QueryContext(context.Background(), "SELECT id FROM information_schema.processlist WHERE db = ?",
-		database)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			t.Fatal(err)
-		}
-		ids = append(ids, id)
-	}
-	if err := rows.Err(); err != nil {
-		t.Error(err)
-	}
-	return ids
 }
 
 // OwnMariaDB is a MariaDB that a test may kill.

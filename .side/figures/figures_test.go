@@ -375,7 +375,8 @@ func testEvents(t *testing.T, m measured) {
 		"failures{kind="
 	send(middleware.Event{Policy: "gold", Outcome: "handled", Duration: time.Second}, limits+"admitted}")
 	send(middleware.Event{Policy: "gold", Outcome: "rate_limited"}, limits+"refused}")
-	send(middleware.Event{Policy: "gold", Stage: middleware.StageHandler, Reported: "rate_limited"}, limits+"reported}")
+	send(middleware.Event{Policy: "gold", Stage: middleware.StageHandler, ReportedCode: "rate_limited"},
+		limits+"reported}")
 	send(middleware.Event{Policy: "gold", Status: 503, Outcome: "rate_store_unavailable"}, limits+"failed}",
 		failed+"error,outcome=rate_store_unavailable}")
 	send(middleware.Event{Executed: true, Outcome: "executed"}, keyed+"executed}")
@@ -442,7 +443,7 @@ func testRoom(t *testing.T, m measured, routes int) {
 	}
 	for i := range 102 {
 		for _, e := range []middleware.Event{
-			{Outcome: "handled"}, {Outcome: "rate_limited"}, {Outcome: "rate_store_unavailable"}, {Reported: "rate_limited"},
+			{Outcome: "handled"}, {Outcome: "rate_limited"}, {Outcome: "rate_store_unavailable"}, {ReportedCode: "rate_limited"},
 		} {
 			e.Policy, e.Nested = fmt.Sprint(i), true
 			m.observe(t.Context(), e)

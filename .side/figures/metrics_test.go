@@ -121,7 +121,7 @@ func TestMetrics(t *testing.T) {
 	// A span has the outcome that the metrics have.
 	for _, e := range []middleware.Event{
 		{Outcome: "handled", Aborted: true},
-		{Stage: middleware.StageHandler, Outcome: "handled", Reported: "rate_limited"},
+		{Stage: middleware.StageHandler, Outcome: "handled", ReportedCode: "rate_limited"},
 	} {
 		ctx, span := tracer.Tracer("").Start(t.Context(), "of a request")
 		metrics.Observe(ctx, e)

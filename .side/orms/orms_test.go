@@ -145,7 +145,10 @@ func TestRightHandlers(t *testing.T) {
 		}},
 		"bun, leases": {leases, func(ctx context.Context, s server) error { return bunNested(ctx, s.bun) }},
 	} {
-		t.Run(name, func(t *testing.T) { suite(t, right.options, right.create).Run(t) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			suite(t, right.options, right.create).Run(t)
+		})
 	}
 }
 
@@ -185,6 +188,9 @@ func TestWrongHandlers(t *testing.T) {
 			return err
 		}},
 	} {
-		t.Run(name, func(t *testing.T) { planted.MustAccuse(t, suite(t, wrong.options, wrong.create), name, wrong.says) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			planted.MustAccuse(t, suite(t, wrong.options, wrong.create), name, wrong.says)
+		})
 	}
 }

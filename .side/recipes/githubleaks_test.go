@@ -136,7 +136,8 @@ func TestGitHubLeaks(t *testing.T) {
 	if _, err := l.Issuer.Revoke(t.Context(), "org_1", oldKey.ID); err != nil {
 		t.Fatal(err)
 	}
-	tokens := []string{token, old, keystore.Service{}.Generate(keystore.Production).Reveal(), "svc_live_EXAMPLE", "", token}
+	unknown := keystore.Service{}.Generate(keystore.Production).Reveal()
+	tokens := []string{token, old, unknown, "svc_live_EXAMPLE", "", token}
 	body := message(tokens...)
 	w := l.post("current", l.sign(body), body)
 	var got []map[string]string

@@ -16,8 +16,11 @@ import (
 
 func init() {
 	standStill = func() {
+		last := time.Now()
 		syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
-		for began := time.Now(); time.Since(began) < 10*time.Millisecond; { // it stops a moment later
+		for now := last; now.Sub(last) < stillLease; now = time.Now() { // it may stop a moment later
+			last = now
+			time.Sleep(time.Millisecond)
 		}
 	}
 }

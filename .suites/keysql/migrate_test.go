@@ -1,12 +1,14 @@
 package keysql_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -46,7 +48,8 @@ func migrate(t testing.TB, s *keysql.Store) {
 	}
 }
 
-const laterStep = "ALTER TABLE sallyport_keys ADD COLUMN note text;\n\nCREATE TABLE sallyport_keys_later (id integer);\n"
+const laterStep = "ALTER TABLE sallyport_keys ADD COLUMN note text;\n\n" +
+	"CREATE TABLE sallyport_keys_later (id integer);\n"
 
 // later is the schema of a version after this one.
 func (d database) later(t testing.TB) sqlschema.Schema {
@@ -57,17 +60,6 @@ func (d database) later(t testing.TB) sqlschema.Schema {
 		Engine: map[string]sqlschema.Engine{"sqlite": sqlschema.SQLite(), "postgres": sqlschema.Postgres(),
 			"mariadb": sqlschema.MySQL()}[d.name],
 	}
-}
-
-// versioned makes the table of the version as Migrate does.
-func (d database) versioned(t testing.TB, version int) {
-	t.Helper()
-	table := "CREATE TABLE sallyport_keys_schema (version integer NOT NULL); INSERT INTO sallyport_keys_schema VALUES ($n)"
-	if d.name == "mariadb" {
-		table = "CREATE TABLE sallyport_keys_schema (id tinyint NOT NULL PRIMARY KEY, version integer NOT NULL, " +
-			"begun integer NOT NULL DEFAULT 0) ENGINE=InnoDB; INSERT INTO sallyport_keys_schema VALUES (1, $n, $n)"
-	}
-	execute(t, d.tool(t), strings.ReplaceAll(table, "$n", fmt.Sprint(version)))
 }
 
 // statements are those that Migrate runs for a step of the schema.
@@ -163,19 +155,23 @@ func TestMigrateToLater(t *testing.T) {
 	})
 }
 
-// Tables of the development before the first release are left as they are, and
-// the error says how to go on with their keys.
+// Tables of the development before the first release are left as they are, also
+// those that Migrate had not finished. The error says how to go on with them.
 func TestMigrateFromDevelopment(t *testing.T) {
 	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		migrate(t, store)
 		k := inserted(t, store, "acme", 1)[0]
-		for _, version := range []int{1, 9, 99} {
-			execute(t, d.open(t), fmt.Sprintf("UPDATE sallyport_keys_schema SET version = %d", version))
+		for _, row := range []struct{ set, want string }{
+			{"version = 1", "of version 1, from the development before v0.1.0"},
+			{"version = 99", "of version 99, from the development before v0.1.0"},
+			{map[string]string{"mariadb": "version = 0, begun = 1"}[d.name], "that Migrate did not make"},
+		} {
+			execute(t, d.open(t), "UPDATE sallyport_keys_schema SET "+cmp.Or(row.set, "version = 0"))
 			err := store.Migrate(t.Context())
-			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("of version %d, from the development", version)) {
-				t.Fatalf("version %d: got %v, want an error that says where the tables are from", version, err)
+			if err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Fatalf("%s: got %v, want an error that says where the tables are from", row.set, err)
 			}
 			d.heed(t, err)
 			migrate(t, store)
@@ -184,9 +180,16 @@ func TestMigrateFromDevelopment(t *testing.T) {
 	})
 }
 
-// heed runs the statement that an error of Migrate ends with.
+// heed runs the statement that an error of Migrate ends with, and looks for the
+// section that it names.
 func (d database) heed(t testing.TB, err error) {
 	t.Helper()
+	_, section, _ := strings.Cut(err.Error(), "GUIDES.md, ")
+	section, _, _ = strings.Cut(section, ")")
+	guide, failed := os.ReadFile("../../.github/GUIDES.md")
+	if failed != nil || !strings.Contains(string(guide), "\n## "+section+"\n") {
+		t.Errorf("the guide has no section %q, %v", section, failed)
+	}
 	_, statement, _ := strings.Cut(err.Error(), " then run ")
 	execute(t, d.open(t), statement)
 }

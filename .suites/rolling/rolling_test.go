@@ -646,7 +646,8 @@ func (f *fleet) rotate(old *process, child string) {
 		var said bytes.Buffer // without the secret, which it prints
 		cmd.Stderr = &said
 		err := cmd.Run()
-		if refused := strings.Contains(said.String(), "cannot be rotated"); refused == (key == id) || refused == (err == nil) {
+		refused := strings.Contains(said.String(), "cannot be rotated")
+		if refused == (key == id) || refused == (err == nil) {
 			f.t.Errorf("the previous version rotates %s, a child: %v: %v\n%s", key, key == child, err, &said)
 		}
 	}

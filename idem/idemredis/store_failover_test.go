@@ -65,7 +65,7 @@ func TestPromotedReplica(t *testing.T) {
 	}
 	rows.after["answer lost"] = func() {
 		redistest.Replicates(t, old, replica)
-		replica.Promote()
+		follow(t, replica, "NO", "ONE")
 	}
 	rows.after["claim lost"] = func() {
 		old.Kill()
@@ -109,7 +109,7 @@ func TestPrimaryWithoutItsReplica(t *testing.T) {
 	succeeds(t, "kept", func() *httptest.ResponseRecorder { return s.post("kept") })
 	rows.after["during"] = func() {
 		redistest.Replicates(t, old, replica)
-		replica.Promote()
+		follow(t, replica, "NO", "ONE")
 		redistest.Eventually(t, "the primary knows that its replica has gone",
 			func() bool { return old.Replication("connected_slaves") == "0" })
 	}
@@ -148,8 +148,8 @@ func TestDemotedPrimary(t *testing.T) {
 	succeeds(t, "kept", func() *httptest.ResponseRecorder { return s.post("kept") })
 	rows.after["during"] = func() {
 		redistest.Replicates(t, old, replica)
-		replica.Promote()
-		old.Follow(replica)
+		follow(t, replica, "NO", "ONE")
+		follow(t, old, "127.0.0.1", fmt.Sprint(replica.Port))
 		at.Store(replica)
 	}
 	if w := s.post("during"); w.Code != 201 {
@@ -215,4 +215,12 @@ func TestSentinel(t *testing.T) {
 	// Each request was made once, so none may have run twice, whatever was
 	// lost.
 	rows.mustBeOneEach(t, keys...)
+}
+
+// follow makes a server a replica, or of NO ONE.
+func follow(t *testing.T, s *redistest.Server, host, port string) {
+	t.Helper()
+	if err := s.Client().SlaveOf(t.Context(), host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
 }

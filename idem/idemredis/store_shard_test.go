@@ -42,7 +42,7 @@ func TestShardAway(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			primaries, replicas := redistest.StartShards(t)
+			primaries, replicas := startShards(t)
 			client := redis.NewClusterClient(&redis.ClusterOptions{
 				Addrs: []string{primaries[0].Addr, primaries[1].Addr, primaries[2].Addr}, ContextTimeoutEnabled: true,
 			})
@@ -184,4 +184,38 @@ func redisSlot(key idem.Key, prefix string) int {
 		}
 	}
 	return int(crc) % redistest.Slots
+}
+
+// startShards starts a cluster of three primaries with a replica each, which
+// takes over a second after its primary does not answer. A primary that is away
+// leaves the others serving.
+func startShards(t *testing.T) (primaries, replicas []*redistest.Server) {
+	t.Helper()
+	args := []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no",
+		"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
+	primaries = redistest.StartCluster(t, args...)
+	for _, p := range primaries {
+		r := redistest.StartTCP(t, args...)
+		replicas = append(replicas, r)
+		id := p.Client().Do(t.Context(), "CLUSTER", "MYID").Val().(string)
+		c := r.Client()
+		if err := c.ClusterMeet(t.Context(), "127.0.0.1", fmt.Sprint(p.Port)).Err(); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, "a replica knows its primary", func() bool {
+			return c.Do(t.Context(), "CLUSTER", "REPLICATE", id).Err() == nil
+		})
+		redistest.Eventually(t, "a replica follows", func() bool {
+			return strings.Contains(c.Info(t.Context(), "replication").Val(), "master_link_status:up")
+		})
+	}
+	for _, s := range append(replicas, primaries...) {
+		c := s.Client()
+		redistest.Eventually(t, "all servers know each other", func() bool {
+			nodes := c.ClusterNodes(t.Context()).Val()
+			return strings.Count(nodes, " connected") == 6 && strings.Count(nodes, "slave ") == 3 &&
+				!strings.Contains(nodes, "fail")
+		})
+	}
+	return primaries, replicas
 }

@@ -20,6 +20,7 @@ type One func(ctx context.Context, statement string, dest []any, args ...any) er
 type Conn interface {
 	// Exec runs a write and returns how many rows it has changed.
 	Exec(ctx context.Context, statement string, args ...any) (rows int, err error)
+	// One is as the type One.
 	One(ctx context.Context, statement string, dest []any, args ...any) error
 
 	// Claim begins the transaction and claims the key in it, or returns the
@@ -59,9 +60,9 @@ type Joiner struct {
 	Conn  func(ctx context.Context) (Conn, error)
 	One   One // on any connection
 
-	// Statements: Peek; Mark; PostgresKeep where a transaction that has failed cannot
-	// roll back a part of itself; Held where a handler may have committed its
-	// transaction and a rollback does not say so.
+	// Statements: Peek; Mark; PostgresKeep where a transaction that has failed
+	// cannot roll back a part of itself; Held where a rollback does not say that
+	// the handler has committed.
 	Peek, Mark, Keep, Held string
 
 	Roles    bool // sessions have roles; see NoteRole
@@ -110,7 +111,7 @@ func (e *Joiner) Join(
 	defer cancel()
 	// From here on turn and key belong to the goroutine that joins, or to the
 	// transaction.
-	a, err := e.await(ctx, func() (a answer, err error) {
+	join := func() (a answer, err error) {
 		defer func() {
 			if a.joined == nil { // also when a tracer of pgx panicked
 				e.queue.Leave(c.Key)
@@ -120,23 +121,22 @@ func (e *Joiner) Join(
 			e.queue.Answered()
 		}
 		return a, err
-	})
+	}
+	var a answer
+	if e.Outlasts {
+		a, err = Await(ctx, e.joining, join, func(a answer) {
+			if a.joined != nil {
+				a.joined.Settle(context.WithoutCancel(ctx), idem.Settlement{Outcome: idem.OutcomeFree})
+			}
+		})
+	} else {
+		a, err = join()
+		err = CallError(ctx, e.joining, err)
+	}
 	if err != nil || a.joined == nil {
 		return a.record, nil, err
 	}
 	return a.record, a.joined, nil
-}
-
-func (e *Joiner) await(ctx context.Context, join func() (answer, error)) (answer, error) {
-	if !e.Outlasts {
-		a, err := join()
-		return a, CallError(ctx, e.joining, err)
-	}
-	return Await(ctx, e.joining, join, func(a answer) {
-		if a.joined != nil {
-			a.joined.Settle(context.WithoutCancel(ctx), idem.Settlement{Outcome: idem.OutcomeFree})
-		}
-	})
 }
 
 // join claims the key in a transaction. When another was quicker it begins a
@@ -163,7 +163,7 @@ func (e *Joiner) tryJoin(ctx context.Context, c idem.Claim) (a answer, err error
 	if err := e.Names.Locate(ctx, conn.One); err != nil {
 		return answer{}, err
 	}
-	j := &joined{Joiner: e, conn: conn, claim: c, watched: e.Roles && e.roles.Watched()}
+	j := &joined{Joiner: e, Conn: conn, claim: c, watched: e.Roles && e.roles.Watched()}
 	longer := c
 	longer.Retention = max(c.Retention, LongestHandler)
 	record, err := conn.Claim(ctx, longer, c.Retention, j.watched)
@@ -186,20 +186,17 @@ func (e *Joiner) tryJoin(ctx context.Context, c idem.Claim) (a answer, err error
 // with a lease; nobody sees it unless the handler commits.
 type joined struct {
 	*Joiner
-	conn     Conn
+	Conn
 	claim    idem.Claim
 	timer    *time.Timer
 	watched  bool // the role is noted
 	doubtful bool // what the session has may outlast the transaction
 }
 
-// Context implements [idem.Transaction].
-func (j *joined) Context(parent context.Context) context.Context { return j.conn.Context(parent) }
-
 func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	defer j.end(ctx)
 	j.queue.Asks()
-	switch err := j.conn.Ready(ctx); {
+	switch err := j.Conn.Ready(ctx); {
 	case err == ErrEnded:
 		return j.notSaved(ctx, err)
 	case err != nil && t.Outcome != idem.OutcomeDone && ctx.Err() == nil:
@@ -207,7 +204,7 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 	case err != nil:
 		return CallError(ctx, j.settling, err)
 	case t.Outcome != idem.OutcomeDone:
-		err := j.conn.Rollback(ctx)
+		err := j.Conn.Rollback(ctx)
 		if err == nil && !j.Tells {
 			err = j.committed(ctx)
 		}
@@ -216,12 +213,12 @@ func (j *joined) Settle(ctx context.Context, t idem.Settlement) error {
 		return j.rollBackAndKeep(ctx, t)
 	}
 	if err := j.save(ctx, t); err != nil {
-		if j.conn.Rollback(ctx) == nil && err != ErrEnded {
+		if j.Conn.Rollback(ctx) == nil && err != ErrEnded {
 			err = cmp.Or(j.committed(ctx), err)
 		}
 		return j.notSaved(ctx, err)
 	}
-	at, err := j.conn.Commit(ctx)
+	at, err := j.Conn.Commit(ctx)
 	if err != nil {
 		return Fault(ctx, j.committing, at, err)
 	}
@@ -235,12 +232,12 @@ func (j *joined) save(ctx context.Context, t idem.Settlement) error {
 	}
 	if j.watched {
 		var changed bool
-		if err := j.conn.One(ctx, RestoreRole, []any{&changed, new(string)}); err != nil {
+		if err := j.Conn.One(ctx, RestoreRole, []any{&changed, new(string)}); err != nil {
 			return err
 		}
 		j.roles.Found(changed)
 	}
-	return j.conn.Save(ctx, t)
+	return j.Conn.Save(ctx, t)
 }
 
 // rollBackAndKeep rolls back, which works after any error of a statement too,
@@ -248,7 +245,7 @@ func (j *joined) save(ctx context.Context, t idem.Settlement) error {
 // transaction, so another request may take the key in between. It then owns the
 // key: this reply is not stored, and the client is told to try again.
 func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
-	if err := j.conn.Rollback(ctx); err != nil {
+	if err := j.Conn.Rollback(ctx); err != nil {
 		return j.notSaved(ctx, err)
 	}
 	args := KeepArgs(j.claim, t)
@@ -257,7 +254,7 @@ func (j *joined) rollBackAndKeep(ctx context.Context, t idem.Settlement) error {
 		if err := ctx.Err(); err != nil {
 			return j.notSaved(ctx, err)
 		}
-		rows, err = j.conn.Exec(ctx, j.Keep, args...)
+		rows, err = j.Conn.Exec(ctx, j.Keep, args...)
 	}
 	switch {
 	case err == nil && rows == 1:
@@ -277,7 +274,7 @@ func (j *joined) committed(ctx context.Context) error {
 	if j.Held == "" || ctx.Err() != nil {
 		return nil
 	}
-	switch err := j.conn.One(ctx, j.Held, []any{new(bool)}, j.claim.Key[:], j.claim.Token[:]); {
+	switch err := j.Conn.One(ctx, j.Held, []any{new(bool)}, j.claim.Key[:], j.claim.Token[:]); {
 	case err == nil:
 		return ErrEnded
 	case errors.Is(err, sql.ErrNoRows):
@@ -300,6 +297,6 @@ func (j *joined) notSaved(ctx context.Context, err error) error {
 // end gives back what the transaction had.
 func (j *joined) end(ctx context.Context) {
 	j.timer.Stop()
-	j.conn.Release(ctx, j.doubtful)
+	j.Conn.Release(ctx, j.doubtful)
 	j.queue.Leave(j.claim.Key)
 }

@@ -50,7 +50,9 @@ CREATE INDEX sallyport_keys_below ON sallyport_keys (root, revoked_at, expires_a
 
 CREATE INDEX sallyport_keys_ends ON sallyport_keys (least(expires_at, revoked_at)) WHERE parent <> '';
 
-CREATE INDEX sallyport_keys_expires ON sallyport_keys (parent, expires_at, id) WHERE parent = '';
+-- Without the parent: Postgres leaves the condition of the index out of a scan,
+-- which would begin at no expiry then.
+CREATE INDEX sallyport_keys_expires ON sallyport_keys (expires_at, id) WHERE parent = '';
 
 CREATE INDEX sallyport_keys_count ON sallyport_keys (organization, expires_at) WHERE parent = '' AND revoked_at IS NULL;
 

@@ -21,7 +21,7 @@ type Response struct {
 	Method      string // [Other] for one that HTTP does not define
 	Pattern     string // "" if none matched
 	Status      int
-	Outcome     string // of middleware.Event, "aborted", or "reported" for one that has Reported and was handled
+	Outcome     string // of middleware.Event, "aborted", or "reported" for one that has ReportedCode and was handled
 	Environment string // of the caller, "" for none
 }
 
@@ -49,7 +49,7 @@ func ResponseOf(e *middleware.Event) Response {
 	switch {
 	case e.Aborted && !r.Refused():
 		r.Outcome = "aborted" // a status that was sent before says nothing
-	case e.Reported != "" && e.Stage == middleware.StageHandler:
+	case e.ReportedCode != "" && e.Stage == middleware.StageHandler:
 		r.Outcome = "reported"
 	}
 	return r
@@ -111,7 +111,7 @@ func LimitOf(e *middleware.Event) (l Limit, ok bool) {
 		l.Result = "failed"
 	case e.Outcome == codes.RateLimited:
 		l.Result = "refused"
-	case e.Reported == codes.RateLimited:
+	case e.ReportedCode == codes.RateLimited:
 		l.Result = "reported"
 	}
 	return l, e.Policy != "" || l.Result == "failed"

@@ -39,7 +39,7 @@ func TestResponseOf(t *testing.T) {
 	for _, tt := range [][3]string{
 		{middleware.StageHandler, "handled", "reported"}, {middleware.StageRoute, "not_found", "not_found"},
 	} {
-		e := &middleware.Event{Stage: tt[0], Outcome: tt[1], Reported: "api_key_missing"}
+		e := &middleware.Event{Stage: tt[0], Outcome: tt[1], ReportedCode: "api_key_missing"}
 		if got := figures.ResponseOf(e); got.Outcome != tt[2] {
 			t.Errorf("%q: got %+v", tt, got)
 		}
@@ -103,8 +103,8 @@ func TestLimitOf(t *testing.T) {
 		{middleware.Event{Policy: "org", Stage: "rate_limit", Outcome: "rate_limited"}, "{org refused} true"},
 		// The policy let it pass, and Concurrent did not.
 		{middleware.Event{Policy: "org", Stage: "rate_limit", Outcome: "too_many_concurrent"}, "{org admitted} true"},
-		{middleware.Event{Policy: "org", Stage: "handler", Reported: "rate_limited"}, "{org reported} true"},
-		{middleware.Event{Policy: "org", Stage: "handler", Reported: "insufficient_scope"}, "{org admitted} true"},
+		{middleware.Event{Policy: "org", Stage: "handler", ReportedCode: "rate_limited"}, "{org reported} true"},
+		{middleware.Event{Policy: "org", Stage: "handler", ReportedCode: "insufficient_scope"}, "{org admitted} true"},
 		{middleware.Event{Stage: "rate_limit", Outcome: "rate_store_unavailable"}, "{ failed} true"},
 	} {
 		l, ok := figures.LimitOf(&tt.event)

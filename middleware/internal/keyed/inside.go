@@ -8,16 +8,12 @@ import (
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
-// SameRequest reports whether r is outer, or a copy of it that middleware has
-// handed on, whatever header and body it has got. A request that a server has
-// received has a RequestURI, and every copy has the same. A request that a
-// handler has made is another one, even if it was given the header or the body
-// of the outer one: it has no RequestURI.
-//
-// Where outer was made too, r is a copy of it if it shares the header map or,
-// if [http.Request.Clone] made it, the body that a keyed handler reads.
-//
-// outer is a request as the Idempotent stage was given it; see [Request].
+// SameRequest reports whether r is outer, as the Idempotent stage was given it,
+// or a copy that middleware has handed on, whatever header and body it has got.
+// Every copy of a request that a server has received has its RequestURI; one that
+// a handler has made has none. Where outer was made too, r is a copy of it if it
+// shares the header map or, if [http.Request.Clone] made it, the body that a
+// keyed handler reads.
 func SameRequest(outer, r *http.Request) bool {
 	if outer.RequestURI != "" {
 		return r.RequestURI == outer.RequestURI

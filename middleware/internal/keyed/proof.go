@@ -13,11 +13,10 @@ var ErrInterrupted = errors.New("middleware: the context of a keyed handler ende
 // proves reports whether the response says what the handler did. ended is why
 // its context has ended, or nil: the handler may have stopped half-way for that.
 // Then an error that it wrote is a proof, but no 5xx under a lost claim: a call
-// that was cancelled fails, whatever it has done. So is a status that it set
-// before the end, with a body of the length that it declared itself; and a
-// status that was set after the end, unless it is 200. A layer that holds the
-// response back, or a router, sets 200 and a length for a handler that has set
-// neither.
+// that was cancelled fails, whatever it has done. So is a status that was set
+// before the end, with a body of the declared length, and one that was set after
+// it, unless it is 200: a layer that holds the response back, or a router, sets
+// 200 and a length for a handler that has set neither.
 func (w *writer) proves(ended error) bool {
 	switch {
 	case ended == nil:

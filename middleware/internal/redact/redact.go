@@ -141,7 +141,7 @@ func (s *Secrets) replace(text string) string {
 		}
 	}
 	var public [][2]int
-	for from := range lower {
+	for from := range len(lower) { // bytes: a secret may begin within a rune
 		for to := from + shortest; to <= min(from+run, len(lower)); to++ {
 			if whole, found := s.parts[lower[from:to]]; whole {
 				hide(from, to)

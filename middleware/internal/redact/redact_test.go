@@ -195,6 +195,7 @@ func BenchmarkRedact(b *testing.B) {
 func FuzzSecret(f *testing.F) {
 	f.Add("0123456789abcdef", uint8(3), uint8(12), "before", "after")
 	f.Add("svc_live_0123456789abcdefghijklmn", uint8(0), uint8(33), "", "")
+	f.Add("0\x800000000", uint8(1), uint8(9), "\xcd", "A")
 	f.Fuzz(func(t *testing.T, secret string, from, to uint8, before, after string) {
 		i, j := min(int(from), len(secret)), min(int(to), len(secret))
 		if j-i < 8 || len(secret) > 200 || len(before)+len(after) > 200 ||

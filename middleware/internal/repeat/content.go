@@ -7,21 +7,17 @@ import (
 )
 
 // Content is what a repeat must have in common with the first request of its
-// key. Two requests are the same when all fields are, byte for byte, with the
-// exceptions named at Host and Target. Nothing else is normalized: JSON with
-// its members in another order, another escape in the path, another order of
-// query parameters or a new multipart boundary is another request. A client
-// that repeats a request still has its bytes, and a looser rule would some day
-// hand out the answer to a different request. [Content.ByValue] is such a rule.
+// key, byte for byte, with the exceptions named at Host and Target. A client that
+// repeats a request still has its bytes, and a looser rule would some day hand
+// out the answer to a different request. [Content.ByValue] is such a rule.
 type Content struct {
 	Method string
-	// Host is the host that the client asked, with its port. Upper and lower
-	// case are the same, and so are ":80", ":443" and no port: behind a proxy
-	// the scheme that the client used is not known.
+	// Host is the host that the client asked. Upper and lower case are the same,
+	// and so are ":80", ":443" and no port: behind a proxy the scheme that the
+	// client used is not known.
 	Host string
-	// Target is the path and the query as the client sent them on the request
-	// line, before anything rewrote them. An absolute URI counts as its path
-	// and query, because its host is in Host.
+	// Target is the path and the query as the client sent them, before anything
+	// rewrote them. An absolute URI counts as its path and query.
 	Target string
 	// Range is the Range header field. A reply of one range is no answer to
 	// another.

@@ -26,16 +26,13 @@ var (
 )
 
 // Key reads the values of an idempotency key's header field, one for each of its
-// lines, of which there is one or more, and returns the key: 1 to 255 printable ASCII characters.
+// lines, and returns the key: 1 to 255 printable ASCII characters. Spaces and tabs
+// around a value are ignored.
 //
 // A value that begins with a quotation mark is a structured field string (RFC
 // 9651, section 3.3.3), in which \" stands for " and \\ for \; it names the
 // same key as the bare text. Parameters after the string are refused, because
-// keys that differ only in them would be ambiguous. Spaces and tabs around a
-// value are ignored.
-//
-// The text of an error is meant for the client, and repeats nothing of what it
-// sent.
+// keys that differ only in them would be ambiguous.
 func Key(values []string) (string, error) {
 	if len(values) != 1 {
 		return "", errTwice

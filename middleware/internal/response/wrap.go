@@ -8,17 +8,14 @@ import (
 )
 
 // A handler finds the optional abilities of its writer by type assertion, so
-// what it gets has to show the ones of the writer below and no others. Each
-// form is one pointer wide: to make one allocates nothing. The letters: F
-// http.Flusher, H http.Hijacker, R io.ReaderFrom, P http.Pusher. http1 and
-// http2 are what net/http itself hands out, with the deprecated CloseNotifier.
+// what it gets shows the ones of the writer below and no others. Each form is one
+// pointer wide: to make one allocates nothing. The letters: F http.Flusher, H
+// http.Hijacker, R io.ReaderFrom, P http.Pusher. http1 and http2 are what
+// net/http itself hands out, with the deprecated CloseNotifier. Of another
+// combination, the abilities in the nearest form below it are shown.
 //
 // http.Hijacker is also shown where the writer below has it only by Unwrap:
 // http.ResponseController would find it there, past the Writer.
-//
-// The forms are those of net/http, of its TimeoutHandler and test recorder, and
-// of common wrappers. Of another combination, the abilities in the nearest form
-// below it are shown.
 type (
 	base struct{ *Writer }
 
