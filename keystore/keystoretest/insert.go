@@ -135,7 +135,7 @@ var insertCases = []testCase{
 		k := inserted(t, m)
 		second := newKey(k.Organization)
 		second.RotatedFrom = k.RotatedFrom
-		wantError(t, m.Insert(t.Context(), second, newEntry(second), 0), issuing.ErrRotated, "Insert of a second successor of one key")
+		wantError(t, m.Insert(t.Context(), second, newEntry(second), 0), issuing.ErrRotated, "a second successor of one key")
 		absent(t, m, second, "Lookup of a key that Insert refused")
 		// A repeat of the first rotation has to find the key that it made.
 		repeat := newKey(k.Organization)
