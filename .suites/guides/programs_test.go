@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -201,7 +202,7 @@ func (p *program) startTogether(table string) {
 func (p *program) start() {
 	p.t.Helper()
 	p.cmd = exec.CommandContext(p.t.Context(), p.path)
-	p.cmd.Env = append(p.env, "ADDR=127.0.0.1:0")
+	p.cmd.Env = append(slices.Clip(p.env), "ADDR=127.0.0.1:0") // it is shared
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
 		p.t.Fatal(err)
