@@ -79,8 +79,8 @@ type IdempotencyOptions struct {
 
 	// MaxBodies is how many bytes all such bodies, and all responses that are
 	// recorded while they stream, may take in this process: at least twice
-	// MaxBody; 0 means 256 MiB. A tenant may take as much as it leaves free: half,
-	// if it is the only one. Beyond that its requests get 503, and its streams are
+	// MaxBody; 0 means 256 MiB. One tenant gets at most half: as much as it
+	// leaves free. Beyond that its requests get 503, and its streams are
 	// not recorded any more. A body of less than 4 KiB does not count, and one
 	// whose Content-Length is over 256 KiB does before it is read. A route without
 	// MaxBodies of its own shares the API's.
