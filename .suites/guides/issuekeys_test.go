@@ -91,6 +91,8 @@ func answerKey(w http.ResponseWriter, r *http.Request, secret keystore.Secret, k
 	case err != nil:
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 503, Code: "keys_unavailable"})
 	default:
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(map[string]string{"id": key.ID, "secret": secret.Reveal()})
 	}
@@ -123,12 +125,13 @@ func Example_issueKeys() {
 	admin := issue(issuer, "org_1", "keys:write", "parcels:read")
 	for _, body := range []string{`{"scopes":["parcels:read"]}`, `{"scopes":["parcels:read"]}`, `{"scopes":["all"]}`} {
 		w := send(api, "POST", "/api/v1/keys", admin, body, "Idempotency-Key", body)
-		fmt.Println(w.Code, strings.Contains(w.Body.String(), "svc_live_"))
+		h := w.Header()
+		fmt.Println(w.Code, strings.Contains(w.Body.String(), "svc_live_"), h.Get("Cache-Control"), h.Get("Content-Type"))
 	}
 	// Output:
-	// 201 true
-	// 409 false
-	// 403 false
+	// 201 true no-store application/json
+	// 409 false no-store application/problem+json
+	// 403 false no-store application/problem+json
 }
 
 // A key that the endpoint makes can be used from no more networks than the
