@@ -246,7 +246,9 @@ func (s *Store) Erase(ctx context.Context, organization string) (keys, entries i
 			issue_token = '', rotated_from = '', attributes = '{}', networks = '[]', version = version + 1,
 			root = '', parent = CASE WHEN parent = '' THEN '' ELSE 'erased' END
 			WHERE organization = ?1`, []any{organization, s.time(time.Now())}},
-		{"DELETE FROM sallyport_keys_audit WHERE organization = ?1", []any{organization}},
+		// A key that was inserted since the UPDATE stays, with its entry.
+		{`DELETE FROM sallyport_keys_audit WHERE organization = ?1 AND NOT EXISTS (
+			SELECT 1 FROM sallyport_keys AS k WHERE k.id = key_id AND k.organization = ?1)`, []any{organization}},
 	}
 	if s.lockKeys != "" {
 		statements = slices.Insert(statements, 0, statement{s.lockKeys, []any{organization}})
