@@ -102,19 +102,33 @@ func (s *Secrets) add(secret string, public int) {
 	if s.parts == nil {
 		s.parts = make(map[string]bool, n)
 	}
-	secret, n = lowerASCII(secret), min(n, run)
-	for end := n; end <= len(secret); end++ {
-		part := secret[end-n : end]
+	s.addParts(secret, min(n, run), public)
+	// What encoding/json makes of bytes. The Base64 of a longer text depends on how
+	// many stand before the secret. Characters that also hold bits of the neighbours
+	// are left out: of 8 bytes there are 10 at least.
+	for before := range 3 {
+		text := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), secret...))
+		if first, end := (before*8+5)/6, (before+n)*8/6; n >= run {
+			s.addParts(text[first:end], run, (before+public)*8/6-first)
+		}
+	}
+}
+
+// addParts adds what n characters in a row look like.
+func (s *Secrets) addParts(text string, n, public int) {
+	text = lowerASCII(text)
+	for end := n; end <= len(text); end++ {
+		part := text[end-n : end]
 		s.parts[part] = s.parts[part] || end > public
 	}
 }
 
-// numbers is what fmt and encoding/json make of bytes: a secret may be among
-// them. A panic with bytes looks so.
+// numbers is what fmt makes of bytes, and encoding/json of an array: a secret may
+// be among them. A panic with bytes looks so.
 var numbers = regexp.MustCompile(`\d{1,3}(?:(?: |, ?)\d{1,3}){7,}`)
 
-// Redact returns a text without the secrets, in any letter case, and without
-// eight numbers in a row, which may be bytes of one.
+// Redact returns a text without the secrets, in any letter case and in Base64, and
+// without eight numbers in a row, which may be bytes of one.
 func (s *Secrets) Redact(text string) string {
 	if s.spent > MaxSecrets {
 		return LeftOut
