@@ -91,7 +91,7 @@ func (l *Uses) Record(c *Caller, from func() netip.Addr) {
 	l.note(&c.tally, &id, &u)
 }
 
-// Needed records, for the Usage of an issuing.Issuer, that a request needed
+// Use records, for the Usage of an issuing.Issuer, that a request needed
 // these scopes. It checks nothing: ask [Caller.Has]. If c has a scope only by
 // another one, that other one is recorded. It does nothing for a caller that
 // no [Uses] has recorded.
