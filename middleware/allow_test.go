@@ -51,9 +51,13 @@ func TestAllowIsEnforce(t *testing.T) {
 		pieces := func(need middleware.Requirement, h http.Handler) http.Handler {
 			return middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(need))(h)
 		}
+		hidden := func(need middleware.Requirement, h http.Handler) http.Handler {
+			return middleware.Chain(g.RequestID, g.Authenticate, foreignWriter, g.Enforce(need))(h)
+		}
 		for form, both := range map[string][2]http.Handler{
 			"API":    {api, api},
 			"pieces": {pieces(tt.need, http.HandlerFunc(sayOK)), pieces(middleware.AnyCaller(), needs(tt.need))},
+			"hidden": {hidden(tt.need, http.HandlerFunc(sayOK)), hidden(middleware.AnyCaller(), needs(tt.need))},
 		} {
 			ask := func(h http.Handler, path string) (middleware.Event, answer) {
 				e, a := o.ask(h, request("GET", path, token, "", idHeader+": id"))

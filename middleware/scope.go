@@ -60,8 +60,8 @@ func (n Requirement) ReportOnly() Requirement {
 // log says what is wrong.
 func Allow(w http.ResponseWriter, r *http.Request, need Requirement) bool {
 	f, x, report := factsOf(r.Context()), exchangeOf(w), new(reporter)
-	if x != nil && x.admission != nil {
-		report = x.admission.report
+	if f != nil && f.response != nil && f.response.admission != nil { // also behind a writer that hides x
+		report = f.response.admission.report
 	}
 	switch {
 	case f != nil && f.reported:
