@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
@@ -45,6 +46,25 @@ func TestInsertDuringErase(t *testing.T) {
 			}
 			if _, _, err := store.Erase(t.Context(), "acme"); err != nil {
 				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// What an erasure leaves of keys is in no list, also not in that of a caller who
+// has no organization.
+func TestErasedInNoList(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		inserted(t, store, "acme", 2)
+		if _, _, err := store.Erase(t.Context(), "acme"); err != nil {
+			t.Fatal(err)
+		}
+		for _, all := range []bool{false, true} {
+			page, err := store.List(t.Context(), "", issuing.Query{AllOrganizations: all, Total: true})
+			if len(page.Keys) != 0 || page.Total != 0 || err != nil {
+				t.Errorf("of all organizations %t: got %d keys of %d, %v, want none", all, len(page.Keys), page.Total, err)
 			}
 		}
 	})

@@ -65,7 +65,8 @@ const mostObserved = 1000
 // those that the rest of the query selects.
 func (s *Store) List(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
 	status, or := slices.Index(statuses, q.Status), slices.Index(statuses, q.OrStatus)
-	if !isText(organization, string(q.Environment), q.RotatedFrom, q.Parent, q.Search) ||
+	if organization == "" && !q.AllOrganizations || // what an erasure leaves has none
+		!isText(organization, string(q.Environment), q.RotatedFrom, q.Parent, q.Search) ||
 		q.After != nil && !isText(q.After.ID, q.After.Organization) {
 		return issuing.Listing{}, nil
 	}
@@ -74,7 +75,7 @@ func (s *Store) List(ctx context.Context, organization string, q issuing.Query) 
 	byExpiry := q.AllOrganizations && !q.ExpiresBefore.IsZero()
 	switch {
 	case byExpiry:
-		compared, after, order = "<>", s.later, "expires_at, id" // what an erasure leaves has no organization
+		compared, after, order = "<>", s.later, "expires_at, id"
 	case q.AllOrganizations:
 		compared, after, order, index = "<>", s.after, "organization DESC, "+order, s.byIndex
 	}
