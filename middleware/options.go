@@ -110,8 +110,8 @@ type Options struct {
 	//
 	// A failure is charged when the key store has answered. Requests that come
 	// before that are looked up too: over a keystore.Cached at most 64 wrong keys
-	// at one moment, by two digests each if they look imported; over another store
-	// as many as come. All but the failures that were left get 429.
+	// at one moment, by two digests each if they look imported, while more get 503;
+	// over another store as many as come. All but the failures left get 429.
 	Failures ratelimit.Limit
 
 	// TrustedProxies are the proxies whose X-Forwarded-For is believed: the
