@@ -101,6 +101,15 @@ var breakable = map[string]func(ctx context.Context, s store, c, done idem.Claim
 		_, _, err := s.Join(ctx, again(c), 0)
 		return err
 	},
+	"Join, lapsed": func(ctx context.Context, s store, c, _ idem.Claim) error {
+		c.Lease = time.Millisecond
+		if _, err := s.Begin(ctx, c); err != nil {
+			return err
+		}
+		time.Sleep(2 * c.Lease)
+		_, _, err := s.Join(ctx, again(c), 0)
+		return err
+	},
 	"Erase": func(ctx context.Context, s store, _, _ idem.Claim) error {
 		_, err := s.Erase(ctx, "acme")
 		return err

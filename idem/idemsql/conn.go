@@ -79,11 +79,11 @@ func (c *conn) querier() querier {
 }
 
 func (c *conn) Exec(ctx context.Context, statement string, args ...any) (int, error) {
-	return c.store.exec(ctx, c.querier(), statement, args...)
+	return c.store.exec(c.store.calm(ctx), c.querier(), statement, args...)
 }
 
 func (c *conn) One(ctx context.Context, statement string, dest []any, args ...any) error {
-	return c.store.one(ctx, c.querier(), statement, dest, args...)
+	return c.store.one(c.store.calm(ctx), c.querier(), statement, dest, args...)
 }
 
 func (c *conn) Context(parent context.Context) context.Context { return WithTx(parent, c.tx) }
