@@ -110,6 +110,11 @@ var mariaSessions = []sessionCase{
 		repeat: committedByHandler.repeat, runs: 1, rows: 1, says: "a handler ended the transaction"},
 	{name: "ROLLBACK", does: kept + "; ROLLBACK", first: rolledBackByHandler.first, repeat: rolledBackByHandler.repeat,
 		runs: 2, says: "a handler ended the transaction"},
+	// It commits, and the store cannot ask for its claim.
+	{name: "LOCK TABLES", does: kept + "; LOCK TABLES {own}.tasks READ", first: committedByHandler.first,
+		repeat: committedByHandler.repeat, runs: 1, rows: 1, says: "the database did not say"},
+	{name: "LOCK TABLES and fail", does: kept + "; LOCK TABLES {own}.tasks READ", status: 500, first: "500",
+		repeat: committedByHandler.repeat, runs: 1, rows: 1, says: "ended its transaction itself"},
 }
 
 var sqliteSessions = []sessionCase{

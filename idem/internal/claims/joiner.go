@@ -290,7 +290,7 @@ func (j *joined) notSaved(ctx context.Context, err error) error {
 		return fmt.Errorf("%s: %w", j.Package, Ended(ctx, j.Logger, j.claim.Key))
 	}
 	err = Fault(ctx, j.settling, j.roles.Moment(j.watched, err), err)
-	j.doubtful = j.Keep == "" && errors.Is(err, idem.ErrBroken)
+	j.doubtful = j.Keep == "" && err != nil
 	return err
 }
 
