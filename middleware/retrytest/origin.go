@@ -124,7 +124,8 @@ const (
 
 // mayBeBusy reports false if no goroutine of any request runs code of the host's
 // outside a step. Of a deep stack the profile has the last functions only, and
-// of a goroutine that has yet to start perhaps none: they may be the host's.
+// of a goroutine that has yet to start one of a library or none: they may be the
+// host's.
 func mayBeBusy() bool {
 	stacks.Lock()
 	defer stacks.Unlock()
@@ -134,7 +135,7 @@ func mayBeBusy() bool {
 	}
 	return slices.ContainsFunc(stacks.all[:n], func(r runtime.StackRecord) bool {
 		depth := len(r.Stack())
-		busy := depth <= 1 || depth == len(r.Stack0)
+		busy := depth <= 2 || depth == len(r.Stack0) // the last of two is goexit
 		for _, pc := range r.Stack() {
 			switch frameAt(pc) {
 			case stands:
@@ -165,7 +166,7 @@ func frameAt(pc uintptr) frame {
 	return f
 }
 
-var profiled = regexp.MustCompile(`(?m)^#\t0x\w+\t(\S+)\+0x\w+\s+(\S+):\d+$`)
+var profiled = regexp.MustCompile(`(?m)^#\t0x\w+\t(\S+)\+(0x\w+)\s+(\S+):\d+$`)
 
 // leftBehind reports whether goroutines of a request run code of the host's.
 func leftBehind(id string) bool {
@@ -176,11 +177,11 @@ func leftBehind(id string) bool {
 			continue
 		}
 		frames := profiled.FindAllStringSubmatch(group, -1)
-		if len(frames) == 0 { // it has yet to start
+		if len(frames) == 0 || frames[0][2] == "0x0" { // it has yet to start
 			return true
 		}
 		for _, f := range frames {
-			if originOf(f[1], f[2]) == host {
+			if originOf(f[1], f[3]) == host {
 				return true
 			}
 		}

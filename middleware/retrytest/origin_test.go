@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"io"
+	"runtime"
 	"runtime/pprof"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -75,6 +77,20 @@ func TestMayBeBusy(t *testing.T) {
 		w.Close()
 		<-ended
 	}
+}
+
+// A goroutine that has yet to start is waited for, also where a library's function
+// is all that is seen of it.
+func TestYetToStart(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // it starts when this one waits
+	var group sync.WaitGroup
+	pprof.Do(context.Background(), pprof.Labels(label, "later"), func(context.Context) {
+		group.Go(func() {})
+	})
+	if may, left := mayBeBusy(), leftBehind("later"); !may || !left {
+		t.Errorf("may be busy: %t, left behind: %t, want both", may, left)
+	}
+	group.Wait()
 }
 
 // What other processes have left, and what is at a step, is not looked at with labels.
