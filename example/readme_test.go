@@ -108,8 +108,9 @@ func mustAnswer(t *testing.T, program string) {
 		t.Errorf("the README's transcript is not what happens.\ngot:\n%s\n\nwant:\n%s", g, w)
 	}
 	const refusal = "HTTP/1.1 401 Unauthorized"
-	if got := answer(t, "curl -i -d title=Call http://"+addr+"/api/v1/tasks", "", []string{""}); !strings.HasPrefix(got, refusal) {
-		t.Errorf("without the key: got %s, want %s", got, refusal)
+	said := answer(t, "curl -i -d title=Call http://"+addr+"/api/v1/tasks", "", []string{""})
+	if !strings.HasPrefix(said, refusal) {
+		t.Errorf("without the key: got %s, want %s", said, refusal)
 	}
 }
 

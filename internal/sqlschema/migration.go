@@ -256,8 +256,8 @@ func (m Schema) mustBeNew(ctx context.Context, q queryer) error {
 
 // adopt says what to do with tables that Migrate does not update.
 func (m Schema) adopt() string {
-	return fmt.Sprintf("drop all tables of the store (GUIDES.md, Remove Sallyport) and call Migrate, or change them to what "+
-		"Schema makes and then run UPDATE %s_schema SET version = %d", m.Table, m.latest())
+	return fmt.Sprintf("drop all tables of the store (GUIDES.md, Remove Sallyport) and call Migrate, or change them "+
+		"to what Schema makes and then run UPDATE %s_schema SET version = %d", m.Table, m.latest())
 }
 
 // version returns the version of the tables, of those that this package knows.

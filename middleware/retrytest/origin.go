@@ -123,9 +123,8 @@ const (
 )
 
 // mayBeBusy reports false if no goroutine of any request runs code of the host's
-// outside a step. Of a deep stack the profile has the last functions only, and
-// of a goroutine that has yet to start one of a library or none: they may be the
-// host's.
+// outside a step. What may be the host's counts: a deep stack, of which the profile
+// has the last functions, and a goroutine that has yet to start, which has few.
 func mayBeBusy() bool {
 	stacks.Lock()
 	defer stacks.Unlock()
