@@ -108,7 +108,7 @@ type IdempotencyOptions struct {
 	// A handler that returns after its context has ended, by Timeout or by a
 	// lost claim, may have stopped half-way. Its response counts only if it is
 	//
-	//   - a 4xx or 5xx,
+	//   - a 4xx, or a 5xx unless the claim was lost,
 	//   - one whose status was set after the end, and is not the 200 that layers
 	//     and routers send for a handler that says nothing, or
 	//   - one whose status was set before the end: 204, 304, or another with a
@@ -123,7 +123,8 @@ type IdempotencyOptions struct {
 	// Idempotency-Key is free, and a repeat runs the handler again. By default
 	// there is none, except in joined mode (see [Guard.Idempotent]): a handler may
 	// have created something before it passed on the 429 of another service.
-	// [Execution.Free] says it for one request.
+	// A 5xx frees no key whose claim was lost. [Execution.Free] says it for one
+	// request, whatever becomes of it.
 	FreeOn []int
 }
 

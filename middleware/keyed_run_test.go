@@ -681,6 +681,37 @@ func TestOutcomesThatFree(t *testing.T) {
 	}
 }
 
+// TestFreeOnOfALostClaim: a status in FreeOn frees no key when the claim was lost,
+// whether or not the response streams: what was cancelled fails, whatever it has
+// done.
+func TestFreeOnOfALostClaim(t *testing.T) {
+	for _, contentType := range []string{"text/plain", "text/event-stream"} {
+		synctest.Test(t, func(t *testing.T) {
+			ring, faulty, runs := newKeyring(), idemtest.NewFaulty(&idem.Memory{}), 0
+			token := ring.issue(t)
+			faulty.Always(idemtest.Extend, idemtest.Fail)
+			h := keyed(ring, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{
+				Runner: runnerOf(faulty, idem.Options{}), Timeout: time.Hour, FreeOn: []int{502},
+			}}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				runs++
+				w.Header().Set("Content-Type", contentType)
+				w.WriteHeader(502)
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}))
+			for range 2 {
+				func() {
+					defer func() { _ = recover() }() // a stream is aborted
+					h.ServeHTTP(httptest.NewRecorder(), post(token, "a"))
+				}()
+			}
+			if runs != 1 {
+				t.Errorf("%s: %d runs, want 1", contentType, runs)
+			}
+		})
+	}
+}
+
 // TestHooksThatPanic: a hook of the team's own that panics costs the response,
 // and never leaves the key claimed for ever.
 func TestHooksThatPanic(t *testing.T) {

@@ -166,7 +166,7 @@ func (x *Run) nothingHappened() bool {
 	case x.writer != &x.handler:
 		return false // the handler panicked: the status is not its own
 	case slices.Contains(x.Stage.FreeOn, status):
-		return true
+		return status < 500 || !errors.Is(x.ctx.ended(), idem.ErrLost) // see proves
 	case x.Stage.Join:
 		return status >= 500 || slices.Contains(refusals, status)
 	}
