@@ -123,8 +123,7 @@ type IdempotencyOptions struct {
 	// Idempotency-Key is free, and a repeat runs the handler again. By default
 	// there is none, except in joined mode (see [Guard.Idempotent]): a handler may
 	// have created something before it passed on the 429 of another service.
-	// A 5xx frees no key whose claim was lost. [Execution.Free] says it for one
-	// request, whatever becomes of it.
+	// A 5xx frees no key whose claim was lost; [Execution.Free] does, for a request.
 	FreeOn []int
 }
 
