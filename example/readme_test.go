@@ -67,7 +67,7 @@ func build(t *testing.T, program string) (binary string) {
 
 // The program and the lines for a service that exists answer the same.
 func TestTheProgramsOfTheREADMERun(t *testing.T) {
-	program, lines := blocks(t, "go")[0], blocks(t, "go")[1]
+	lines, program := blocks(t, "go")[0], blocks(t, "go")[1]
 	t.Run("program", func(t *testing.T) { mustAnswer(t, program) })
 	t.Run("service", func(t *testing.T) {
 		setup, rest, ok := strings.Cut(program, "\tapi := ")
@@ -78,8 +78,8 @@ func TestTheProgramsOfTheREADMERun(t *testing.T) {
 		}
 		mustAnswer(t, setup+`
 	var tasks atomic.Int64
-	createTask := http.HandlerFunc(`+handler+`
-	})
+	createTask := `+handler+`
+	}
 	mux, server := http.NewServeMux(), &http.Server{Addr: "127.0.0.1:8080"}
 	`+lines+`
 	log.Fatal(server.ListenAndServe())
