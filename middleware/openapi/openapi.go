@@ -1,5 +1,11 @@
 // Package openapi writes an OpenAPI 3.1 document of the routes of an API, and
 // compares one of a team's own with them.
+//
+//	api.HandleFunc("GET /api/v1/openapi.json", middleware.AnyCaller(),
+//		func(w http.ResponseWriter, _ *http.Request) {
+//			w.Header().Set("Content-Type", "application/json")
+//			_, _ = w.Write(openapi.Document(api, openapi.Info{Title: "Parcels", Version: "2"}))
+//		})
 package openapi
 
 import (
