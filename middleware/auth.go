@@ -56,6 +56,9 @@ func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Reque
 	broken := ""
 	switch {
 	case isProblem && refused != nil && refused.Status >= 400 && refused.Status <= 599:
+		if refused.log != nil {
+			a.report.sampled(w, r, slog.LevelWarn, "a request does not come through the gateway", refused.log)
+		}
 		return nil, denial{problem: refused}
 	case errors.Is(err, ErrNoCredentials):
 		missing := a.missing

@@ -66,6 +66,12 @@ func (p *proxies) behind(remote string, forwarded []string) netip.Addr {
 	return client
 }
 
+// forwarded reports whether a trusted proxy says who the client is.
+func (p *proxies) forwarded(r *http.Request) bool {
+	peer, ok := parseAddr(r.RemoteAddr)
+	return (ok && p.trust(peer) || !ok && p.socket) && len(r.Header["X-Forwarded-For"]) > 0
+}
+
 func (p *proxies) trust(a netip.Addr) bool {
 	return slices.ContainsFunc(p.prefixes, func(prefix netip.Prefix) bool { return prefix.Contains(a) })
 }

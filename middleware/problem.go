@@ -38,6 +38,7 @@ type Problem struct {
 	requestID string // "request_id"; left out when empty
 
 	key   string // id of the API key that is refused, for the Event only
+	log   error  // why credentials are refused, for the log only
 	head  *head  // nil, or of a Problem with this status, detail and code
 	again codes.Advice
 	quota bool // "type" and "violated-policies" are those of FieldsDraft11
