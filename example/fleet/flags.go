@@ -13,7 +13,7 @@ import (
 
 // config is what the flags ask for.
 type config struct {
-	addr, metrics           string // addresses; without one for metrics there are none
+	addr, metrics, gateway  string // addresses; without one for metrics or the gateway there are none
 	keysOut                 string // "": print the keys
 	rate, sandboxRate       ratelimit.Limit
 	latency                 time.Duration
@@ -35,6 +35,7 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	}
 	fs.StringVar(&c.addr, "addr", "127.0.0.1:8080", "`address` to listen on; port 0 takes a free one")
 	fs.StringVar(&c.metrics, "metrics", "", "serve metrics for Prometheus at this `address`, at /metrics")
+	fs.StringVar(&c.gateway, "gateway", "", "tell nginx at this `address` whether requests to other services may pass")
 	fs.StringVar(&c.keysOut, "keys-out", "", "write the keys to this `file` as JSON instead of printing them")
 	limit(&c.rate, "rate", "100-S", "production")
 	limit(&c.sandboxRate, "sandbox-rate", "25-S", "sandbox")

@@ -64,12 +64,15 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 		return err
 	}
 	defer ln.Close()
-	var metricsLn net.Listener
-	if c.metrics != "" {
-		if metricsLn, err = net.Listen("tcp", c.metrics); err != nil {
+	var metricsLn, gatewayLn net.Listener
+	for ln, address := range map[*net.Listener]string{&metricsLn: c.metrics, &gatewayLn: c.gateway} {
+		if address == "" {
+			continue
+		}
+		if *ln, err = net.Listen("tcp", address); err != nil {
 			return err
 		}
-		defer metricsLn.Close()
+		defer (*ln).Close()
 	}
 
 	cached := keystore.NewCached(s.keys, keystore.CacheOptions{Timeout: c.patience, Logger: logger})
@@ -90,6 +93,9 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	}
 	if err := d.announce(stdout, c.keysOut); err != nil {
 		return err
+	}
+	if gatewayLn != nil {
+		defer serveGateway(gatewayLn, api.Guard().Options(), cached, stdout, logger).Close()
 	}
 	return api.Serve(ctx, srv, ln, s.upkeep...) // cached.Run ends at once where no other server can change the keys
 }

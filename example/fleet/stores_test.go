@@ -285,7 +285,8 @@ func TestATakenPortLeavesNoKeys(t *testing.T) {
 	t.Parallel()
 	taken := strings.TrimPrefix(start(t).base, "http://")
 	file := filepath.Join(t.TempDir(), "example.db")
-	for _, args := range [][]string{{"-addr", taken}, {"-addr", "127.0.0.1:0", "-metrics", taken}} {
+	for _, args := range [][]string{{"-addr", taken}, {"-addr", "127.0.0.1:0", "-metrics", taken},
+		{"-addr", "127.0.0.1:0", "-gateway", taken}} {
 		if err := runArgs(t.Context(), t, t.Output(), append(args, "-sqlite", file)...); err == nil {
 			t.Fatalf("%v: the port is taken, and there is no error", args)
 		}
