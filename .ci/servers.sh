@@ -98,6 +98,8 @@ programs() {
 		installed mariadbd mariadb-server &&
 		installed pgbouncer pgbouncer &&
 		installed promtool prometheus &&
+		installed nginx nginx &&
+		installed caddy caddy &&
 		installed gcc gcc libc6-dev &&
 		installed python3 python3 &&
 		installed curl curl &&

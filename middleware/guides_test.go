@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -307,4 +308,48 @@ func ExampleGuard_adopt() {
 	// GET /tasks 200 no_requirement
 	// DELETE /tasks 200 insufficient_scope
 	// POST /tasks 403 -
+}
+
+// A proxy asks the Gateway about each request. The service behind it needs no
+// key store.
+func ExampleGuard_Gateway() {
+	keys, issuer := issuing.InMemory(keystore.Service{})
+	secret := make([]byte, 32) // random bytes, which the services have too
+	guard := middleware.New(keys, middleware.Options{
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, // the gateway is there
+	})
+	verify := guard.Gateway(middleware.GatewayOptions{
+		Secrets: [][]byte{secret},
+		Requirements: map[string]middleware.Requirement{
+			"tasks-read":  middleware.Require(scope.TasksRead),
+			"tasks-write": middleware.Require(scope.TasksWrite),
+		},
+	})
+
+	api := middleware.NewAPI(nil, middleware.Options{
+		Authenticate:   middleware.FromGateway(nil, secret),
+		TrustRequestID: func(r *http.Request) bool { return r.Header.Get("Svc-Caller-Signature") != "" },
+	})
+	api.HandleFunc("GET /api/v1/tasks", middleware.Require(scope.TasksRead),
+		func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintln(w, "tasks of", middleware.CallerFrom(r.Context()).Organization())
+		})
+
+	// What the proxy does:
+	ask := httptest.NewRequest("GET", "/verify/tasks-read", nil)
+	ask.RemoteAddr = "10.0.0.1:1234"
+	ask.Header.Set("Authorization", "Bearer "+issue(issuer, "org_1", scope.TasksRead))
+	ask.Header.Set("X-Forwarded-For", "192.0.2.1")
+	ask.Header.Set("X-Forwarded-Method", "GET")
+	ask.Header.Set("X-Forwarded-Uri", "/api/v1/tasks")
+	verdict := httptest.NewRecorder()
+	verify.ServeHTTP(verdict, ask)
+
+	r := httptest.NewRequest("GET", "/api/v1/tasks", nil)
+	r.Header = verdict.Header()
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, r)
+	fmt.Print(verdict.Code, " ", w.Body)
+	// Output:
+	// 200 tasks of org_1
 }

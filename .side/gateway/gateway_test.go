@@ -135,8 +135,8 @@ func (f *fleet) start(t *testing.T, proxy, service string) {
 		t.Fatal(err)
 	}
 	_, port, _ := net.SplitHostPort(f.address)
-	text := strings.NewReplacer("127.0.0.1:8080", f.address, ":8080", ":"+port,
-		"127.0.0.1:9000", f.gateway.Listener.Addr().String(), "127.0.0.1:9001", service, "_timeout 6s", "_timeout 2s").Replace(string(sample))
+	text := strings.NewReplacer("127.0.0.1:8080", f.address, ":8080", ":"+port, "_timeout 6s", "_timeout 2s",
+		"127.0.0.1:9000", f.gateway.Listener.Addr().String(), "127.0.0.1:9001", service).Replace(string(sample))
 	arguments := []string{"run", "--config", name, "--adapter", "caddyfile"}
 	if proxy == "nginx" {
 		text = "daemon off; pid nginx.pid; events {}\nhttp { access_log off; client_body_temp_path body; " +
@@ -260,7 +260,8 @@ func TestProxies(t *testing.T) {
 			}
 
 			got := get("read", "Svc-Caller-Organization", "org_2", "Svc-Caller-Scopes", "tasks:write",
-				"Svc-Caller-Subject", "ada", "Svc-Caller-Signature", "1.ab", "Svc-Caller-Signature", "2.cd", "Svc_caller_subject", "ada",
+				"Svc-Caller-Subject", "ada", "Svc-Caller-Signature", "1.ab", "Svc-Caller-Signature", "2.cd",
+				"Svc_caller_subject", "ada",
 				"svc-caller_key", "key_1", "Svc-Request-Id", "chosen-by-the-client")
 			if got.StatusCode != 200 || got.text != "GET of org é\n" || len(got.Header.Get("Svc-Request-Id")) != 20 {
 				t.Errorf("got %s %v %s", got.Status, got.Header, got.text)
@@ -413,6 +414,30 @@ func TestOtherLanguages(t *testing.T) {
 					"create", "second-create", "list", "second-list"},
 			})
 		})
+	}
+}
+
+// TestDocumentedRequests: Traefik and Envoy do not run here. These are the
+// requests that their documentation shows.
+func TestDocumentedRequests(t *testing.T) {
+	f := newFleet(t, "nginx", "", nil)
+	for proxy, r := range map[string]*http.Request{
+		// doc.traefik.io, ForwardAuth: a GET with these fields, at the address as it is.
+		"Traefik": f.request(t, "GET", "/verify/tasks-write", "full", "X-Forwarded-Method", "POST",
+			"X-Forwarded-Uri", "/api/v1/tasks?n=1", "X-Forwarded-Proto", "http", "X-Forwarded-Host", "a",
+			"X-Forwarded-For", "192.0.2.1"),
+		// envoyproxy.io, ext_authz with an HTTP service: the client's method, and its path behind path_prefix.
+		"Envoy": f.request(t, "POST", "/verify/tasks-write/api/v1/tasks?n=1", "full", "X-Forwarded-For", "192.0.2.1"),
+	} {
+		r.URL.Host = f.gateway.Listener.Addr().String()
+		verdict := send(t, r)
+		direct := httptest.NewRequest("POST", "/api/v1/tasks?n=1", nil)
+		direct.Header = verdict.Header
+		w := httptest.NewRecorder()
+		f.service().ServeHTTP(w, direct)
+		if verdict.StatusCode != 200 || w.Code != 201 {
+			t.Errorf("%s: got %s %v, and the service %d %s", proxy, verdict.Status, verdict.Header, w.Code, w.Body)
+		}
 	}
 }
 
