@@ -362,3 +362,30 @@ func TestGatewayOptions(t *testing.T) {
 	}()
 	middleware.FromGateway(nil)
 }
+
+// TestGatewayRecordsUse: what a key was used for is known as in an API.
+func TestGatewayRecordsUse(t *testing.T) {
+	store := issuing.NewMemory()
+	keys := keystore.NewCached(store, keystore.CacheOptions{})
+	uses := keystore.NewUses(keys, keystore.UsesOptions{})
+	issuer := issuing.New(keys, issuing.Options{})
+	secret, key, err := issuer.Issue(t.Context(), keystore.Key{Organization: "org_1", Environment: keystore.Sandbox,
+		Name: "k", Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateway := middleware.New(keys, middleware.Options{TrustedProxies: byProxy, Uses: uses}).Gateway(
+		middleware.GatewayOptions{Secrets: [][]byte{gatewaySecret},
+			Requirements: map[string]middleware.Requirement{"tasks-read": middleware.Require(scope.TasksRead)}})
+	if w := answered(gateway, asked("/verify/tasks-read", secret.Reveal())); w.Code != 200 {
+		t.Fatalf("got %d %s", w.Code, w.Body)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_ = uses.Run(ended) // writes what it has, and ends
+	usage, err := issuer.Usage(t.Context(), "org_1", key.ID)
+	if err != nil || usage.LastUsedFrom != netip.MustParseAddr("198.51.100.7") || len(usage.Scopes) != 1 ||
+		usage.Scopes[scope.TasksRead].IsZero() {
+		t.Errorf("got %+v: %v", usage, err)
+	}
+}
