@@ -236,8 +236,9 @@ func (v *verdict) send(w http.ResponseWriter, authRequest bool) {
 // [Guard.Gateway]: it takes the caller from the fields that the Gateway has
 // signed for this request. The service needs no key store; Enforce, Idempotent
 // and [CallerFrom] work as with one. The registry is that of the service; nil
-// means [scope.Default]. Scopes that it does not know grant nothing. Any of the
-// secrets may have signed. FromGateway panics without one of at least 32 bytes.
+// means [scope.Default]. Scopes that it does not know grant nothing. Attributes
+// and networks of the key stay with the Gateway. Any of the secrets may have
+// signed. FromGateway panics without one of at least 32 bytes.
 //
 // A request is refused with 401 if the fields are missing, sent twice or in a
 // spelling with "_", altered, expired, or signed for another method or path. The
