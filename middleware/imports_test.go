@@ -135,7 +135,8 @@ func TestRequired(t *testing.T) {
 }
 
 // A clock that is set back holds nothing up. UnixNano is the wall clock's, and
-// so is what Round(0) leaves. Of a lease counts the clock that ran further.
+// so is what Round(0) leaves. Of a lease counts the clock that ran further. The
+// signature of a Gateway has a time for other processes.
 func TestNoWallClock(t *testing.T) {
 	for _, pkg := range []string{"idem", "middleware",
 		"middleware/internal/keyed", "middleware/internal/response", "middleware/internal/rawconn"} {
@@ -145,7 +146,7 @@ func TestNoWallClock(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if filepath.Base(file) == "runnerclock.go" {
+			if base := filepath.Base(file); base == "runnerclock.go" || base == "gateway.go" {
 				continue
 			}
 			reads := strings.Contains(string(text), ".Unix") || strings.Contains(string(text), ".Round(0)")
