@@ -2,6 +2,7 @@
 package redact
 
 import (
+	"cmp"
 	"encoding/base64"
 	"regexp"
 	"slices"
@@ -30,7 +31,7 @@ type Secrets struct {
 	// of a text must match too.
 	Shapes *regexp.Regexp
 
-	parts map[string]bool // every piece that must not appear; false if it is only a public prefix
+	parts map[string]bool // every piece that must not appear
 	spent int
 	added []string // headers
 }
@@ -57,44 +58,25 @@ func (s *Secrets) AddHeaders(values ...string) {
 
 func (s *Secrets) addHeader(value string) {
 	scheme, rest, _ := strings.Cut(strings.TrimSpace(value), " ")
-	if strings.EqualFold(scheme, "Basic") {
+	switch {
+	case strings.EqualFold(scheme, "Bearer"):
+		s.Add(strings.TrimSpace(rest))
+		return
+	case strings.EqualFold(scheme, "Basic"):
 		if b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(rest)); err == nil {
 			_, password, _ := strings.Cut(string(b), ":")
 			s.Add(password)
 		}
-	}
-	switch {
-	case strings.EqualFold(scheme, "Bearer"):
-		s.Add(strings.TrimRight(strings.TrimSpace(rest), "=")) // without the padding of Base64
-		return
-	case strings.EqualFold(scheme, "Basic"):
 		value = rest
 	}
 	for _, part := range strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(" \t;,", r) }) {
-		name, after, _ := strings.Cut(part, "=")
-		if after = strings.Trim(after, `="`); after == "" {
-			s.Add(part) // what follows is the padding of Base64
-			continue
-		}
-		s.add(part, len(name)+1+publicPrefix(after))
-		if len(after) < run {
-			s.Add(after)
-		}
+		_, after, _ := strings.Cut(part, "=")
+		s.Add(cmp.Or(strings.Trim(after, `="`), part)) // nothing but the padding of Base64 may follow
 	}
 }
 
-// Add adds a secret. Its public prefix alone, such as svc_live_, is none.
-func (s *Secrets) Add(secret string) { s.add(secret, publicPrefix(secret)) }
-
-var words = regexp.MustCompile(`^([a-z]+_){1,3}`)
-
-// publicPrefix returns how much of a secret is words that end with "_", before
-// at least 16 other characters.
-func publicPrefix(secret string) int {
-	return len(words.FindString(secret[:max(min(len(secret)-16, 24), 0)]))
-}
-
-func (s *Secrets) add(secret string, public int) {
+// Add adds a secret.
+func (s *Secrets) Add(secret string) {
 	n := len(secret)
 	if n < shortest {
 		return
@@ -102,24 +84,23 @@ func (s *Secrets) add(secret string, public int) {
 	if s.parts == nil {
 		s.parts = make(map[string]bool, n)
 	}
-	s.addParts(secret, min(n, run), public)
+	s.addParts(secret, min(n, run))
 	// What encoding/json makes of bytes. The Base64 of a longer text depends on how
 	// many stand before the secret. Characters that also hold bits of the neighbours
 	// are left out: of 8 bytes there are 10 at least.
 	for before := range 3 {
 		text := base64.RawStdEncoding.EncodeToString(append(make([]byte, before), secret...))
-		if first, end := (before*8+5)/6, (before+n)*8/6; n >= run {
-			s.addParts(text[first:end], run, (before+public)*8/6-first)
+		if n >= run {
+			s.addParts(text[(before*8+5)/6:(before+n)*8/6], run)
 		}
 	}
 }
 
 // addParts adds what n characters in a row look like.
-func (s *Secrets) addParts(text string, n, public int) {
+func (s *Secrets) addParts(text string, n int) {
 	text = lowerASCII(text)
 	for end := n; end <= len(text); end++ {
-		part := text[end-n : end]
-		s.parts[part] = s.parts[part] || end > public
+		s.parts[text[end-n:end]] = true
 	}
 }
 
@@ -147,35 +128,20 @@ func (s *Secrets) Redact(text string) string {
 }
 
 func (s *Secrets) replace(text string) string {
-	lower := lowerASCII(text)
-	secret := make([]bool, len(text)) // which bytes are part of one
-	hide := func(from, to int) {
-		for i := from; i < to; i++ {
-			secret[i] = true
-		}
-	}
-	var public [][2]int
-	for from := range len(lower) { // bytes: a secret may begin within a rune
-		for to := from + shortest; to <= min(from+run, len(lower)); to++ {
-			if whole, found := s.parts[lower[from:to]]; whole {
-				hide(from, to)
-			} else if found {
-				public = append(public, [2]int{from, to})
-			}
-		}
-	}
-	// A public prefix goes with what follows it. It may be longer than a part.
-	for _, p := range slices.Backward(public) {
-		if secret[p[1]-1] {
-			hide(p[0], p[1])
-		}
-	}
+	lower, end := lowerASCII(text), 0 // of the last secret so far
 	var b strings.Builder
-	for i := range len(text) {
-		if !secret[i] {
+	for i := range len(text) { // bytes: a secret may begin within a rune
+		for n := shortest; n <= min(run, len(text)-i); n++ {
+			if !s.parts[lower[i:i+n]] {
+				continue
+			}
+			if end == 0 || end < i {
+				b.WriteString(mark)
+			}
+			end = max(end, i+n)
+		}
+		if i >= end {
 			b.WriteByte(text[i])
-		} else if i == 0 || !secret[i-1] {
-			b.WriteString(mark)
 		}
 	}
 	return b.String()
