@@ -122,14 +122,20 @@ func New(m metric.Meter, o Options) (*Metrics, error) {
 	if o.StoreDuration {
 		calls = seconds("sallyport.store.duration", "How long calls of the stores took.", figures.CallBounds...)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("middlewareotel: %w", err)
-	}
 	parts := figures.Parts{Keys: o.Keys, Replies: o.Replies, Counters: o.Counters}
+	var shown []metric.Observable
 	for _, f := range parts.Figures() {
-		if err := show(m, f); err != nil {
-			return nil, fmt.Errorf("middlewareotel: %w", err)
+		instrument, err := show(m, f)
+		errs, shown = append(errs, err), append(shown, instrument)
+	}
+	_, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		for i, f := range parts.Figures() {
+			o.ObserveFloat64(shown[i].(metric.Float64Observable), f.Value)
 		}
+		return nil
+	}, shown...)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, fmt.Errorf("middlewareotel: %w", err)
 	}
 	// The SDK counts 2,000 sets of attributes apart, and the rest with no attribute
 	// at all. Beyond this room, method and class of the status are left.
@@ -238,18 +244,10 @@ func set(all ...attribute.KeyValue) []metric.AddOption {
 	return []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(all...))}
 }
 
-// show makes an instrument that reads f.
-func show(m metric.Meter, f figures.Figure) error {
-	read := func(_ context.Context, o metric.Float64Observer) error {
-		o.Observe(f.Read())
-		return nil
-	}
+// show makes an instrument for f.
+func show(m metric.Meter, f figures.Figure) (metric.Float64Observable, error) {
 	if f.Counter {
-		_, err := m.Float64ObservableCounter(f.Name, metric.WithDescription(f.Help), metric.WithUnit(f.Unit),
-			metric.WithFloat64Callback(read))
-		return err
+		return m.Float64ObservableCounter(f.Name, metric.WithDescription(f.Help), metric.WithUnit(f.Unit))
 	}
-	_, err := m.Float64ObservableGauge(f.Name, metric.WithDescription(f.Help), metric.WithUnit(f.Unit),
-		metric.WithFloat64Callback(read))
-	return err
+	return m.Float64ObservableGauge(f.Name, metric.WithDescription(f.Help), metric.WithUnit(f.Unit))
 }

@@ -118,9 +118,7 @@ func New(r prometheus.Registerer, o Options) (*Metrics, error) {
 		options: o,
 	}
 	parts := figures.Parts{Keys: o.Keys, Replies: o.Replies, Counters: o.Counters}
-	for _, f := range parts.Figures() {
-		show(with, f)
-	}
+	own.MustRegister(shown(parts))
 	if o.RequestDuration {
 		m.durations = histograms(with, "sallyport_request_duration_seconds", "How long requests took.",
 			figures.DurationBounds, "method", "route", "outcome")
@@ -220,18 +218,22 @@ func counters(with promauto.Factory, name, help string, labels ...string) *prome
 	return with.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// show makes a metric that reads f, under a name of Prometheus.
-func show(with promauto.Factory, f figures.Figure) {
-	name := strings.ReplaceAll(f.Name, ".", "_")
-	switch f.Unit {
-	case "By":
-		name += "_bytes"
-	case "s":
-		name += "_timestamp_seconds"
+// shown are the parts as a Collector, with names of Prometheus.
+type shown figures.Parts
+
+func (s shown) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, to) }
+
+func (s shown) Collect(to chan<- prometheus.Metric) {
+	for _, f := range figures.Parts(s).Figures() {
+		name, kind := strings.ReplaceAll(f.Name, ".", "_"), prometheus.GaugeValue
+		switch {
+		case f.Counter:
+			name, kind = name+"_total", prometheus.CounterValue
+		case f.Unit == "By":
+			name += "_bytes"
+		case f.Unit == "s":
+			name += "_timestamp_seconds"
+		}
+		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, f.Help, nil, nil), kind, f.Value)
 	}
-	if f.Counter {
-		with.NewCounterFunc(prometheus.CounterOpts{Name: name + "_total", Help: f.Help}, f.Read)
-		return
-	}
-	with.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: f.Help}, f.Read)
 }

@@ -239,81 +239,67 @@ type Figure struct {
 	Help    string
 	Unit    string // of UCUM, "" for a count
 	Counter bool   // it never falls
-	Read    func() float64
+	Value   float64
 }
 
-// Figures returns what p has.
-func (p Parts) Figures() []Figure {
-	var all []Figure
-	gauge := func(name, unit, help string, read func() float64) {
-		all = append(all, Figure{"sallyport." + name, help, unit, false, read})
+// Figures returns what p has, always in the same order.
+func (p Parts) Figures() (all []Figure) {
+	gauge := func(name, unit, help string, value float64) {
+		all = append(all, Figure{"sallyport." + name, help, unit, false, value})
 	}
-	flag := func(name, help string, read func() bool) {
-		gauge(name, "", help, func() float64 {
-			if read() {
-				return 1
-			}
-			return 0
-		})
+	number := func(name, help string, n int) { gauge(name, "", help, float64(n)) }
+	flag := func(name, help string, up bool) {
+		n := 0
+		if up {
+			n = 1
+		}
+		number(name, help, n)
 	}
-	count := func(name, help string, read func() float64) {
-		all = append(all, Figure{"sallyport." + name, help, "", true, read})
+	moment := func(name, what string, t time.Time) {
+		seconds := 0.0
+		if !t.IsZero() {
+			seconds = float64(t.UnixMilli()) / 1000
+		}
+		gauge(name, "s", what+", in seconds since 1970; 0: never.", seconds)
 	}
-	if keys := p.Keys; keys != nil {
-		count("key_cache.hits", "Keys that were found in memory.",
-			func() float64 { return float64(keys.Stats().Hits) })
-		count("key_cache.misses", "Questions to the key store.",
-			func() float64 { return float64(keys.Stats().Asked) })
-		count("key_cache.failures", "Questions to the key store without an answer.",
-			func() float64 { return float64(keys.Stats().Failed) })
-		flag("key_cache.down", "1 while the key store does not answer.", func() bool { return keys.Stats().Down })
-		gauge("key_cache.keys", "", "Keys in memory that may be used.",
-			func() float64 { return float64(keys.Stats().Usable) })
-		gauge("key_cache.expiring", "", "Keys in memory that may be used and expire within 14 days.",
-			func() float64 { return float64(keys.Expiring(14 * 24 * time.Hour)) })
-		if keys.Stats().NeedsRun {
-			gauge("key_cache.last_poll", "s", "When changed keys were last read, in seconds since 1970; 0: never.",
-				func() float64 { return seconds(keys.Stats().Polled) })
+	count := func(name, help string, n uint64) {
+		all = append(all, Figure{"sallyport." + name, help, "", true, float64(n)})
+	}
+	if p.Keys != nil {
+		s := p.Keys.Stats()
+		count("key_cache.hits", "Keys that were found in memory.", s.Hits)
+		count("key_cache.misses", "Questions to the key store.", s.Asked)
+		count("key_cache.failures", "Questions to the key store without an answer.", s.Failed)
+		flag("key_cache.down", "1 while the key store does not answer.", s.Down)
+		number("key_cache.keys", "Keys in memory that may be used.", s.Usable)
+		number("key_cache.expiring", "Keys in memory that may be used and expire within 14 days.",
+			p.Keys.Expiring(14*24*time.Hour))
+		if s.NeedsRun {
+			moment("key_cache.last_poll", "When changed keys were last read", s.Polled)
 		}
 	}
-	if replies := p.Replies; replies != nil {
-		flag("idempotency.down", "1 while the reply store does not answer.",
-			func() bool { return replies.Stats().Down })
-		gauge("idempotency.executions", "", "Requests with an idempotency key that run now.",
-			func() float64 { return float64(replies.Stats().Executions) })
-		gauge("idempotency.waiters", "", "Repeats that wait for the first request.",
-			func() float64 { return float64(replies.Stats().Waiters) })
-		gauge("idempotency.unsaved", "", "Outcomes that the store has not taken yet.",
-			func() float64 { return float64(replies.Stats().Unsaved) })
-		count("idempotency.renewal_errors", "Leases that could not be renewed.",
-			func() float64 { return float64(replies.Stats().RenewalErrors) })
-		count("idempotency.save_errors", "Calls that did not save an outcome.",
-			func() float64 { return float64(replies.Stats().SaveErrors) })
-		count("idempotency.lost", "Executions whose claim was taken over.",
-			func() float64 { return float64(replies.Stats().Lost) })
-		switch store := replies.Store().(type) {
+	if p.Replies != nil {
+		s := p.Replies.Stats()
+		flag("idempotency.down", "1 while the reply store does not answer.", s.Down)
+		number("idempotency.executions", "Requests with an idempotency key that run now.", s.Executions)
+		number("idempotency.waiters", "Repeats that wait for the first request.", s.Waiters)
+		number("idempotency.unsaved", "Outcomes that the store has not taken yet.", s.Unsaved)
+		count("idempotency.renewal_errors", "Leases that could not be renewed.", s.RenewalErrors)
+		count("idempotency.save_errors", "Calls that did not save an outcome.", s.SaveErrors)
+		count("idempotency.lost", "Executions whose claim was taken over.", s.Lost)
+		switch store := p.Replies.Store().(type) {
 		case *idem.Memory:
-			gauge("idempotency.memory", "By", "What the replies in memory take.",
-				func() float64 { return float64(store.Stats().Bytes) })
-			count("idempotency.forgotten", "Replies that were dropped before their time.",
-				func() float64 { return float64(store.Stats().Forgotten) })
+			s := store.Stats()
+			gauge("idempotency.memory", "By", "What the replies in memory take.", float64(s.Bytes))
+			count("idempotency.forgotten", "Replies that were dropped before their time.", s.Forgotten)
 		case interface{ Swept() time.Time }:
-			gauge("idempotency.last_sweep", "s", "When expired replies were last removed, in seconds since 1970; 0: never.",
-				func() float64 { return seconds(store.Swept()) })
+			moment("idempotency.last_sweep", "When expired replies were last removed", store.Swept())
 		}
 	}
-	if counters := p.Counters; counters != nil {
-		flag("rate_limit.down", "1 while the counter store is not called.",
-			func() bool { return counters.Stats().Down })
-		count("rate_limit.fallbacks", "Decisions without the counter store.",
-			func() float64 { return float64(counters.Stats().Fallbacks) })
+	if p.Counters != nil {
+		s := p.Counters.Stats()
+		flag("rate_limit.down", "1 while the counter store is not called.", s.Down)
+		count("rate_limit.fallbacks", "Decisions without the counter store.", uint64(s.Fallbacks))
 	}
 	return all
-}
-
-func seconds(t time.Time) float64 {
-	if t.IsZero() {
-		return 0
-	}
-	return float64(t.UnixMilli()) / 1000
 }

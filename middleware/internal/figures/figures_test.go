@@ -182,7 +182,7 @@ func TestFigures(t *testing.T) {
 		Counters: broken{},
 	}.Figures(), figures.Parts{Replies: idem.NewRunner(swept{memory}, idem.Options{})}.Figures()) {
 		want := map[string]float64{"sallyport.rate_limit.down": 1, "sallyport.rate_limit.fallbacks": 3}[f.Name]
-		if got := f.Read(); got != want {
+		if got := f.Value; got != want {
 			t.Errorf("%s of new parts is %v, want %v", f.Name, got, want)
 		}
 	}
@@ -236,7 +236,7 @@ func TestFiguresOfStats(t *testing.T) {
 			"idempotency.renewal_errors": 1, "idempotency.save_errors": saveErrors, "idempotency.lost": 1,
 		}
 		for _, f := range (figures.Parts{Keys: keys, Replies: replies}).Figures() {
-			if got, is := f.Read(), want[strings.TrimPrefix(f.Name, "sallyport.")]; got != is || saveErrors == 0 {
+			if got, is := f.Value, want[strings.TrimPrefix(f.Name, "sallyport.")]; got != is || saveErrors == 0 {
 				t.Errorf("%s is %v, want %v", f.Name, got, is)
 			}
 		}
