@@ -1,19 +1,15 @@
 package figures
 
-import (
-	"maps"
-	"sync"
-	"sync/atomic"
-)
+import "sync"
 
-// A Cache keeps what was made for each key. A look-up takes no lock and does
-// not allocate. Beyond its room, keys share what is made for their Folded one.
+// A Cache keeps what was made for each key. A look-up of a known key does not
+// allocate. Beyond its room, keys share what is made for their Folded one.
 type Cache[K folder[K], V any] struct {
 	room int
 	make func(K) V
 
-	mu    sync.Mutex // of who adds a key
-	known atomic.Pointer[map[K]V]
+	mu    sync.RWMutex
+	known map[K]V
 }
 
 type folder[K any] interface {
@@ -23,28 +19,25 @@ type folder[K any] interface {
 
 // NewCache returns an empty Cache with room for so many keys.
 func NewCache[K folder[K], V any](room int, make func(K) V) *Cache[K, V] {
-	c := &Cache[K, V]{room: room, make: make}
-	c.known.Store(&map[K]V{})
-	return c
+	return &Cache[K, V]{room: room, make: make, known: map[K]V{}}
 }
 
 // Get returns what was made for k.
 func (c *Cache[K, V]) Get(k K) V {
-	if v, ok := (*c.known.Load())[k]; ok {
+	c.mu.RLock()
+	v, ok := c.known[k]
+	c.mu.RUnlock()
+	if ok {
 		return v
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known := *c.known.Load()
-	if len(known) >= c.room {
+	if len(c.known) >= c.room {
 		k = k.Folded()
 	}
-	v, ok := known[k]
-	if !ok {
+	if v, ok = c.known[k]; !ok {
 		v = c.make(k)
-		more := maps.Clone(known)
-		more[k] = v
-		c.known.Store(&more)
+		c.known[k] = v
 	}
 	return v
 }
