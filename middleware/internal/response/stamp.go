@@ -13,12 +13,10 @@ func (w *Writer) Stamp(h http.Header) {
 	}
 	values, present := h[w.IDHeader]
 	if hasOther(h, present) {
-		for name, v := range h {
+		for name := range h {
 			switch name {
-			case "Trailer", "Transfer-Encoding":
+			case "Trailer", "Transfer-Encoding", "Content-Length": // which may be none
 				w.trailers = true
-			case "Content-Length":
-				w.trailers = w.trailers || !isLength(v)
 			}
 			rest := name
 			if len(name) != len(w.IDHeader) {
@@ -33,20 +31,6 @@ func (w *Writer) Stamp(h http.Header) {
 		w.idValue[0] = w.ID // a handler may have written into the slice
 		h[w.IDHeader] = w.idValue[:1:1]
 	}
-}
-
-// isLength reports whether net/http takes the values of Content-Length for one,
-// and so sends no chunks.
-func isLength(values []string) bool {
-	if len(values) == 0 || values[0] == "" || len(values[0]) > 18 {
-		return false // more digits may be too large
-	}
-	for _, c := range []byte(values[0]) {
-		if c < '0' || c > '9' {
-			return false
-		}
-	}
-	return true
 }
 
 // hasOther reports whether h has fields beyond the request id and the fields of

@@ -354,7 +354,7 @@ func (w *Writer) Finish() {
 	}
 }
 
-// unchunked is how long a response of HTTP/1 can be that net/http, unless it is
-// flushed, announces trailers, or has a Transfer-Encoding or a Content-Length
-// that is none, sends without chunks and so without trailers.
+// unchunked is how long a response of HTTP/1 can be that net/http sends without
+// chunks, and so without trailers: one that is not flushed and of whose header
+// nothing speaks of trailers, of a Transfer-Encoding or of a Content-Length.
 const unchunked = 2 << 10
