@@ -21,11 +21,9 @@ type (
 
 	formF struct{ base }
 	formH struct{ base }
-	formR struct{ base }
 	formP struct{ base }
 
 	formFH struct{ formF }
-	formFR struct{ formF }
 	formFP struct{ formF }
 
 	formFHR struct{ formFH }
@@ -39,8 +37,6 @@ func (f formF) Flush() { _ = f.FlushError() }
 func (f formH) Hijack() (net.Conn, *bufio.ReadWriter, error)  { return f.hijack() }
 func (f formFH) Hijack() (net.Conn, *bufio.ReadWriter, error) { return f.hijack() }
 
-func (f formR) ReadFrom(r io.Reader) (int64, error)   { return f.readFrom(r) }
-func (f formFR) ReadFrom(r io.Reader) (int64, error)  { return f.readFrom(r) }
 func (f formFHR) ReadFrom(r io.Reader) (int64, error) { return f.readFrom(r) }
 
 func (f formP) Push(t string, o *http.PushOptions) error  { return f.push(t, o) }
@@ -71,16 +67,12 @@ func (w *Writer) Wrap(below http.ResponseWriter) http.ResponseWriter {
 		return formFHR{formFH{formF{b}}}
 	case flushes && hijacks:
 		return formFH{formF{b}}
-	case flushes && reads:
-		return formFR{formF{b}}
 	case flushes && pushes:
 		return formFP{formF{b}}
 	case flushes:
 		return formF{b}
 	case hijacks:
 		return formH{b}
-	case reads:
-		return formR{b}
 	case pushes:
 		return formP{b}
 	}

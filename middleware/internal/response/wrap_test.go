@@ -229,7 +229,7 @@ var writers = []struct {
 			hijacker
 		}{b, hijacker{b}}
 	}},
-	{"R", "R", func(b *bare) http.ResponseWriter {
+	{"R", "", func(b *bare) http.ResponseWriter {
 		return struct {
 			*bare
 			readerFrom
@@ -248,7 +248,7 @@ var writers = []struct {
 			hijacker
 		}{b, flusher{b}, hijacker{b}}
 	}},
-	{"FR", "FR", func(b *bare) http.ResponseWriter {
+	{"FR", "F", func(b *bare) http.ResponseWriter {
 		return struct {
 			*bare
 			flusher
@@ -261,27 +261,6 @@ var writers = []struct {
 			flusher
 			pusher
 		}{b, flusher{b}, pusher{b}}
-	}},
-	{"HR", "H", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			hijacker
-			readerFrom
-		}{b, hijacker{b}, readerFrom{b}}
-	}},
-	{"HP", "H", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			hijacker
-			pusher
-		}{b, hijacker{b}, pusher{b}}
-	}},
-	{"RP", "R", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			readerFrom
-			pusher
-		}{b, readerFrom{b}, pusher{b}}
 	}},
 	{"FHR", "FHR", func(b *bare) http.ResponseWriter {
 		return struct {
@@ -298,22 +277,6 @@ var writers = []struct {
 			hijacker
 			pusher
 		}{b, flusher{b}, hijacker{b}, pusher{b}}
-	}},
-	{"FRP", "FR", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			flusher
-			readerFrom
-			pusher
-		}{b, flusher{b}, readerFrom{b}, pusher{b}}
-	}},
-	{"HRP", "H", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			hijacker
-			readerFrom
-			pusher
-		}{b, hijacker{b}, readerFrom{b}, pusher{b}}
 	}},
 	{"FHRP", "FHR", func(b *bare) http.ResponseWriter {
 		return struct {
