@@ -53,7 +53,7 @@ func (f http2) CloseNotify() <-chan bool { return f.below.(closeNotifier).CloseN
 func (w *Writer) Wrap(below http.ResponseWriter) http.ResponseWriter {
 	w.below = below
 	_, flushes := below.(http.Flusher)
-	hijacks := hijackable(below)
+	_, hijacks := nearest[http.Hijacker](below)
 	_, reads := below.(io.ReaderFrom)
 	_, pushes := below.(http.Pusher)
 	_, notifies := below.(closeNotifier)

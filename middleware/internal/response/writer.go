@@ -73,17 +73,23 @@ func layers(w http.ResponseWriter) iter.Seq[http.ResponseWriter] {
 	}
 }
 
+// nearest returns the first of the layers that is a T.
+func nearest[T any](w http.ResponseWriter) (found T, ok bool) {
+	for layer := range layers(w) {
+		if found, ok = layer.(T); ok {
+			break
+		}
+	}
+	return found, ok
+}
+
 // Find returns the first writer of type T, from w inwards. A foreign wrapper on
 // the way must have the header map of what it wraps: otherwise it is another
 // response on the same connection.
 func Find[T http.ResponseWriter](w http.ResponseWriter) (found T, ok bool) {
-	for layer := range layers(w) {
-		if found, ok = layer.(T); ok {
-			return found, layer == w ||
-				reflect.ValueOf(found.Header()).UnsafePointer() == reflect.ValueOf(w.Header()).UnsafePointer()
-		}
-	}
-	return found, false
+	found, ok = nearest[T](w)
+	return found, ok && (http.ResponseWriter(found) == w ||
+		reflect.ValueOf(found.Header()).UnsafePointer() == reflect.ValueOf(w.Header()).UnsafePointer())
 }
 
 // part is a Writer, or what holds back a response for the Writer below it.
@@ -111,12 +117,8 @@ func Of(w http.ResponseWriter) *Writer {
 // Committed reports whether a final status is already decided for w. It asks
 // the nearest writer that knows.
 func Committed(w http.ResponseWriter) bool {
-	for layer := range layers(w) {
-		if t, ok := layer.(interface{ Committed() bool }); ok {
-			return t.Committed()
-		}
-	}
-	return false
+	t, ok := nearest[interface{ Committed() bool }](w)
+	return ok && t.Committed()
 }
 
 // Written reports whether a writer of a router outside, such as that of gin,
@@ -302,16 +304,6 @@ func flushes(w http.ResponseWriter) bool {
 		switch layer.(type) {
 		case interface{ prepare(int) }:
 		case http.Flusher, interface{ FlushError() error }:
-			return true
-		}
-	}
-	return false
-}
-
-// hijackable reports whether http.ResponseController finds a way to hijack w.
-func hijackable(w http.ResponseWriter) bool {
-	for layer := range layers(w) {
-		if _, ok := layer.(http.Hijacker); ok {
 			return true
 		}
 	}
