@@ -3,8 +3,8 @@
 // net/http answers some requests by itself, on the bare connection: a malformed
 // request (400), an oversized header block (431), an unknown transfer coding
 // (501), an unknown version (505), an unknown expectation (417) and plain HTTP
-// on a TLS port (400). [Listen] wraps the accepted connections
-// and rewrite, over HTTP/1:
+// on a TLS port (400). [Listen] wraps the accepted connections and rewrites, over
+// HTTP/1, and nothing else:
 //
 //   - These answers: they get the id, and the caller's body in place of
 //     net/http's plain text.
@@ -12,11 +12,9 @@
 //     the id and loses other fields of that name, which reverse proxies copy.
 //   - The head of a handler that never calls [Own], if it has no id.
 //
-// Everything else passes through unchanged. Not covered are the 400 and 431 of
-// net/http's HTTP/2 server; the automatic "100 Continue"; what is written
-// outside the handler that called Own, such as the 503 of an
-// http.TimeoutHandler around it; a hijacker that writes its status line in
-// pieces, with [net.Buffers] or through NetConn.
+// Not covered are the 400 and 431 of net/http's HTTP/2 server; the automatic
+// "100 Continue"; what is written outside the handler that called Own; a hijacker
+// that writes its status line in pieces, with [net.Buffers] or through NetConn.
 package rawconn
 
 import (
@@ -34,17 +32,9 @@ type Options struct {
 	Body func(status int, id string) (contentType string, body []byte)
 }
 
-// Listen returns a listener whose connections put the id on every response.
-// Call it before srv serves, and give its result to srv.Serve as it is: another
-// listener around it would hide the connections.
-//
-// It sets srv.ConnContext and srv.ConnState. Hooks that were set before are
-// still called, with the connections as ln accepted them; hooks that are set
-// later take the ids away. It also sets srv.DisableGeneralOptionsHandler, so
-// that "OPTIONS *" reaches the handler.
-//
-// If srv.TLSConfig has certificates, the listener speaks HTTPS by itself; see
-// [listenTLS]. Connections that speak TLS already are not wrapped.
+// Listen returns a listener whose connections put the id on every response. The
+// caller of middleware.RequestIDListener is told what it must do, and what Listen
+// changes in srv. Connections that speak TLS already are not wrapped.
 func Listen(srv *http.Server, ln net.Listener, o Options) net.Listener {
 	setHooks(srv)
 	if c := srv.TLSConfig; c != nil &&

@@ -13,13 +13,11 @@ import (
 	"time"
 )
 
-// listenTLS is [Listen] for HTTPS with the certificates of srv.TLSConfig. Its
-// result is for srv.Serve, not for srv.ServeTLS.
-//
-// It replaces srv.TLSConfig by a copy. HTTP/2 is offered if srv serves it and
-// NextProtos is empty or contains "h2". A handshake may take as long as
-// srv.ReadHeaderTimeout or else srv.ReadTimeout says, ten seconds by default.
-// The first Accept starts goroutines; Close ends them.
+// listenTLS is [Listen] for HTTPS with the certificates of srv.TLSConfig, which it
+// replaces by a copy. HTTP/2 is offered if srv serves it and NextProtos is empty
+// or contains "h2". A handshake may take as long as srv.ReadHeaderTimeout or else
+// srv.ReadTimeout says, ten seconds by default. The first Accept starts
+// goroutines; Close ends them.
 func listenTLS(srv *http.Server, ln net.Listener, o Options) net.Listener {
 	config := srv.TLSConfig.Clone()
 	if len(config.NextProtos) == 0 {
