@@ -39,8 +39,8 @@ func (f formFH) Hijack() (net.Conn, *bufio.ReadWriter, error) { return f.hijack(
 
 func (f formFHR) ReadFrom(r io.Reader) (int64, error) { return f.readFrom(r) }
 
-func (f formP) Push(t string, o *http.PushOptions) error  { return f.push(t, o) }
-func (f formFP) Push(t string, o *http.PushOptions) error { return f.push(t, o) }
+func (f formP) Push(t string, o *http.PushOptions) error  { return f.below.(http.Pusher).Push(t, o) }
+func (f formFP) Push(t string, o *http.PushOptions) error { return f.below.(http.Pusher).Push(t, o) }
 
 // closeNotifier is http.CloseNotifier: old handlers still ask for it.
 type closeNotifier interface{ CloseNotify() <-chan bool }

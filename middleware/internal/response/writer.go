@@ -20,12 +20,8 @@ import (
 
 // Writer is one response. It sets the header of the request id when the
 // response is committed, not before, because a handler can remove, overwrite or
-// repeat a header until then (httputil.ReverseProxy does all three).
-//
-// A handler gets a Writer from [Writer.Wrap], in a form that shows the
-// optional interfaces of the writer below.
-//
-// Like every http.ResponseWriter it is used by one goroutine at a time.
+// repeat a header until then (httputil.ReverseProxy does all three). Handlers get
+// what [Writer.Wrap] returns. It is used by one goroutine at a time.
 type Writer struct {
 	below http.ResponseWriter
 	// Request is answered. The http.Server in its context logs the handler's
@@ -44,8 +40,7 @@ type Writer struct {
 	Status          int
 	Bytes           int64
 	Hijacked        bool
-	flushed         bool
-	trailers        bool        // may be sent, also after a short body that is not flushed
+	trailers        bool        // may be sent, also after a short body
 	Checked         bool        // Owner, a Refuser, is asked before a success
 	dropped         bool        // it has refused what the handler writes
 	lingers         bool        // see Linger
@@ -103,15 +98,11 @@ type part interface {
 func Of(w http.ResponseWriter) *Writer {
 	p, ok := w.(part)
 	if !ok {
-		// Most are writers of a server, which is told faster than searched.
-		if _, ok = w.(wrapper); ok {
-			p, ok = Find[part](w)
+		if p, ok = Find[part](w); !ok {
+			return nil
 		}
 	}
-	if ok {
-		return p.Response()
-	}
-	return nil
+	return p.Response()
 }
 
 // Committed reports whether a final status is already decided for w. It asks
@@ -293,7 +284,7 @@ func (w *Writer) FlushError() error {
 	if flushes(w.below) {
 		w.commit()
 	}
-	w.flushed = true
+	w.trailers = true
 	return http.NewResponseController(w.below).Flush()
 }
 
@@ -323,10 +314,6 @@ func (w *Writer) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-func (w *Writer) push(target string, o *http.PushOptions) error {
-	return w.below.(http.Pusher).Push(target, o)
-}
-
 // Finish is called when the handlers have returned. A response to which nothing
 // was written becomes an empty 200 of net/http, and a trailer may have been
 // added to any other: both are stamped once more.
@@ -341,7 +328,7 @@ func (w *Writer) Finish() {
 	// net/http may send trailers.
 	h := w.below.Header()
 	if id := h[w.IDHeader]; w.headerAskedLate.Load() || int32(len(h)) != w.fields || len(id) != 1 || id[0] != w.ID ||
-		w.flushed || w.Bytes > unchunked || !w.http1() || w.trailers {
+		w.trailers || w.Bytes > unchunked || !w.http1() {
 		w.Stamp(h)
 	}
 }
