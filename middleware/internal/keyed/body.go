@@ -18,8 +18,7 @@ var ErrBodies = errors.New("middleware: no room for another request body")
 
 // Bodies counts the bytes of bodies that are in memory. A tenant may have as
 // many as are left free: k tenants that take what they can leave one part in k+1
-// to others (A. Choudhury and E. Hahne, "Dynamic Queue Length
-// Thresholds for Shared-Memory Packet Switches", 1998).
+// to others, as by the dynamic thresholds of Choudhury and Hahne (1998).
 type Bodies struct {
 	Max int64
 
@@ -80,9 +79,9 @@ func (b *Body) Release() {
 	b.held, b.more, b.Bytes = 0, 0, nil
 }
 
-// Hold takes room for n bytes that the request has in memory beside its body, in
-// place of those before, until Release. It reports whether there was room: half
-// of what there is for the bodies of requests, which need it more.
+// Hold takes room for n bytes beside the body, in place of those before, until
+// Release. It reports whether there was room: half of what bodies may take, which
+// need it more.
 func (b *Body) Hold(n int) bool {
 	ok := b.from.reserve(b.tenant, int64(n)-b.more, 2)
 	if ok {
@@ -92,9 +91,8 @@ func (b *Body) Hold(n int) bool {
 }
 
 // Compute calls f, which takes n bytes beside the body. It waits for up to a
-// second while four others are called. The error is that of ctx, or ErrBodies;
-// a call alone needs no room. For a body that does not count f is called at
-// once.
+// second while four others are called. The error is that of ctx, or ErrBodies. A
+// call alone, or for a body that does not count, needs no room.
 func (b *Body) Compute(ctx context.Context, n int, f func()) error {
 	if b.held == 0 {
 		f()
@@ -129,9 +127,8 @@ const (
 	patience = 10 * time.Second
 )
 
-// ErrConsumed means that a body is empty in spite of its Content-Length:
-// somebody else has read it. For a client that sends less net/http has another
-// error.
+// ErrConsumed means that a body is empty in spite of its Content-Length: somebody
+// has read it. Where a client sends less, net/http has an error.
 var ErrConsumed = errors.New("middleware: the body of a request has been read")
 
 // Read reads the whole body of r into body, on the account of a tenant. The
@@ -175,13 +172,12 @@ func (b *Bodies) Read(body *Body, tenant string, w http.ResponseWriter, r *http.
 			if lapse != nil && had>>20 != (had+n)>>20 {
 				lapse.Reset(patience)
 			}
-			if err == io.EOF && had+n == 0 && r.ContentLength > 0 {
+			switch {
+			case err == io.EOF && had+n == 0 && r.ContentLength > 0:
 				return ErrConsumed
-			}
-			if err == io.EOF {
+			case err == io.EOF:
 				return nil
-			}
-			if err != nil {
+			case err != nil:
 				return err
 			}
 		}

@@ -12,10 +12,8 @@ import (
 // Context is the context of a handler that runs under a claim. It does not end
 // when the client leaves. It ends with the run, at its deadline, or when the
 // claim is lost; in joined mode it carries the transaction. Its values are
-// those of the request's context.
-//
-// For a response that streams, the deadline begins anew at the end of each
-// write, and the client's leaving counts; see the states of reading.
+// those of the request's context. For a response that streams, the deadline
+// begins anew at the end of each write, and the client's leaving counts.
 //
 // A handler may retain it: it holds neither the request's body nor the
 // response.
@@ -55,9 +53,8 @@ func (c *Context) start(q *Request) {
 	c.deadline = time.Now().Add(c.timeout)
 }
 
-// whole returns the chain of contexts behind c. It is built when it is first
-// needed: it takes a timer and some allocations, and most handlers never ask
-// for Done, Err or a value.
+// whole returns the chain of contexts behind c, which is built when it is first
+// needed: most handlers never ask for Done, Err or a value.
 func (c *Context) whole() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,8 +92,8 @@ func (c *Context) expire() {
 	}
 }
 
-// stream notes that the response streams from now on. The chain is there: the run
-// has asked for it.
+// stream notes that the response streams from now on. The run has asked for the
+// chain before.
 func (c *Context) stream(as reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -18,11 +18,8 @@ import (
 // writer is what the handler of a keyed request writes to. It holds the
 // response back until its outcome is saved, so that no client sees a response
 // that a repeat would not get. It has no Unwrap, Hijack or Push, which would
-// bypass it.
-//
-// A goroutine that outlives the handler may still call the methods. They change
-// nothing then, as in http.TimeoutHandler: from the end on the run owns the
-// rest. It must not use the map that Header returned, as in net/http.
+// bypass it. A goroutine that outlives the handler may still call the methods,
+// which change nothing then, but not use the map that Header returned.
 type writer struct {
 	q      *Request
 	ctx    *Context
@@ -79,10 +76,9 @@ const (
 // streams reports whether the client gets what is written.
 func (s sending) streams() bool { return s == recording || s == streaming }
 
-// ended says what a write means after the handler has returned. If the handler
-// had written nothing, its router writes too late, which is reported once the
-// empty 200 in its place is stored. Otherwise it is a goroutine that was left
-// behind.
+// ended says what a write means after the handler has returned: it is that of a
+// goroutine that was left behind, or, where the handler wrote nothing, of a router
+// that writes too late. That is reported once the empty 200 in its place is stored.
 //
 //	running ──→ closed ←──write── stored
 //	   └──→ silent ──────────────↗
