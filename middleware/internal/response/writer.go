@@ -97,10 +97,11 @@ type part interface {
 // none.
 func Of(w http.ResponseWriter) *Writer {
 	p, ok := w.(part)
+	if _, wraps := w.(wrapper); !ok && wraps { // most others are a server's
+		p, ok = Find[part](w)
+	}
 	if !ok {
-		if p, ok = Find[part](w); !ok {
-			return nil
-		}
+		return nil
 	}
 	return p.Response()
 }
