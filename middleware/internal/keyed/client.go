@@ -10,8 +10,6 @@ import (
 
 // deadlines are those of the client's connection, which are not held back.
 type deadlines struct {
-	moved time.Time // when the write deadline was moved for a write
-
 	// mu is not held during a write, which a deadline may have to end.
 	mu     sync.Mutex
 	set    bool // the handler has set the write deadline
@@ -75,12 +73,10 @@ func (w *writer) sendBody(p []byte) (n int, err error) {
 // inTime writes or flushes, and moves the deadlines.
 func (w *writer) inTime(write func() (int, error)) (int, error) {
 	w.ctx.pause()
-	if now, timeout := time.Now(), w.q.Stage.Timeout; now.Sub(w.deadlines.moved) > timeout/8 {
-		w.deadlines.moved = now
-		// A server of HTTP/2 resets a stream at its write deadline, also while
-		// nothing is written. So it comes after the deadline of the context.
-		w.moveDeadline(now.Add(timeout).Add(timeout / 4)) // the sum of the two may be too large
-	}
+	// A server of HTTP/2 resets a stream at its write deadline, also while nothing
+	// is written. So it comes after the deadline of the context.
+	timeout := w.q.Stage.Timeout
+	w.moveDeadline(time.Now().Add(timeout).Add(timeout / 4)) // the sum of the two may be too large
 	n, err := write()
 	if errors.Is(err, http.ErrNotSupported) {
 		_ = w.ctx.resume(nil) // to flush; it says nothing of the client
