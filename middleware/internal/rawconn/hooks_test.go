@@ -52,13 +52,3 @@ func TestTwoListeners(t *testing.T) {
 		wantAnswer(t, c.next("GET"), 400)
 	}
 }
-
-func TestOptionsStarReachesTheHandler(t *testing.T) {
-	c := dial(t, serve(t, newServer(stage(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, r.Method+" "+r.RequestURI)
-	}))))
-	c.send("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")
-	if r := c.next("OPTIONS"); r.body != "OPTIONS *" || r.id(t) != "own-1" {
-		t.Errorf("got body %q in %q", r.body, r.head)
-	}
-}

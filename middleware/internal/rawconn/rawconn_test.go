@@ -186,64 +186,27 @@ func wantAnswer(t testing.TB, r response, status int) {
 	}
 }
 
-// TestKeepAlive: each response has the id of its own handler, and the
-// connection is inspected again after each of them.
+// TestKeepAlive: on each of many connections at once, each response has the id of
+// its own handler, and the connection is inspected again after each of them.
 func TestKeepAlive(t *testing.T) {
-	addr := serve(t, newServer(stage(hello)))
-	for i, last := range []string{"GARBAGE\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n"} {
-		c := dial(t, addr)
-		c.send(strings.Repeat(getRequest, 10) + last)
-		for k := range 10 {
-			r := c.next("GET")
-			if got, want := r.id(t), fmt.Sprintf("own-%d", 10*i+k+1); got != want || r.body != "hello" {
-				t.Errorf("got id %q, body %q; want %q, hello", got, r.body, want)
-			}
-		}
-		wantAnswer(t, c.next("GET"), []int{400, 417}[i])
-		c.all()
-	}
-}
-
-// TestOwnerOfOneRequest: the next request on the connection has another one.
-func TestOwnerOfOneRequest(t *testing.T) {
-	c := dial(t, serve(t, newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/owned" {
-			rawconn.Own(r.Context(), "own")
-			w.Header().Set(field, "own")
-		}
-		hello(w, r)
-	}))))
-	for _, tt := range []struct{ path, id string }{{"/owned", "own"}, {"/", "new-1"}, {"/owned", "own"}, {"/", "new-2"}} {
-		c.send("GET " + tt.path + " HTTP/1.1\r\nHost: a\r\n\r\n")
-		if got := c.next("GET").id(t); got != tt.id {
-			t.Errorf("%s: got id %q, want %q", tt.path, got, tt.id)
-		}
-	}
-}
-
-// TestManyConnections is for the race detector.
-func TestManyConnections(t *testing.T) {
-	addr := serve(t, newServer(stage(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/hijack" {
-			hijack(w, func(c net.Conn, _ io.Reader) { io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello") })
-			return
-		}
-		hello(w, r)
-	})))
-	var seen sync.Map
+	tellID := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, w.Header().Get(field)) }
+	addr := serve(t, newServer(stage(tellID)))
 	var wg sync.WaitGroup
-	for range 16 {
+	for i := range 16 {
 		wg.Go(func() {
-			for _, last := range []string{"GET /hijack HTTP/1.1\r\nHost: a\r\n\r\n", "GARBAGE\r\n\r\n"} {
-				c := dial(t, addr)
-				c.send(strings.Repeat(getRequest, 20) + last)
-				for range 21 {
-					id := c.next("GET").id(t)
-					if _, twice := seen.LoadOrStore(id, true); twice {
-						t.Errorf("id %s came twice", id)
-					}
+			c := dial(t, addr)
+			last, status := "GARBAGE\r\n\r\n", 400
+			if i%2 == 1 {
+				last, status = "GET / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n", 417
+			}
+			c.send(strings.Repeat(getRequest, 10) + last)
+			for range 10 {
+				if r := c.next("GET"); r.id(t) != r.body || !strings.HasPrefix(r.body, "own-") {
+					t.Errorf("got id %q, want that of the handler, %q", r.id(t), r.body)
 				}
 			}
+			wantAnswer(t, c.next("GET"), status)
+			c.all()
 		})
 	}
 	wg.Wait()

@@ -7,9 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -203,32 +200,6 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestProxiedUpgrade: httputil.ReverseProxy adds the id of its upstream to
-// ours.
-func TestProxiedUpgrade(t *testing.T) {
-	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		hijack(w, func(c net.Conn, r io.Reader) {
-			io.WriteString(c, strings.Replace(switching, "\n", "\nSvc-Request-Id: upstream\r\n", 1))
-			io.Copy(c, r)
-		})
-	}))
-	defer upstream.Close()
-	target, err := url.Parse(upstream.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := dial(t, serve(t, newServer(stage(httputil.NewSingleHostReverseProxy(target).ServeHTTP))))
-	c.send("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
-	if r := c.next("GET"); r.StatusCode != 101 || r.id(t) != "own-1" {
-		t.Errorf("got %q, want 101 with own-1", r.head)
-	}
-	c.send(canned)
-	c.Conn.(*net.TCPConn).CloseWrite()
-	if got := c.all(); got != canned {
-		t.Errorf("got %q in the tunnel", got)
-	}
-}
-
 // TestUnencryptedHTTP2: the connection is left alone, while many streams call
 // Own at once.
 func TestUnencryptedHTTP2(t *testing.T) {
@@ -286,6 +257,7 @@ func TestStates(t *testing.T) {
 		{"idle before any answer is HTTP/2", []any{http.StateIdle, head, own("own"), http.StateHijacked, head}, head + head},
 		{"no HTTP at first", []any{"\x16\x03\x01", http.StateIdle, head}, "\x16\x03\x01" + head},
 		{"two heads", []any{head, head}, with("new-1") + head},
+		{"an owner of one request", []any{own("own"), head, http.StateIdle, head}, head + with("new-1")},
 		{"owned, even if it has no id", []any{own("own"), canned, canned}, canned + canned},
 		{"owner after the head", []any{head, own("own"), http.StateHijacked, head}, with("new-1") + head},
 		{"owner after the hijack", []any{http.StateHijacked, own("own"), head}, with("new-1")},
