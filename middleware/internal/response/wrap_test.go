@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
@@ -49,37 +48,14 @@ func TestWrapOfServers(t *testing.T) {
 			seen += " without WriteString"
 		}
 	})
-	h1, h2 := start(t, h), startTLS(t, h)
-	timeout := start(t, http.TimeoutHandler(h, hangs, ""))
-	get(t, h1)
-	if seen != "FHRN" {
-		t.Errorf("HTTP/1.1: got %q, want FHRN", seen)
-	}
-	get(t, h2)
-	if seen != "FPN" {
-		t.Errorf("HTTP/2: got %q, want FPN", seen)
-	}
-	get(t, timeout)
-	if seen != "P" {
-		t.Errorf("http.TimeoutHandler: got %q, want P", seen)
-	}
-}
-
-// TestDeadlinesAreForwarded: what needs no commit is found through Unwrap.
-func TestDeadlinesAreForwarded(t *testing.T) {
-	b := &bare{}
-	c := http.NewResponseController(wrap(struct {
-		*bare
-		deadliner
-	}{b, deadliner{b}}))
-	if err := errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})); err != nil {
-		t.Error(err)
-	}
-	if err := c.EnableFullDuplex(); !errors.Is(err, http.ErrNotSupported) {
-		t.Errorf("EnableFullDuplex: got %v, want %v", err, http.ErrNotSupported)
-	}
-	if want := []string{"SetReadDeadline", "SetWriteDeadline"}; !slices.Equal(b.calls, want) {
-		t.Errorf("got %q, want %q", b.calls, want)
+	for _, tt := range []struct {
+		h     http.Handler
+		http2 bool
+		want  string
+	}{{h, false, "FHRN"}, {h, true, "FPN"}, {http.TimeoutHandler(h, hangs, ""), false, "P"}} {
+		if get(t, start(t, tt.h, tt.http2)); seen != tt.want {
+			t.Errorf("HTTP/2 %t: got %q, want %q", tt.http2, seen, tt.want)
+		}
 	}
 }
 
@@ -180,7 +156,6 @@ type (
 	readerFrom struct{ b *bare }
 	pusher     struct{ b *bare }
 	notifier   struct{ b *bare }
-	deadliner  struct{ b *bare }
 	flushError struct{ b *bare }
 )
 
@@ -203,10 +178,6 @@ func (r readerFrom) ReadFrom(src io.Reader) (int64, error) {
 func (p pusher) Push(string, *http.PushOptions) error { p.b.note("Push"); return nil }
 
 func (n notifier) CloseNotify() <-chan bool { n.b.note("CloseNotify"); return nil }
-
-func (d deadliner) SetReadDeadline(t time.Time) error { d.b.note("SetReadDeadline"); return nil }
-
-func (d deadliner) SetWriteDeadline(t time.Time) error { d.b.note("SetWriteDeadline"); return nil }
 
 // writers has a writer for each combination of the optional interfaces, named
 // by letters: F http.Flusher, H http.Hijacker, R io.ReaderFrom, P http.Pusher,

@@ -2,7 +2,6 @@ package response_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -42,29 +40,23 @@ func stamped(h http.HandlerFunc) http.Handler {
 	})
 }
 
-// start serves h on loopback until the test ends.
-func start(t *testing.T, h http.Handler) *httptest.Server {
+// start serves h on loopback until the test ends, over TLS for HTTP/2.
+func start(t *testing.T, h http.Handler, http2 bool) *httptest.Server {
 	srv := httptest.NewUnstartedServer(h)
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
-	srv.Start()
-	t.Cleanup(srv.Close)
-	return srv
-}
-
-// startTLS serves h over TLS; srv.Client speaks HTTP/2 with it.
-func startTLS(t *testing.T, h http.Handler) *httptest.Server {
-	srv := httptest.NewUnstartedServer(h)
-	srv.EnableHTTP2 = true
-	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
-	srv.StartTLS()
+	if srv.EnableHTTP2 = http2; http2 {
+		srv.StartTLS()
+	} else {
+		srv.Start()
+	}
 	t.Cleanup(srv.Close)
 	return srv
 }
 
 // overBoth runs a test over HTTP/1.1 and over HTTP/2.
 func overBoth(t *testing.T, h http.HandlerFunc, test func(t *testing.T, srv *httptest.Server)) {
-	t.Run("HTTP/1.1", func(t *testing.T) { test(t, start(t, stamped(h))) })
-	t.Run("HTTP/2.0", func(t *testing.T) { test(t, startTLS(t, stamped(h))) })
+	t.Run("HTTP/1.1", func(t *testing.T) { test(t, start(t, stamped(h), false)) })
+	t.Run("HTTP/2.0", func(t *testing.T) { test(t, start(t, stamped(h), true)) })
 }
 
 // get sends a GET and checks the id of the response, whose body is read.
@@ -86,57 +78,6 @@ func wantID(t *testing.T, res *http.Response) {
 	t.Helper()
 	if got := res.Header.Values(idHeader); len(got) != 1 || got[0] != id {
 		t.Errorf("got %q, want %q", got, id)
-	}
-}
-
-// zeros is n zero bytes, and notes how large the heap becomes while it is read.
-type zeros struct {
-	left, sampled int64
-	heap          uint64
-}
-
-func (z *zeros) Read(p []byte) (int, error) {
-	if z.left == 0 {
-		return 0, io.EOF
-	}
-	n := min(int64(len(p)), z.left)
-	clear(p[:n])
-	z.left -= n
-	if z.sampled -= n; z.sampled <= 0 {
-		z.sampled = 8 << 20
-		z.heap = max(z.heap, heap())
-	}
-	return int(n), nil
-}
-
-func heap() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
-func TestStreamIsNotHeldBack(t *testing.T) {
-	const size = 64 << 20
-	src := &zeros{left: size}
-	srv := start(t, stamped(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, src) }))
-	runtime.GC()
-	before := heap()
-	res, err := srv.Client().Get(srv.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	// The connection has no room for the whole, so the handler is still at it.
-	first := make([]byte, 1)
-	if _, err := io.ReadFull(res.Body, first); err != nil {
-		t.Fatal(err)
-	}
-	n, err := io.Copy(io.Discard, res.Body)
-	if n+1 != size || err != nil {
-		t.Errorf("got %d bytes, %v; want %d", n+1, err, size)
-	}
-	if src.heap > before+8<<20 {
-		t.Errorf("the heap grew from %d to %d bytes", before, src.heap)
 	}
 }
 
@@ -181,7 +122,7 @@ func TestCopyCommitsWithTheFirstByte(t *testing.T) {
 					t.Errorf("after %d bytes: committed %t, counted %d", n, committed, response.Of(w).Bytes)
 				}
 				tt.then(w)
-			}))
+			}), false)
 			res, body := get(t, srv)
 			if wantID(t, res); res.StatusCode != tt.want.status || body != tt.want.body {
 				t.Errorf("got %d %q, want %d %q", res.StatusCode, body, tt.want.status, tt.want.body)
@@ -291,7 +232,7 @@ func TestFullDuplex(t *testing.T) {
 			t.Error(err)
 		}
 		io.Copy(w, r.Body)
-	}))
+	}), false)
 	c, err := net.Dial("tcp", srv.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -307,32 +248,5 @@ func TestFullDuplex(t *testing.T) {
 	io.WriteString(c, "body")
 	if body, err := io.ReadAll(res.Body); string(body) != "body" || err != nil {
 		t.Errorf("got %q, %v", body, err)
-	}
-}
-
-// TestClientLeft: errors of the connection reach the handler.
-func TestClientLeft(t *testing.T) {
-	entered, failed := make(chan struct{}), make(chan error, 1)
-	srv := start(t, stamped(func(w http.ResponseWriter, r *http.Request) {
-		close(entered)
-		<-r.Context().Done()
-		var err error
-		for err == nil {
-			_, err = io.WriteString(w, strings.Repeat("x", 1<<16))
-		}
-		failed <- err
-	}))
-	ctx, cancel := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, "GET", srv.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go srv.Client().Do(r)
-	<-entered
-	cancel()
-	select {
-	case <-failed:
-	case <-time.After(hangs):
-		t.Error("the handler was not told that the client has left")
 	}
 }
