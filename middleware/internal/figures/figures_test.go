@@ -36,20 +36,17 @@ func TestResponseOf(t *testing.T) {
 			t.Errorf("%+v: got %+v of the route %q, refused %t", tt, got, got.Route(), got.Refused())
 		}
 	}
-	for _, tt := range [][3]string{
-		{middleware.StageHandler, "handled", "reported"}, {middleware.StageRoute, "not_found", "not_found"},
+	for _, tt := range []struct {
+		event middleware.Event
+		want  string
+	}{
+		{middleware.Event{Stage: middleware.StageHandler, Outcome: "handled", ReportedCode: "api_key_missing"}, "reported"},
+		{middleware.Event{Stage: middleware.StageRoute, Outcome: "not_found", ReportedCode: "api_key_missing"}, "not_found"},
+		{middleware.Event{Status: 200, Outcome: "handled", Aborted: true}, "aborted"},
+		{middleware.Event{Status: 200, Outcome: "internal", Aborted: true}, "internal"},
 	} {
-		e := &middleware.Event{Stage: tt[0], Outcome: tt[1], ReportedCode: "api_key_missing"}
-		if got := figures.ResponseOf(e); got.Outcome != tt[2] {
-			t.Errorf("%q: got %+v", tt, got)
-		}
-	}
-}
-
-func TestAbortedResponse(t *testing.T) {
-	for outcome, want := range map[string]string{"handled": "aborted", "internal": "internal"} {
-		if got := figures.ResponseOf(&middleware.Event{Status: 200, Outcome: outcome, Aborted: true}).Outcome; got != want {
-			t.Errorf("an aborted response that was %s counts as %s, want %s", outcome, got, want)
+		if got := figures.ResponseOf(&tt.event); got.Outcome != tt.want {
+			t.Errorf("%+v: got %+v, want the outcome %s", tt.event, got, tt.want)
 		}
 	}
 }
@@ -163,30 +160,10 @@ func TestExpected(t *testing.T) {
 	}
 }
 
-// shared is a store of keys that others change too, and swept one of replies.
-type (
-	shared struct{ issuing.Store }
-	swept  struct{ idem.Store }
-)
+// swept is a store of replies as idemsql has it.
+type swept struct{ idem.Store }
 
 func (swept) Swept() time.Time { return time.Time{} }
-
-func TestFigures(t *testing.T) {
-	if all := (figures.Parts{}).Figures(); len(all) != 0 {
-		t.Errorf("without parts there are %v", all)
-	}
-	memory := &idem.Memory{}
-	for _, f := range slices.Concat(figures.Parts{
-		Keys:     keystore.NewCached(shared{issuing.NewMemory()}, keystore.CacheOptions{}),
-		Replies:  idem.NewRunner(memory, idem.Options{}),
-		Counters: broken{},
-	}.Figures(), figures.Parts{Replies: idem.NewRunner(swept{memory}, idem.Options{})}.Figures()) {
-		want := map[string]float64{"sallyport.rate_limit.down": 1, "sallyport.rate_limit.fallbacks": 3}[f.Name]
-		if got := f.Value; got != want {
-			t.Errorf("%s of new parts is %v, want %v", f.Name, got, want)
-		}
-	}
-}
 
 // torn is a store of keys that has lost a page.
 type torn struct{ issuing.Store }
@@ -234,10 +211,18 @@ func TestFiguresOfStats(t *testing.T) {
 			"key_cache.hits": 2, "key_cache.misses": 2, "key_cache.failures": 1, "key_cache.keys": 1,
 			"key_cache.expiring": 1, "idempotency.executions": 4, "idempotency.waiters": 2, "idempotency.unsaved": 1,
 			"idempotency.renewal_errors": 1, "idempotency.save_errors": saveErrors, "idempotency.lost": 1,
+			"rate_limit.down": 1, "rate_limit.fallbacks": 3,
 		}
-		for _, f := range (figures.Parts{Keys: keys, Replies: replies}).Figures() {
-			if got, is := f.Value, want[strings.TrimPrefix(f.Name, "sallyport.")]; got != is || saveErrors == 0 {
-				t.Errorf("%s is %v, want %v", f.Name, got, is)
+		for _, f := range (figures.Parts{Keys: keys, Replies: replies, Counters: broken{}}).Figures() {
+			if is := want[strings.TrimPrefix(f.Name, "sallyport.")]; f.Value != is || saveErrors == 0 {
+				t.Errorf("%s is %v, want %v", f.Name, f.Value, is)
+			}
+		}
+		for _, store := range []idem.Store{&idem.Memory{}, swept{&idem.Memory{}}} {
+			for _, f := range (figures.Parts{Replies: idem.NewRunner(store, idem.Options{})}).Figures() {
+				if f.Value != 0 {
+					t.Errorf("%s of a new %T is %v", f.Name, store, f.Value)
+				}
 			}
 		}
 		faulty.Always(idemtest.Settle, idemtest.None)

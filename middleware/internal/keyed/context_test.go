@@ -10,18 +10,25 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
+// started returns the context of a handler with a minute.
+func started(t *testing.T, parent context.Context) *Context {
+	t.Helper()
+	_, execution, err := idem.NewRunner(&idem.Memory{}, idem.Options{}).Begin(t.Context(), idem.Claim{Tenant: "org"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = execution.Settle(context.Background(), idem.Settlement{Outcome: idem.OutcomeFree}) })
+	c := new(Context)
+	c.start(&Request{Stage: &Stage{Timeout: time.Minute}, Execution: execution,
+		R: httptest.NewRequest("POST", "/", nil).WithContext(parent)})
+	return c
+}
+
 // TestPause: the deadline waits while the response is written, however long,
 // and begins anew after that.
 func TestPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		runner := idem.NewRunner(&idem.Memory{}, idem.Options{})
-		_, execution, err := runner.Begin(t.Context(), idem.Claim{Tenant: "org"}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := httptest.NewRequest("POST", "/", nil)
-		c := new(Context)
-		c.start(&Request{Stage: &Stage{Timeout: time.Minute}, R: r, Execution: execution})
+		c := started(t, t.Context())
 		if at, ok := c.Deadline(); !ok || !at.Equal(time.Now().Add(time.Minute)) || c.Err() != nil {
 			t.Errorf("Deadline: %v, %t", at, ok)
 		}
@@ -43,7 +50,6 @@ func TestPause(t *testing.T) {
 			}
 		}
 		c.end()
-		_ = execution.Settle(r.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
 	})
 }
 
@@ -67,20 +73,12 @@ func (w *watched) AfterFunc(func()) (stop func() bool) {
 // TestStreamLeavesNothing: a stream whose request has a context that lives on,
 // as that of a program that calls the handler itself, leaves nothing with it.
 func TestStreamLeavesNothing(t *testing.T) {
-	runner := idem.NewRunner(&idem.Memory{}, idem.Options{})
-	_, execution, err := runner.Begin(t.Context(), idem.Claim{Tenant: "org"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	parent := &watched{Context: t.Context(), done: make(chan struct{})}
-	c := new(Context)
-	c.start(&Request{Stage: &Stage{Timeout: time.Minute}, Execution: execution,
-		R: httptest.NewRequest("POST", "/", nil).WithContext(parent)})
+	c := started(t, parent)
 	c.whole()
 	for i, step := range []func(){func() { c.stream(recorded) }, c.end} {
 		if step(); parent.watchers != 1-i {
 			t.Errorf("step %d: %d wait for the end of the request's context, want %d", i, parent.watchers, 1-i)
 		}
 	}
-	_ = execution.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
 }
