@@ -67,18 +67,12 @@ func TestFlushErrors(t *testing.T) {
 		want error
 	}{
 		{"nothing", func(b *bare) http.ResponseWriter { return b }, http.ErrNotSupported},
-		{"Flush", func(b *bare) http.ResponseWriter {
-			return struct {
-				*bare
-				flusher
-			}{b, flusher{b}}
-		}, nil},
+		{"Flush", func(b *bare) http.ResponseWriter { return newF(b) }, nil},
 		{"both", func(b *bare) http.ResponseWriter {
 			return struct {
-				*bare
-				flusher
+				hasF
 				flushError
-			}{b, flusher{b}, flushError{b}}
+			}{newF(b), flushError{b}}
 		}, errFlush},
 		{"FlushError", func(b *bare) http.ResponseWriter {
 			return struct {
@@ -86,12 +80,7 @@ func TestFlushErrors(t *testing.T) {
 				flushError
 			}{b, flushError{b}}
 		}, errFlush},
-		{"Unwrap to Flush", func(b *bare) http.ResponseWriter {
-			return unwrapper{struct {
-				*bare
-				flusher
-			}{b, flusher{b}}}
-		}, nil},
+		{"Unwrap to Flush", func(b *bare) http.ResponseWriter { return unwrapper{newF(b)} }, nil},
 		{"Unwrap to nothing", func(b *bare) http.ResponseWriter { return unwrapper{b} }, http.ErrNotSupported},
 	}
 	for _, tt := range tests {
@@ -179,102 +168,83 @@ func (p pusher) Push(string, *http.PushOptions) error { p.b.note("Push"); return
 
 func (n notifier) CloseNotify() <-chan bool { n.b.note("CloseNotify"); return nil }
 
-// writers has a writer for each combination of the optional interfaces, named
-// by letters: F http.Flusher, H http.Hijacker, R io.ReaderFrom, P http.Pusher,
-// N http.CloseNotifier.
+// A type for each combination of the optional interfaces, named by letters: F
+// http.Flusher, H http.Hijacker, R io.ReaderFrom, P http.Pusher, N
+// http.CloseNotifier.
+type (
+	hasF struct {
+		*bare
+		flusher
+	}
+	hasH struct {
+		*bare
+		hijacker
+	}
+	hasR struct {
+		*bare
+		readerFrom
+	}
+	hasP struct {
+		*bare
+		pusher
+	}
+	hasFH struct {
+		hasF
+		hijacker
+	}
+	hasFR struct {
+		hasF
+		readerFrom
+	}
+	hasFP struct {
+		hasF
+		pusher
+	}
+	hasFHR struct {
+		hasFH
+		readerFrom
+	}
+	hasFHP struct {
+		hasFH
+		pusher
+	}
+	hasFHRP struct {
+		hasFHR
+		pusher
+	}
+	hasFHRN struct {
+		hasFHR
+		notifier
+	}
+	hasFPN struct {
+		hasFP
+		notifier
+	}
+)
+
+func newF(b *bare) hasF     { return hasF{b, flusher{b}} }
+func newFH(b *bare) hasFH   { return hasFH{newF(b), hijacker{b}} }
+func newFHR(b *bare) hasFHR { return hasFHR{newFH(b), readerFrom{b}} }
+
+// writers are the combinations, by their letters.
 var writers = []struct {
 	has   string
 	shown string // where there is no form for has: what the nearest one shows
 	make  func(b *bare) http.ResponseWriter
 }{
 	{"", "", func(b *bare) http.ResponseWriter { return b }},
-	{"F", "F", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			flusher
-		}{b, flusher{b}}
-	}},
-	{"H", "H", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			hijacker
-		}{b, hijacker{b}}
-	}},
-	{"R", "", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			readerFrom
-		}{b, readerFrom{b}}
-	}},
-	{"P", "P", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			pusher
-		}{b, pusher{b}}
-	}},
-	{"FH", "FH", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			flusher
-			hijacker
-		}{b, flusher{b}, hijacker{b}}
-	}},
-	{"FR", "F", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			flusher
-			readerFrom
-		}{b, flusher{b}, readerFrom{b}}
-	}},
-	{"FP", "FP", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			flusher
-			pusher
-		}{b, flusher{b}, pusher{b}}
-	}},
-	{"FHR", "FHR", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			flusher
-			hijacker
-			readerFrom
-		}{b, flusher{b}, hijacker{b}, readerFrom{b}}
-	}},
-	{"FHP", "FH", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			flusher
-			hijacker
-			pusher
-		}{b, flusher{b}, hijacker{b}, pusher{b}}
-	}},
-	{"FHRP", "FHR", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			flusher
-			hijacker
-			readerFrom
-			pusher
-		}{b, flusher{b}, hijacker{b}, readerFrom{b}, pusher{b}}
-	}},
-	{"FHRN", "FHRN", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			flusher
-			hijacker
-			readerFrom
-			notifier
-		}{b, flusher{b}, hijacker{b}, readerFrom{b}, notifier{b}}
-	}},
-	{"FPN", "FPN", func(b *bare) http.ResponseWriter {
-		return struct {
-			*bare
-			flusher
-			pusher
-			notifier
-		}{b, flusher{b}, pusher{b}, notifier{b}}
-	}},
+	{"F", "F", func(b *bare) http.ResponseWriter { return newF(b) }},
+	{"H", "H", func(b *bare) http.ResponseWriter { return hasH{b, hijacker{b}} }},
+	{"R", "", func(b *bare) http.ResponseWriter { return hasR{b, readerFrom{b}} }},
+	{"P", "P", func(b *bare) http.ResponseWriter { return hasP{b, pusher{b}} }},
+	{"FH", "FH", func(b *bare) http.ResponseWriter { return newFH(b) }},
+	{"FR", "F", func(b *bare) http.ResponseWriter { return hasFR{newF(b), readerFrom{b}} }},
+	{"FP", "FP", func(b *bare) http.ResponseWriter { return hasFP{newF(b), pusher{b}} }},
+	{"FHR", "FHR", func(b *bare) http.ResponseWriter { return newFHR(b) }},
+	{"FHP", "FH", func(b *bare) http.ResponseWriter { return hasFHP{newFH(b), pusher{b}} }},
+	{"FHRP", "FHR", func(b *bare) http.ResponseWriter { return hasFHRP{newFHR(b), pusher{b}} }},
+	{"FHRN", "FHRN", func(b *bare) http.ResponseWriter { return hasFHRN{newFHR(b), notifier{b}} }},
+	{"FPN", "FPN", func(b *bare) http.ResponseWriter { return hasFPN{hasFP{newF(b), pusher{b}}, notifier{b}} }},
 }
 
 // abilities lists the optional interfaces of a writer in the letters of
