@@ -12,27 +12,20 @@ import (
 
 func TestSlots(t *testing.T) {
 	c := slots.New(2)
-	for i, want := range []bool{true, true, false, false} {
-		if got := c.Acquire("org"); got != want {
-			t.Errorf("slot %d: %v, want %v", i, got, want)
+	for i, step := range []struct {
+		released int // of the bucket, before
+		bucket   string
+		want     bool
+	}{
+		{0, "org", true}, {0, "org", true}, {0, "org", false}, {0, "org", false}, {0, "other", true},
+		{1, "org", true}, {0, "org", false},
+		{3, "org", true}, {0, "org", true}, {0, "org", false}, // a release too many
+	} {
+		for range step.released {
+			c.Release(step.bucket)
 		}
-	}
-	if !c.Acquire("other") {
-		t.Error("another bucket has no slot")
-	}
-	c.Release("org")
-	if !c.Acquire("org") {
-		t.Error("no slot after a release")
-	}
-	if c.Acquire("org") {
-		t.Error("a third slot after one release")
-	}
-	c.Release("org")
-	c.Release("org")
-	c.Release("org") // nothing under way any more
-	for i, want := range []bool{true, true, false} {
-		if got := c.Acquire("org"); got != want {
-			t.Errorf("slot %d after a release too many: %v, want %v", i, got, want)
+		if got := c.Acquire(step.bucket); got != step.want {
+			t.Errorf("step %d, %+v: got %t", i, step, got)
 		}
 	}
 }
