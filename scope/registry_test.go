@@ -3,6 +3,7 @@ package scope_test
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/scope"
@@ -103,20 +104,14 @@ func TestNewPanics(t *testing.T) {
 		"unknown implied": {{Name: "a", Implies: []scope.Name{"b"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantPanic(t, func() { scope.New(definitions...) })
+			defer func() {
+				if text, _ := recover().(string); !strings.HasPrefix(text, "scope: ") {
+					t.Errorf("panicked with %q, want a message of this package", text)
+				}
+			}()
+			scope.New(definitions...)
 		})
 	}
-}
-
-func wantPanic(t *testing.T, f func()) {
-	t.Helper()
-	defer func() {
-		t.Helper()
-		if text, _ := recover().(string); len(text) < 7 || text[:7] != "scope: " {
-			t.Errorf("panicked with %q, want a message of this package", text)
-		}
-	}()
-	f()
 }
 
 func TestDefinitionsAreCopies(t *testing.T) {
