@@ -93,40 +93,28 @@ func TestObserve(t *testing.T) {
 		event middleware.Event
 		want  string
 	}{
-		{
-			middleware.Event{Method: "GET", Pattern: "GET /tasks/{id}", Status: 200, Outcome: "handled", Policy: "gold"},
+		{middleware.Event{Method: "GET", Pattern: "GET /tasks/{id}", Status: 200, Outcome: "handled", Policy: "gold"},
 			"1 sallyport.requests http.request.method=GET,http.response.status_code=200," +
 				"http.route=/tasks/{id},sallyport.outcome=handled; " +
-				"1 sallyport.rate_limit.requests sallyport.policy=gold,sallyport.result=admitted",
-		},
-		{
-			middleware.Event{Method: "HACK", Status: 499, Outcome: "handled"},
-			"1 sallyport.requests http.request.method=_OTHER,http.response.status_code=499,sallyport.outcome=handled",
-		},
-		{
-			middleware.Event{Method: "GET", Status: 500, Outcome: "internal"},
+				"1 sallyport.rate_limit.requests sallyport.policy=gold,sallyport.result=admitted"},
+		{middleware.Event{Method: "HACK", Status: 499, Outcome: "handled"},
+			"1 sallyport.requests http.request.method=_OTHER,http.response.status_code=499,sallyport.outcome=handled"},
+		{middleware.Event{Method: "GET", Status: 500, Outcome: "internal"},
 			"1 sallyport.requests error.type=internal,http.request.method=GET," +
 				"http.response.status_code=500,sallyport.outcome=internal; " +
-				"1 sallyport.failures sallyport.kind=error,sallyport.outcome=internal",
-		},
-		{
-			middleware.Event{Method: "GET", Status: 502, Outcome: "handled"},
+				"1 sallyport.failures sallyport.kind=error,sallyport.outcome=internal"},
+		{middleware.Event{Method: "GET", Status: 502, Outcome: "handled"},
 			"1 sallyport.requests error.type=502,http.request.method=GET,http.response.status_code=502," +
-				"sallyport.outcome=handled; 1 sallyport.failures sallyport.kind=upstream,sallyport.outcome=handled",
-		},
-		{
-			middleware.Event{Method: "POST", Pattern: "/tasks", Status: 201, Outcome: "replayed", Waited: time.Second,
-				Duration: 2 * time.Second, Caller: (&keystore.Key{Environment: keystore.Sandbox}).Bind(nil)},
+				"sallyport.outcome=handled; 1 sallyport.failures sallyport.kind=upstream,sallyport.outcome=handled"},
+		{middleware.Event{Method: "POST", Pattern: "/tasks", Status: 201, Outcome: "replayed", Waited: time.Second,
+			Duration: 2 * time.Second, Caller: (&keystore.Key{Environment: keystore.Sandbox}).Bind(nil)},
 			"1 sallyport.requests http.request.method=POST,http.response.status_code=201," +
 				"http.route=/tasks,sallyport.environment=sandbox,sallyport.outcome=replayed; " +
 				"2 http.server.request.duration http.request.method=POST,http.response.status_code=201," +
 				"http.route=/tasks,sallyport.outcome=replayed; " +
-				"1 sallyport.idempotency.requests sallyport.outcome=waited; 1 sallyport.idempotency.wait.duration",
-		},
-		{
-			middleware.Event{Method: "GET", Pattern: "/tasks", Status: 200, Outcome: "handled", Policy: "gold", Nested: true},
-			"1 sallyport.rate_limit.requests sallyport.policy=gold,sallyport.result=admitted",
-		},
+				"1 sallyport.idempotency.requests sallyport.outcome=waited; 1 sallyport.idempotency.wait.duration"},
+		{middleware.Event{Method: "GET", Pattern: "/tasks", Status: 200, Outcome: "handled", Policy: "gold", Nested: true},
+			"1 sallyport.rate_limit.requests sallyport.policy=gold,sallyport.result=admitted"},
 	} {
 		m.told = nil
 		metrics.Observe(t.Context(), tt.event)

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -37,27 +35,16 @@ var targetLabels = strings.Fields("app application az cluster component containe
 // a panel. None has a label that targets have.
 func TestSeriesExist(t *testing.T) {
 	known := make(map[string]bool)
-	for _, store := range []idem.Store{
-		&idem.Memory{},
-		swept{&idem.Memory{}},
-	} {
-		registry := prometheus.NewRegistry()
-		metrics, err := middlewareprom.New(registry, middlewareprom.Options{
+	for _, store := range []idem.Store{&idem.Memory{}, swept{&idem.Memory{}}} {
+		metrics, registry := newMetrics(t, middlewareprom.Options{
 			Keys:     keystore.NewCached(shared{issuing.NewMemory()}, keystore.CacheOptions{}),
 			Replies:  idem.NewRunner(store, idem.Options{}),
 			Counters: ratelimit.NewFailover(&ratelimit.Memory{}, ratelimit.FailoverOptions{}),
 
 			RequestDuration: true, StoreDuration: true,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		metrics.Observe(t.Context(), middleware.Event{Policy: "organization"})
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range families {
+		for _, f := range must(registry.Gather())(t) {
 			known[f.GetName()] = true
 			for _, l := range f.Metric[0].Label {
 				if slices.Contains(targetLabels, l.GetName()) {
@@ -116,14 +103,11 @@ func TestDashboard(t *testing.T) {
 
 // What to do when an alert fires is in the guide, where the alert says.
 func TestAlertsInTheGuide(t *testing.T) {
-	guide, err := os.ReadFile("../../.github/OPERATING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	guide := must(os.ReadFile("../../.github/OPERATING.md"))(t)
 	alerts := regexp.MustCompile(`(?m)alert: (\w+)$`).FindAllStringSubmatch(string(middlewareprom.Alerts), -1)
-	timing, err := os.ReadFile("testdata/alerts_test.yaml")
-	if err != nil || len(alerts) == 0 {
-		t.Fatal(len(alerts), err)
+	timing := must(os.ReadFile("testdata/alerts_test.yaml"))(t)
+	if len(alerts) == 0 {
+		t.Fatal("there are no alerts")
 	}
 	headings := make(map[string]bool)
 	for _, h := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(string(guide), -1) {

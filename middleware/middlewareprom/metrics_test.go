@@ -78,11 +78,8 @@ func newServer(t *testing.T) *server {
 	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
 	counters := ratelimit.NewFailover(&ratelimit.Memory{}, ratelimit.FailoverOptions{})
-	metrics, err := middlewareprom.New(s.registry,
-		middlewareprom.Options{Keys: keys, Replies: replies, Counters: counters, StoreDuration: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	metrics := must(middlewareprom.New(s.registry,
+		middlewareprom.Options{Keys: keys, Replies: replies, Counters: counters, StoreDuration: true}))(t)
 	s.api = middleware.NewAPI(keys, middleware.Options{
 		RateLimit: middleware.RateLimitOptions{Store: counters,
 			Organization: &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("4-H")}},
@@ -113,15 +110,29 @@ func (s *server) send(method, path, idempotencyKey, body string) {
 	s.api.ServeHTTP(httptest.NewRecorder(), r)
 }
 
+// must returns what a call has returned, if there was no error.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// newMetrics returns metrics that are not an API's.
+func newMetrics(t *testing.T, o middlewareprom.Options) (*middlewareprom.Metrics, *prometheus.Registry) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	return must(middlewareprom.New(registry, o))(t), registry
+}
+
 // counted returns the counters and gauges that are not 0.
 func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	all := make(map[string]float64)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
+	for _, family := range must(registry.Gather())(t) {
 		for _, m := range family.Metric {
 			name := family.GetName()
 			for _, l := range m.GetLabel() {
@@ -205,11 +216,7 @@ func TestObserve(t *testing.T) {
 			"sallyport_failures_total error key_store_unavailable",
 			"sallyport_requests_total GET key_store_unavailable   503"}},
 	} {
-		registry := prometheus.NewRegistry()
-		metrics, err := middlewareprom.New(registry, middlewareprom.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		metrics, registry := newMetrics(t, middlewareprom.Options{})
 		metrics.Observe(t.Context(), tt.event)
 		got := counted(t, registry)
 		if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, tt.want) || got[names[0]]+got[names[1]] != 2 {
@@ -219,15 +226,11 @@ func TestObserve(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	metrics, err := middlewareprom.New(registry, middlewareprom.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	metrics, registry := newMetrics(t, middlewareprom.Options{})
 	for _, outcome := range []string{"replayed", "idempotency_in_progress"} {
 		metrics.Observe(t.Context(), middleware.Event{Outcome: outcome, Waited: 2 * time.Second})
 	}
-	err = testutil.GatherAndCompare(registry, strings.NewReader(`
+	err := testutil.GatherAndCompare(registry, strings.NewReader(`
 		# HELP sallyport_idempotency_wait_duration_seconds How long repeats waited for the first request.
 		# TYPE sallyport_idempotency_wait_duration_seconds histogram
 		sallyport_idempotency_wait_duration_seconds_bucket{le="0.025"} 0
@@ -247,23 +250,20 @@ func TestWait(t *testing.T) {
 	}
 }
 
+type trace struct{} // the key of its id
+
+func traceID(ctx context.Context) string {
+	id, _ := ctx.Value(trace{}).(string)
+	return id
+}
+
 // What is measured, is where it is asked for alone, and has an example where a
 // trace runs.
 func TestDurations(t *testing.T) {
-	type trace struct{}
-	traceID := func(ctx context.Context) string {
-		id, _ := ctx.Value(trace{}).(string)
-		return id
-	}
 	for _, o := range []middlewareprom.Options{
-		{}, {RequestDuration: true},
-		{RequestDuration: true, TraceID: traceID},
+		{}, {RequestDuration: true}, {RequestDuration: true, TraceID: traceID},
 	} {
-		registry := prometheus.NewRegistry()
-		metrics, err := middlewareprom.New(registry, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		metrics, registry := newMetrics(t, o)
 		e := middleware.Event{Method: "GET", Pattern: "GET /tasks", Status: 200, Outcome: "handled"}
 		e.Duration = 30 * time.Millisecond
 		metrics.Observe(context.WithValue(t.Context(), trace{}, "4bf92f35"), e)
@@ -271,12 +271,8 @@ func TestDurations(t *testing.T) {
 		metrics.Observe(t.Context(), e)
 		e.Nested = true
 		metrics.Observe(t.Context(), e)
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
 		var got []string
-		for _, f := range families {
+		for _, f := range must(registry.Gather())(t) {
 			if !strings.Contains(f.GetName(), "duration") || strings.Contains(f.GetName(), "wait") {
 				continue
 			}
@@ -309,28 +305,18 @@ func TestDurations(t *testing.T) {
 
 // An id that Prometheus takes for no example costs the request nothing.
 func TestTraceIDs(t *testing.T) {
-	type trace struct{}
 	for id, examples := range map[string]int{
 		strings.Repeat("a", 120): 1, strings.Repeat("a", 121): 0, strings.Repeat("é", 60): 1, "\xff": 0, "": 0,
 	} {
-		registry := prometheus.NewRegistry()
 		keys := keystore.NewCached(shared{issuing.NewMemory()}, keystore.CacheOptions{})
-		metrics, err := middlewareprom.New(registry, middlewareprom.Options{
-			RequestDuration: true, StoreDuration: true, Keys: keys,
-			TraceID: func(ctx context.Context) string { id, _ := ctx.Value(trace{}).(string); return id },
+		metrics, registry := newMetrics(t, middlewareprom.Options{
+			RequestDuration: true, StoreDuration: true, Keys: keys, TraceID: traceID,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		ctx := context.WithValue(t.Context(), trace{}, id)
 		metrics.Observe(ctx, middleware.Event{Method: "GET", Status: 200, Outcome: "handled", Duration: time.Second})
 		_, _ = keys.Lookup(ctx, keystore.DigestOf("none"))
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
 		got := make(map[string][2]int) // measurements and examples
-		for _, f := range families {
+		for _, f := range must(registry.Gather())(t) {
 			for _, m := range f.Metric {
 				n := got[f.GetName()]
 				n[0] += int(m.Histogram.GetSampleCount())
@@ -398,10 +384,7 @@ func TestHostileRequests(t *testing.T) {
 }
 
 func TestObserveAllocations(t *testing.T) {
-	metrics, err := middlewareprom.New(prometheus.NewRegistry(), middlewareprom.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	metrics, _ := newMetrics(t, middlewareprom.Options{})
 	e := middleware.Event{
 		Method: "GET", Pattern: "GET /api/v1/account", Status: 200, Policy: "organization", Outcome: "handled",
 	}
