@@ -58,11 +58,6 @@ func (c *Context) start(q *Request) {
 func (c *Context) whole() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.build()
-}
-
-// build is whole with c.mu held.
-func (c *Context) build() context.Context {
 	switch {
 	case c.chain != nil:
 	case c.execution != nil:
