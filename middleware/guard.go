@@ -108,7 +108,7 @@ func New(keys keystore.Store, o Options) *Guard {
 // newIdempotency makes options ready. Stages with one Runner share warnings.
 func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idempotency {
 	if g.warnings[o.Runner] == nil {
-		g.warnings[o.Runner] = new(keyed.Warnings)
+		g.warnings[o.Runner] = keyed.NewWarnings(g.report.once)
 	}
 	g.longest = max(g.longest, o.Timeout)
 	runner, report := o.Runner.Options(), g.report

@@ -30,9 +30,15 @@ type reporter struct {
 
 // hint says in the log, once, what the host may have forgotten.
 func (p *reporter) hint(w http.ResponseWriter, r *http.Request, what string, attrs ...any) {
-	if _, told := p.hints.LoadOrStore(what, true); !told {
+	if p.once(what) {
 		p.logWith(w, r).Warn(what, attrs...)
 	}
+}
+
+// once reports whether the log does not have a line yet, which the caller writes.
+func (p *reporter) once(line string) bool {
+	_, told := p.hints.LoadOrStore(line, true)
+	return !told
 }
 
 // log returns the logger for what is about the response of w.

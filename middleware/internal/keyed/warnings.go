@@ -5,10 +5,9 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/sallyport-go/sallyport/idem"
 )
@@ -16,12 +15,17 @@ import (
 // Warnings tell the operator what handlers and adapters do wrong. All stages
 // with one Runner share them: some routers apply a stage anew for each request.
 type Warnings struct {
-	mu     sync.Mutex
-	warned map[string]bool // what and route
+	once func(warning string) bool // reports whether the log does not have it yet
 
-	// falses has the keys whose stored reply is known to be false, and until
-	// when. Nil for none.
-	falses *simplelru.LRU[idem.Key, time.Time]
+	// falses has the last keys whose stored reply is known to be false, and until
+	// when.
+	falses *lru.Cache[idem.Key, time.Time]
+}
+
+// NewWarnings returns Warnings of which once says which are due.
+func NewWarnings(once func(warning string) bool) *Warnings {
+	falses, _ := lru.New[idem.Key, time.Time](1024) // an error only for a size that is not positive
+	return &Warnings{once, falses}
 }
 
 // retried are statuses with which a handler tells the client to retry.
@@ -57,20 +61,9 @@ func (t *Warnings) unretained(log func() *slog.Logger, r *http.Request, why stri
 	}
 }
 
-// first reports whether it is called for the first time for this warning and
-// route.
+// first reports whether the log has this warning for the route not yet.
 func (t *Warnings) first(what string, r *http.Request) bool {
-	what += " " + r.Method + " " + r.Pattern
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.warned[what] {
-		return false
-	}
-	if t.warned == nil {
-		t.warned = make(map[string]bool)
-	}
-	t.warned[what] = true
-	return true
+	return t.once(what + " " + r.Method + " " + r.Pattern)
 }
 
 // late reports a response that was written after the stage had ended. An empty
@@ -90,23 +83,13 @@ func (t *Warnings) past(log func() *slog.Logger) {
 }
 
 // addFalse remembers a key whose stored reply is false, so that it is not
-// repeated. The last such keys are kept.
+// repeated.
 func (t *Warnings) addFalse(key idem.Key, retention time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.falses == nil {
-		t.falses, _ = simplelru.NewLRU[idem.Key, time.Time](1024, nil) // an error only for a size that is not positive
-	}
 	t.falses.Add(key, time.Now().Add(retention))
 }
 
 // IsFalse reports whether the stored reply of a key is known to be false.
 func (t *Warnings) IsFalse(key idem.Key) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.falses == nil {
-		return false
-	}
 	until, known := t.falses.Peek(key)
 	return known && time.Now().Before(until)
 }
