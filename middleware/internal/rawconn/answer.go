@@ -24,10 +24,8 @@ func statusOf(p []byte) int {
 // isOwnAnswer reports whether p is an answer that net/http gave by itself. It
 // writes each at once: 400, 431, 501 and 505 with two fields and a text, 400 on
 // a TLS port with a text only, 417 with three fields (conn.serve in server.go).
-// The first two have no Date, unlike all responses of handlers.
-//
-// The 417 to HEAD has no Content-Length and may have no body, so it gets only
-// the id, as would an answer in a new form of another Go version.
+// The first two have no Date, unlike all responses of handlers. The 417 to HEAD,
+// which may have no body, gets only the id, as would an answer in a new form.
 func isOwnAnswer(status int, p []byte) bool {
 	_, rest, _ := strings.Cut(string(p), "\r\n")
 	return strings.HasPrefix(rest, "Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n") ||

@@ -59,10 +59,9 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // Own tells the connection that a handler has the request of ctx and sets the
 // id by itself. Until net/http is done with the request, nothing is inspected
-// but a hijacker's first write, which gets this id.
-//
-// Call it on the handler's goroutine before anything is written. The last call
-// counts. Over HTTP/2 and on other connections it does nothing.
+// but a hijacker's first write, which gets this id. Call it on the handler's
+// goroutine before anything is written; the last call counts. Over HTTP/2 and on
+// other connections it does nothing.
 func Own(ctx context.Context, id string) {
 	if w, ok := ctx.Value(watchKey{}).(*watch); ok {
 		w.own(id)

@@ -19,11 +19,10 @@ const (
 	off                    // a tunnel, HTTP/2 or TLS: never inspected again
 )
 
-// watch decides what happens to the writes of one connection.
-//
-// It needs no lock: net/http's goroutine, its hooks and the handler act one
-// after the other. Only after a hijack may several goroutines write at once;
-// the one whose compare-and-swap succeeds has the first write.
+// watch decides what happens to the writes of one connection. It needs no lock:
+// net/http's goroutine, its hooks and the handler act one after the other. Only
+// after a hijack may several goroutines write at once; the one whose
+// compare-and-swap succeeds has the first write.
 type watch struct {
 	o     *Options
 	state atomic.Uint32
@@ -47,9 +46,8 @@ func (w *watch) idle() {
 		w.id = ""
 		w.state.Store(armed)
 	case armed:
-		// Nothing was answered: this is the HTTP/2 server, which calls the hook
-		// before its first request. Own must do nothing: streams are
-		// concurrent.
+		// This is the HTTP/2 server, which calls the hook before its first request.
+		// Own must do nothing: streams are concurrent.
 		w.state.Store(off)
 	}
 }
@@ -59,8 +57,7 @@ func (w *watch) hijack() {
 	switch w.state.Load() {
 	case armed, owned:
 		w.state.Store(hijacked)
-	default:
-		// The head went out through the ResponseWriter: a tunnel follows.
+	default: // the head went out through the ResponseWriter: a tunnel follows
 		w.state.Store(off)
 	}
 }

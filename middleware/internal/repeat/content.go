@@ -7,21 +7,18 @@ import (
 )
 
 // Content is what a repeat must have in common with the first request of its
-// key, byte for byte, with the exceptions named at Host and Target. A client that
-// repeats a request still has its bytes, and a looser rule would some day hand
-// out the answer to a different request. [Content.ByValue] is such a rule.
+// key, byte for byte, but for what Host and Target say: a client that repeats a
+// request still has its bytes, and a looser rule, such as [Content.ByValue],
+// would some day hand out the answer to a different request.
 type Content struct {
 	Method string
-	// Host is the host that the client asked. Upper and lower case are the same,
-	// and so are ":80", ":443" and no port: behind a proxy the scheme that the
-	// client used is not known.
+	// Host is the host that the client asked, in whatever letter case. ":80", ":443"
+	// and no port are the same: behind a proxy the client's scheme is not known.
 	Host string
 	// Target is the path and the query as the client sent them, before anything
 	// rewrote them. An absolute URI counts as its path and query.
-	Target string
-	// Range is the Range header field. A reply of one range is no answer to
-	// another.
-	Range       string
+	Target      string
+	Range       string // a header field: a reply of one range is no answer to another
 	ContentType string
 	Body        []byte
 }

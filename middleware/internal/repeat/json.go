@@ -40,11 +40,10 @@ func (c *Content) mediaType() string {
 
 // ByValue returns the fingerprint of a content whose body is JSON. All bytes of
 // the same value have it, whatever the parameters of the Content-Type, and no
-// other content: numbers of whatever size are the same if they are so
-// mathematically, and members in any order. It returns false for a body that
-// readers may take for different values: one that is not JSON, that has a member
-// twice, in whatever letter case, or an escape that is not Unicode; and for one
-// that is too large or too deep.
+// other content. Numbers are the same if they are so mathematically, and members
+// in any order. A body that readers may take for different values has none: one
+// that is not JSON, that has a member twice, in whatever letter case, or an escape
+// that is not Unicode; nor has one that is too large or too deep.
 func (c Content) ByValue() (f [32]byte, ok bool) {
 	var compact bytes.Buffer
 	if c.ValueRoom() == 0 || !utf8.Valid(c.Body) || json.Compact(&compact, c.Body) != nil {

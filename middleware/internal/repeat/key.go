@@ -27,12 +27,9 @@ var (
 
 // Key reads the values of an idempotency key's header field, one for each of its
 // lines, and returns the key: 1 to 255 printable ASCII characters. Spaces and tabs
-// around a value are ignored.
-//
-// A value that begins with a quotation mark is a structured field string (RFC
-// 9651, section 3.3.3), in which \" stands for " and \\ for \; it names the
-// same key as the bare text. Parameters after the string are refused, because
-// keys that differ only in them would be ambiguous.
+// around a value are ignored. A structured field string (RFC 9651, section 3.3.3)
+// names the same key as the bare text. It may have no parameters: keys that differ
+// only in them would be ambiguous.
 func Key(values []string) (string, error) {
 	if len(values) != 1 {
 		return "", errTwice

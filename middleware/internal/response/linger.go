@@ -25,10 +25,9 @@ func (w *Writer) PrepareLinger(h http.Header, length int) {
 func (w *Writer) expects() bool { return w.Request.Header["Expect"] != nil }
 
 // Linger sends a refusal and then takes what still comes of the body: at most
-// 128 MiB, in half a minute, while each comes within five seconds. Otherwise
-// the server would close a connection with bytes that nobody has read, which
-// resets it, and the client could lose the response. It is called last, when
-// nothing is held for the request any more.
+// 128 MiB, in half a minute, while each comes within five seconds. To close a
+// connection with bytes that nobody has read resets it, and the client could lose
+// the response. It is called last, when nothing is held for the request any more.
 func (w *Writer) Linger() {
 	if !w.lingers {
 		return

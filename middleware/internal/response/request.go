@@ -9,11 +9,10 @@ import (
 // code gets the innermost Pattern, for access logs and traces. It is written
 // only where it changes: a handler may send one request several times.
 //
-// A form that was parsed inside, where outer had the given one or nil, is of no
-// use any more, and its files are removed, also after Hijack. A server removes
-// those of the request that it made, not of a copy, none after Hijack, and over
-// HTTP/2 none from Go 1.27 on. Outer code that needs the files parses the form
-// first.
+// The files of a form that was parsed inside are removed, unless outer had that
+// form as given: a server removes those of its own request alone, none after
+// Hijack, and over HTTP/2 none from Go 1.27 on. Outer code that needs the files
+// parses the form first.
 func Leave(outer, inner *http.Request, given *multipart.Form) {
 	if inner.Pattern != "" && inner.Pattern != outer.Pattern {
 		outer.Pattern = inner.Pattern
