@@ -146,21 +146,9 @@ func (v *value) appendObject(s string, depth int) (rest string, ok bool) {
 	return s[1:], true
 }
 
-// fold returns the same rune for all that differ in letter case alone. Names in
-// lower case are mostly themselves.
-func fold(r rune) rune {
-	if r < 'A' || 'a' <= r && r <= 'z' {
-		return r
-	}
-	first := r
-	for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
-		first = min(first, next)
-	}
-	if first < utf8.RuneSelf {
-		first = unicode.ToLower(first)
-	}
-	return first
-}
+// fold returns the same rune for all that differ in letter case alone, and for
+// the dotless i and the I with a dot that of i. Names in lower case are themselves.
+func fold(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }
 
 // slashes takes away the one escape that Go does not know.
 var slashes = strings.NewReplacer(`\\`, `\\`, `\/`, `/`)
