@@ -106,10 +106,9 @@ type RouteOptions struct {
 	// of the API that is not report-only and that no RateLimit.Plan replaces.
 	// Where a plan chooses a policy with a smaller burst, the request gets 400.
 	Cost int64
-	// Idempotency changes the API's for this route: a field that is zero has
-	// the API's value, the Runner too. Off takes the route out. Where
-	// Options.Idempotency.Methods lacks the method of the route, set Methods
-	// here.
+	// Idempotency changes the API's for this route: a field that is zero has the
+	// API's value, the Runner too. Off takes the route out. Where
+	// Options.Idempotency.Methods lacks the method of the route, set Methods here.
 	Idempotency IdempotencyOptions
 	// Deprecated is since when, or from when on, clients should not use the
 	// route; Sunset is when it will be gone, not before. Responses of the route

@@ -88,8 +88,7 @@ func (p *proxies) bucket(r *http.Request) string {
 }
 
 // parseAddr reads "192.0.2.1", "192.0.2.1:443", "[2001:db8::1]:443",
-// "[2001:db8::1]" and "2001:db8::1". IPv4-mapped IPv6 addresses are
-// unmapped.
+// "[2001:db8::1]" and "2001:db8::1". IPv4-mapped IPv6 addresses are unmapped.
 func parseAddr(text string) (netip.Addr, bool) {
 	// Choose the parser by syntax: a failed parse allocates.
 	bracketed := strings.HasPrefix(text, "[")

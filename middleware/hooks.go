@@ -12,9 +12,8 @@ import (
 // request. A panic of a hook goes to the log and changes no response.
 type Hooks struct {
 	// Logger receives what an operator must know: panics, stores that do not
-	// answer, stages put together wrongly. Nil means slog.Default(). The
-	// stages remove credentials from what they log; [Guard.Recover] says what
-	// can stay.
+	// answer, stages put together wrongly. Nil means slog.Default(). The stages
+	// remove credentials from what they log; [Guard.Recover] says what can stay.
 	Logger *slog.Logger
 
 	// ProblemBody returns the body of a refusal and its media type, in place of

@@ -27,9 +27,8 @@ type IdempotencyOptions struct {
 	// an Idempotency-Key is ignored. The other fields must be zero.
 	Off bool
 
-	// Methods are the methods that are made idempotent; nil means POST. On
-	// others the header is ignored. GET and HEAD are refused: they are
-	// idempotent.
+	// Methods are the methods that are made idempotent; nil means POST. On others
+	// the header is ignored. GET and HEAD are refused: they are idempotent.
 	Methods []string
 
 	// Required refuses requests without an Idempotency-Key with 400. What the
@@ -72,9 +71,8 @@ type IdempotencyOptions struct {
 	// stage and its handler.
 	EchoKey bool
 
-	// MaxBody is the largest body that a request with an Idempotency-Key may
-	// have, in bytes; 0 means 1 MiB. The body is in memory while the handler
-	// runs.
+	// MaxBody is the largest body that a request with an Idempotency-Key may have,
+	// in bytes; 0 means 1 MiB. The body is in memory while the handler runs.
 	MaxBody int64
 
 	// MaxBodies is how many bytes all such bodies, and all responses that are

@@ -95,8 +95,7 @@ func (s *idempotentStage) answer(f *facts, q *keyed.Request, values []string) de
 	case execution == nil:
 		return s.replay(q, record)
 	case q.Dropped:
-		// The first request freed the key, and this one cannot run without its
-		// body.
+		// The first request freed the key, and this one cannot run without its body.
 		err := execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeFree})
 		if err != nil && !errors.Is(err, idem.ErrLost) {
 			s.report.fault(q.W, q.R, "a claim that was not used is not freed yet", err)
@@ -134,8 +133,7 @@ func (s *idempotentStage) claim(f *facts, q *keyed.Request, key string) idem.Cla
 	if path, query, _ := strings.Cut(target, "?"); target == "" {
 		target = r.URL.RequestURI() // a request that a handler made
 	} else if !strings.HasSuffix(path, r.URL.EscapedPath()) || query != r.URL.RawQuery {
-		// The URL was rewritten, and not just by StripPrefix: include both
-		// forms.
+		// The URL was rewritten, and not just by StripPrefix: include both forms.
 		target += "\x00" + r.URL.RequestURI()
 	}
 	q.Content = repeat.Content{
@@ -228,8 +226,7 @@ func (s *idempotentStage) replay(q *keyed.Request, record idem.Record) denial {
 func (s *idempotentStage) extendDeadline(w http.ResponseWriter, r *http.Request) {
 	server, _ := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if server != nil && server.WriteTimeout > 0 {
-		// An error says that a foreign writer has no deadlines, so none can
-		// fire.
+		// An error says that a foreign writer has no deadlines, so none can fire.
 		var deadline time.Time // none, when the sum overflows
 		if d := s.wait + server.WriteTimeout; s.wait > 0 && d > 0 {
 			deadline = time.Now().Add(d)

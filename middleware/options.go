@@ -114,12 +114,11 @@ type Options struct {
 	// over another store as many as come. All but the failures left get 429.
 	Failures ratelimit.Limit
 
-	// TrustedProxies are the proxies whose X-Forwarded-For is believed: the
-	// client is its rightmost address that is not one of them. None: the client
-	// is whoever opened the connection. Failures, RateLimit.Client, the networks
-	// of keys and [Event].ClientIP go by it. Use no middleware that sets
-	// RemoteAddr by a header, such as chi's RealIP: it lets a client choose its
-	// address.
+	// TrustedProxies are the proxies whose X-Forwarded-For is believed: the client
+	// is its rightmost address that is not one of them. None: the client is
+	// whoever opened the connection. Failures, RateLimit.Client, the networks of
+	// keys and [Event].ClientIP go by it. Use no middleware that sets RemoteAddr
+	// by a header, such as chi's RealIP: it lets a client choose its address.
 	TrustedProxies []netip.Prefix
 
 	// TrustUnixSocket says that a proxy opens the connections that come through a
@@ -138,8 +137,7 @@ type Options struct {
 	// handler has set itself stays.
 	NoShouldRetry bool
 
-	// Hooks may be nil. A Guard without Hooks uses those of the stage outside
-	// it.
+	// Hooks may be nil. A Guard without Hooks uses those of the stage outside it.
 	Hooks *Hooks
 }
 

@@ -57,9 +57,8 @@ type RateLimitOptions struct {
 	// knows when a request in progress will end.
 	Concurrent int
 
-	// Fields are the header fields that tell clients what is left:
-	// [FieldsDraft11] or [FieldsGitHub]; "" adds none.
-	// They tell of no report-only policy.
+	// Fields are the header fields that tell clients what is left: [FieldsDraft11]
+	// or [FieldsGitHub]; "" adds none. They tell of no report-only policy.
 	Fields string
 }
 
@@ -69,12 +68,11 @@ const (
 	// draft-ietf-httpapi-ratelimit-headers-11. The body of a 429 has the type
 	// quota-exceeded of the draft. A later draft will be a constant of its own.
 	FieldsDraft11 = "draft-11"
-	// FieldsGitHub are X-RateLimit-Limit, -Remaining, -Used, -Reset and
-	// -Resource, as GitHub's REST API has them. They tell of one policy of the
-	// innermost RateLimit: the one that refused, or else has the smallest share of
-	// its burst left. Resource is its name and Limit its burst. Reset is in Unix
-	// seconds: when the request may be repeated after a refusal, else when nothing
-	// is used.
+	// FieldsGitHub are X-RateLimit-Limit, -Remaining, -Used, -Reset and -Resource,
+	// as GitHub's REST API has them. They tell of one policy of the innermost
+	// RateLimit: the one that refused, or else has the smallest share of its burst
+	// left. Resource is its name and Limit its burst. Reset is in Unix seconds:
+	// when the request may be repeated after a refusal, else when nothing is used.
 	FieldsGitHub = "github"
 )
 

@@ -25,8 +25,7 @@ func (s *requestIDs) open(x *exchange, w http.ResponseWriter, r *http.Request, o
 	x.Owner, x.Request = x, r
 	nested := outer != nil && outer.id() != ""
 	if nested {
-		// The same request behind a foreign writer, or a request within a
-		// request.
+		// The same request behind a foreign writer, or a request within a request.
 		x.IDHeader, x.ID = outer.response.IDHeader, outer.response.ID
 	} else {
 		x.IDHeader = s.header
