@@ -106,7 +106,7 @@ func (c *Context) expire() {
 	case left > 0:
 		c.timer.Reset(left)
 	default:
-		c.expiry.end()
+		close(c.expiry.done)
 	}
 }
 
@@ -232,15 +232,7 @@ func (c *Context) Value(key any) any     { return c.whole().Value(key) }
 type expiry struct {
 	context.Context // its values
 
-	done  chan struct{}
-	after func() // nil, or of the one context that is made of it
-}
-
-func (e *expiry) end() {
-	close(e.done)
-	if e.after != nil {
-		e.after()
-	}
+	done chan struct{}
 }
 
 func (e *expiry) Done() <-chan struct{} { return e.done }
@@ -251,14 +243,5 @@ func (e *expiry) Err() error {
 		return context.DeadlineExceeded
 	default:
 		return nil
-	}
-}
-
-// AfterFunc lets package context watch e without a goroutine.
-func (e *expiry) AfterFunc(f func()) (stop func() bool) {
-	e.after = f
-	return func() bool {
-		e.after = nil
-		return true
 	}
 }
