@@ -234,11 +234,6 @@ func (r *reader) Read(p []byte) (int, error) {
 	return r.bytes.Read(p)
 }
 
-func (r *reader) WriteTo(w io.Writer) (int64, error) {
-	r.begun = true
-	return r.bytes.WriteTo(w)
-}
-
 func (*reader) Close() error { return nil }
 
 // Reader returns the body from its beginning. A second call resets what the

@@ -46,10 +46,8 @@ type field struct {
 }
 
 func (f fields) get(name string) []string {
-	for i := range f {
-		if f[i].name == name {
-			return f[i].values
-		}
+	if i := slices.IndexFunc(f, func(f field) bool { return f.name == name }); i >= 0 {
+		return f[i].values
 	}
 	return nil
 }

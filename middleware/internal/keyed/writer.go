@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unsafe"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
@@ -180,11 +179,6 @@ func (w *writer) Write(p []byte) (int, error) {
 		}
 	}
 	return w.sendBody(p)
-}
-
-func (w *writer) WriteString(s string) (int, error) {
-	// Nobody may change or keep what is written (io.Writer), so no copy is needed.
-	return w.Write(unsafe.Slice(unsafe.StringData(s), len(s)))
 }
 
 // admit prepares for n more bytes of body, or says why there may be none.
