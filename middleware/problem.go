@@ -9,7 +9,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
-	"github.com/sallyport-go/sallyport/middleware/internal/ratefields"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -143,10 +142,4 @@ func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	b = append(b, s...)
 	return append(b, '"')
-}
-
-// seconds formats a wait for Retry-After: RFC 9110 wants whole seconds, clients
-// retry at once on 0, and rounding down would send them back too early.
-func seconds(d time.Duration) string {
-	return strconv.FormatInt(max(ratefields.CeilSeconds(d), 1), 10)
 }

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
+	"github.com/sallyport-go/sallyport/middleware/internal/ratefields"
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
 
@@ -107,7 +109,8 @@ func (p *reporter) write(w http.ResponseWriter, r *http.Request, full *Problem) 
 		h["Www-Authenticate"] = values[2:3:3]
 	}
 	if full.RetryAfter > 0 {
-		values[3] = seconds(full.RetryAfter)
+		// Clients retry at once on 0, and too early if it is rounded down.
+		values[3] = strconv.FormatInt(max(ratefields.CeilSeconds(full.RetryAfter), 1), 10)
 		h["Retry-After"] = values[3:4:4]
 	}
 	if _, set := h[keyed.ShouldRetry]; p.advises && full.again != "" && !set {
