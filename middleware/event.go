@@ -292,7 +292,6 @@ func (p *reporter) ended(x *exchange, r *http.Request, aborted bool) {
 		e.Stage, e.Outcome = StageHandler, handled
 	}
 	if x.record.observe != nil {
-		defer p.logHookPanic(x, r)
-		x.record.observe(r.Context(), *e)
+		p.contain(x, r, func() { x.record.observe(r.Context(), *e) })
 	}
 }

@@ -74,12 +74,8 @@ func (x *exchange) trackCommit(w http.ResponseWriter, r *http.Request) http.Resp
 	return noting.Wrap(w)
 }
 
-// requestID returns the id of the exchange of w, or the one in the context if w
-// has none.
-func requestID(w http.ResponseWriter, r *http.Request) string {
-	return exchangeOf(w).idOf(r)
-}
-
+// idOf returns the id of the exchange, or the one in the context of r if x has
+// none or is nil.
 func (x *exchange) idOf(r *http.Request) string {
 	if x != nil && x.ID != "" {
 		return x.ID

@@ -41,29 +41,22 @@ func (p *reporter) once(line string) bool {
 	return !told
 }
 
-// log returns the logger for what is about the response of w.
-func (p *reporter) log(w http.ResponseWriter, r *http.Request) *slog.Logger {
-	return p.hooks(exchangeOf(w), r).logger()
-}
-
-// logWith is log with the request in each line. A client may have put its key
-// into the path. The header is not looked at: a handler that outlives its
-// request may be the caller.
+// logWith returns the logger for what is about the response of w, with the request
+// in each line. A client may have put its key into the path. The header is not
+// looked at: a handler that outlives its request may be the caller.
 func (p *reporter) logWith(w http.ResponseWriter, r *http.Request) *slog.Logger {
-	return p.log(w, r).With("request_id", requestID(w, r), "method", p.method(r), "path", p.redact(r.URL.Path))
+	x := exchangeOf(w)
+	return p.hooks(x, r).logger().With("request_id", x.idOf(r), "method", p.method(r), "path", p.redact(r.URL.Path))
 }
 
 // contain calls a hook and logs its panic. x may be nil.
 func (p *reporter) contain(x *exchange, r *http.Request, hook func()) {
-	defer p.logHookPanic(x, r)
+	defer func() {
+		if v := recover(); v != nil {
+			p.logPanic(x, r, v)
+		}
+	}()
 	hook()
-}
-
-// logHookPanic is to be deferred.
-func (p *reporter) logHookPanic(x *exchange, r *http.Request) {
-	if v := recover(); v != nil {
-		p.logPanic(x, r, v)
-	}
 }
 
 // logPanic logs a panic while the response of x, or nil, was made.
@@ -104,9 +97,10 @@ func (p *reporter) sampled(w http.ResponseWriter, r *http.Request, level slog.Le
 		known, _ = p.faults.LoadOrStore(message, new(fault))
 	}
 	if unlogged, due := known.(*fault).due(); due {
-		text := p.secrets(exchangeOf(w), r).Redact(fmt.Sprint(err))
-		p.log(w, r).Log(r.Context(), level, message,
-			"error", text, "request_id", requestID(w, r), "pattern", r.Pattern, "unlogged", unlogged)
+		x := exchangeOf(w)
+		text := p.secrets(x, r).Redact(fmt.Sprint(err))
+		p.hooks(x, r).logger().Log(r.Context(), level, message,
+			"error", text, "request_id", x.idOf(r), "pattern", r.Pattern, "unlogged", unlogged)
 	}
 }
 
