@@ -10,7 +10,7 @@ import (
 func (r *Runner) StandStill() func(time.Duration) {
 	var still atomic.Int64
 	wall := r.wall
-	r.wall = func(now time.Time) time.Duration { return wall(now) + time.Duration(still.Load()) }
+	r.wall = func(now time.Time) time.Time { return wall(now).Add(time.Duration(still.Load())) }
 	return func(d time.Duration) { still.Add(int64(d)) }
 }
 
@@ -19,9 +19,9 @@ type Outage struct{ outage }
 
 // Told records a result at a time that now returns, and Locked reports whether
 // somebody holds the lock.
-func (o *Outage) Told(err error, now func() time.Duration) {
+func (o *Outage) Told(err error, now func() time.Time) {
 	o.now, o.probe = now, func() {}
-	o.told(err, 0)
+	o.told(err, time.Time{})
 }
 
 func (o *Outage) Locked() bool {

@@ -41,8 +41,7 @@ var (
 type Runner struct {
 	options Options
 	backend *backend
-	epoch   time.Time
-	wall    func(now time.Time) time.Duration // from epoch on, on the wall clock alone
+	wall    func(time.Time) time.Time // wallClock, but for tests
 
 	lease, retention time.Duration // of claims; forever in a store in this process
 	firstToken       ClaimToken    // what the tokens of such claims begin with
@@ -83,12 +82,11 @@ func NewRunner(s Store, o Options) *Runner {
 	r := &Runner{
 		options:    o,
 		backend:    newBackend(s, &o),
-		epoch:      time.Now(),
+		wall:       wallClock,
 		executions: make(map[Key]*Execution),
 		loads:      loads{tenants: make(map[string]load)},
 	}
-	r.wall = wallFrom(r.epoch)
-	r.backend.now, r.backend.background = r.now, r.background
+	r.backend.background = r.background
 	r.lease, r.retention = o.Lease, o.Retention
 	if r.backend.local != nil {
 		r.lease, r.retention = forever, forever
@@ -168,9 +166,6 @@ func (r *Runner) signalIdle() {
 		r.idle = nil
 	}
 }
-
-// now counts from the start of the Runner, on the monotonic clock.
-func (r *Runner) now() time.Duration { return time.Since(r.epoch) }
 
 // newToken returns a token that no other claim has. Within a process a number
 // is enough; a random one costs a tenth of a short create.

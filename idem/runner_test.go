@@ -248,13 +248,14 @@ func TestContextOfExecution(t *testing.T) {
 		parent, cancel := context.WithCancel(context.WithValue(t.Context(), name{}, "value"))
 		defer cancel()
 		one, two := e.Context(parent), e.Context(parent)
-		for _, ctx := range []context.Context{one, two} {
+		three := e.Context(two)
+		for _, ctx := range []context.Context{one, two, three} {
 			if ctx.Err() != nil || ctx.Value(name{}) != "value" {
 				t.Errorf("got error %v and value %v, want a live context with the parent's values", ctx.Err(), ctx.Value(name{}))
 			}
 		}
 		mustSettle(t, e, answer("created"))
-		for _, ctx := range []context.Context{one, two, e.Context(parent)} {
+		for _, ctx := range []context.Context{one, two, three, e.Context(three)} {
 			if context.Cause(ctx) != context.Canceled {
 				t.Errorf("after Settle: got cause %v, want context.Canceled", context.Cause(ctx))
 			}

@@ -102,7 +102,7 @@ func (w *waiter) ask(e *Execution) (record Record, claimed *Execution, err error
 // askOnce asks the store for the claim, and starts the execution with it.
 func (w *waiter) askOnce(e *Execution) (Record, error) {
 	r := w.runner
-	asked := r.moment()
+	asked := r.clock()
 	record, transaction, err := r.backend.begin(w.ctx, &e.claim)
 	if err == nil && record.State == Claimed && transaction == nil && r.lapsed(asked) {
 		// A repeat may have been told that the outcome is unknown.

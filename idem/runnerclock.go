@@ -7,32 +7,25 @@ import (
 	"time"
 )
 
-// moment is a time on both clocks, from the start of the Runner. The monotonic
-// clock may stand still while the machine does, and the wall clock can be set
-// back: of a lease counts the one that ran further.
-type moment struct{ monotonic, wall time.Duration }
-
-// moment is now, for claims with leases. Others do not need it, and reading the
+// clock is now, for claims with leases. Others do not need it, and reading the
 // clock twice takes a tenth of a short create.
-func (r *Runner) moment() moment {
-	if r.backend.local != nil {
-		return moment{}
+func (r *Runner) clock() (now time.Time) {
+	if r.backend.local == nil {
+		now = time.Now()
 	}
-	now := time.Now()
-	return moment{now.Sub(r.epoch), r.wall(now)}
-}
-
-func wallFrom(t time.Time) func(time.Time) time.Duration {
-	t = t.Round(0) // without its monotonic reading
-	return func(now time.Time) time.Duration { return now.Sub(t) }
+	return now
 }
 
 // lapsed reports whether a lease is over that the store gave when it was asked,
-// or later.
-func (r *Runner) lapsed(asked moment) bool {
-	now := r.moment()
-	return max(now.monotonic-asked.monotonic, now.wall-asked.wall) >= r.lease
+// or later. The monotonic clock may stand still while the machine does, and the
+// wall clock can be set back: the one that ran further counts.
+func (r *Runner) lapsed(asked time.Time) bool {
+	now := r.clock()
+	return max(now.Sub(asked), r.wall(now).Sub(asked.Round(0))) >= r.lease
 }
+
+// wallClock takes the monotonic reading from a time.
+func wallClock(t time.Time) time.Time { return t.Round(0) }
 
 var (
 	errTooLate   = fmt.Errorf("%w: the lease is over by the server's clock: it stood still, or the clock was set", ErrLost)

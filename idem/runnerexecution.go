@@ -38,9 +38,12 @@ type Execution struct {
 	changed chan struct{} // closed at the next change of the phase; nil while nobody waits
 	reply   Record        // what they get, once answered or ended; set by Settle before that
 	err     error         // why the store could not give one
+	// leaseEnds is as far as is known, and zero in this process and in joined mode.
+	leaseEnds time.Time
 
-	leaseEnds atomic.Int64           // on the clock of Runner.now, as far as is known
-	asked     atomic.Pointer[moment] // when the store was that gave the lease; nil without one
+	// asked is when the store was that gave the lease, nil without one. It has no
+	// lock: a context asks for it also where another of its execution ends.
+	asked atomic.Pointer[time.Time]
 
 	// mu guards these, which Context, Settle and the renewals share.
 	mu       sync.Mutex
@@ -53,13 +56,13 @@ type Execution struct {
 }
 
 // start makes the execution one that runs. asked is when the store was asked.
-func (e *Execution) start(t Transaction, asked moment) {
+func (e *Execution) start(t Transaction, asked time.Time) {
 	r := e.runner
 	e.transaction = t
 	if t == nil && r.backend.local == nil {
 		e.renewed(asked)
 		e.mu.Lock() // the timer may fire before it is assigned
-		e.timer = time.AfterFunc(r.lease/3-(r.now()-asked.monotonic), e.renew)
+		e.timer = time.AfterFunc(r.lease/3-time.Since(asked), e.renew)
 		e.mu.Unlock()
 	}
 	r.mu.Lock()
@@ -69,8 +72,10 @@ func (e *Execution) start(t Transaction, asked moment) {
 
 // renewed notes that the store has given the lease. It began to count when it was
 // asked, or later.
-func (e *Execution) renewed(asked moment) {
-	e.leaseEnds.Store(int64(asked.monotonic + e.runner.lease))
+func (e *Execution) renewed(asked time.Time) {
+	e.runner.mu.Lock()
+	e.leaseEnds = asked.Add(e.runner.lease)
+	e.runner.mu.Unlock()
 	e.asked.Store(&asked)
 }
 
@@ -167,9 +172,7 @@ var errNotRenewed = fmt.Errorf("%w: it could not be renewed in time", ErrLost)
 func (e *Execution) renew() {
 	r := e.runner
 	lease := r.lease
-	asked := r.moment()
-	// Without a renewal by then the contexts are cancelled.
-	last := time.Duration(e.leaseEnds.Load()) - lease/10
+	asked := time.Now()
 
 	e.mu.Lock()
 	done, failing, settled := e.done, e.failures > 0, e.settled
@@ -177,27 +180,29 @@ func (e *Execution) renew() {
 	if done {
 		return
 	}
-	if !settled && r.lapsed(*e.asked.Load()) {
+	leasedAt := *e.asked.Load()
+	if !settled && r.lapsed(leasedAt) {
 		e.lose(errTooLate)
 		return
 	}
+	last := leasedAt.Add(lease - lease/10) // without a renewal by then the contexts are cancelled
 	timeout := r.options.Timeout
-	if asked.monotonic < last {
-		timeout = min(timeout, last-asked.monotonic)
+	if asked.Before(last) {
+		timeout = min(timeout, last.Sub(asked))
 	} else if failing {
 		e.lose(errNotRenewed)
 	}
 	err := r.backend.extend(e.ctx, &e.claim, timeout)
 	next := lease / 3
-	switch now := r.now(); {
+	switch left := time.Until(last); {
 	case err == nil:
 		e.renewed(asked)
 		e.expire()
 	case errors.Is(err, ErrLost):
 		e.lose(ErrLost)
 		return
-	case now < last:
-		next = min(lease/15, last-now)
+	case left > 0:
+		next = min(lease/15, left)
 	default:
 		e.lose(errNotRenewed)
 	}

@@ -32,11 +32,11 @@ var (
 type outage struct {
 	mu       sync.Mutex
 	failures int
-	last     error         // the store's last error
-	since    time.Duration // when the first of the failures was told
-	answered time.Duration // when the store last did
-	next     time.Duration // when the store may be asked again
-	now      func() time.Duration
+	last     error     // the store's last error
+	since    time.Time // when the first of the failures was told
+	answered time.Time // when the store last did
+	next     time.Time // when the store may be asked again
+	now      func() time.Time
 
 	probing bool   // somebody asks without requests
 	probe   func() // begins that
@@ -64,17 +64,17 @@ func (o *outage) untilOpen() context.Context {
 
 // asks returns the time and nil if the store is to be asked now, else why it is
 // not.
-func (o *outage) asks() (now time.Duration, err error) {
+func (o *outage) asks() (now time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now = o.now()
 	if o.failures < outageFailures {
 		return now, nil
 	}
-	if now < o.next {
+	if now.Before(o.next) {
 		return now, fmt.Errorf("%w; the last time: %v", errOutage, o.last)
 	}
-	o.next = now + outageProbe
+	o.next = now.Add(outageProbe)
 	return now, nil
 }
 
@@ -90,21 +90,21 @@ func (o *outage) probesOn() bool {
 // this is the end of an outage, else 0. A call that began before the last answer
 // says nothing new if it fails, and one that began before an outage says nothing
 // of its end.
-func (o *outage) told(err error, began time.Duration) (over time.Duration) {
+func (o *outage) told(err error, began time.Time) (over time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now, lasts := o.now(), o.failures >= outageFailures // under the lock: who is next reads no earlier time
 	if err == nil || errors.Is(err, ErrFull) {
 		switch {
-		case lasts && began < o.since:
+		case lasts && began.Before(o.since):
 			return 0
 		case lasts:
-			over = max(now-o.since, 1)
+			over = max(now.Sub(o.since), 1)
 		}
 		o.failures, o.answered = 0, now
 		return over
 	}
-	if began < o.answered {
+	if began.Before(o.answered) {
 		return 0
 	}
 	if o.failures++; o.failures == 1 {
@@ -113,7 +113,7 @@ func (o *outage) told(err error, began time.Duration) (over time.Duration) {
 	if o.failures == 1 || err != errUndoing && err != errNotCalled {
 		o.last = err
 	}
-	o.next = now + outageProbe
+	o.next = now.Add(outageProbe)
 	if o.failures >= outageFailures && o.calls != nil {
 		o.end()
 		o.calls = nil
@@ -126,7 +126,7 @@ func (o *outage) told(err error, began time.Duration) (over time.Duration) {
 }
 
 // told is that of the outage, and logs its end.
-func (b *backend) told(ctx context.Context, s *shard, err error, began time.Duration) {
+func (b *backend) told(ctx context.Context, s *shard, err error, began time.Time) {
 	if over := s.outage.told(err, began); over > 0 {
 		b.logger.InfoContext(ctx, "the reply store answers again", "after", over)
 	}

@@ -142,11 +142,11 @@ func TestOutageOfLateResults(t *testing.T) {
 func TestOutageReadsTheClockUnderItsLock(t *testing.T) {
 	var o idem.Outage
 	for at := range 7 {
-		o.Told(idemtest.ErrInjected, func() time.Duration {
+		o.Told(idemtest.ErrInjected, func() time.Time {
 			if !o.Locked() {
 				t.Errorf("result %d: the clock is read before the lock is held", at)
 			}
-			return time.Duration(at)
+			return time.Time{}.Add(time.Duration(at))
 		})
 	}
 }

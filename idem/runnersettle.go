@@ -61,7 +61,7 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 	if e.transaction != nil {
 		return e.commit(ctx, &s)
 	}
-	return e.saveNow(saving{ctx: ctx, settlement: s, since: e.runner.moment().monotonic})
+	return e.saveNow(saving{ctx: ctx, settlement: s, since: e.runner.clock()})
 }
 
 // commit ends the transaction of a joined execution.
@@ -79,7 +79,7 @@ func (e *Execution) commit(ctx context.Context, s *Settlement) error {
 type saving struct {
 	ctx        context.Context // of Settle, for its values
 	settlement Settlement
-	since      time.Duration // Runner.now when it began
+	since      time.Time     // when it began
 	delay      time.Duration // before the next try in the background
 	ambiguous  bool          // an earlier try failed, and may have been carried out
 }
@@ -98,7 +98,7 @@ func (e *Execution) saveNow(s saving) error {
 			e.end(err)
 			return err
 		}
-		left = s.since + r.options.Timeout - r.now() - pause
+		left = time.Until(s.since.Add(r.options.Timeout)) - pause
 		if try == triesNow || left <= 0 {
 			e.saveLater(s, err)
 			return fmt.Errorf("idem: not saved yet: %w", err)
@@ -154,7 +154,7 @@ func (e *Execution) saveLater(s saving, err error) {
 func (e *Execution) saveAgain(s *saving) {
 	r := e.runner
 	err, final := e.save(s, r.options.Timeout)
-	if !final && r.now()-s.since < s.settlement.Retention {
+	if !final && time.Since(s.since) < s.settlement.Retention {
 		s.delay = min(2*s.delay, longestRetry)
 		time.AfterFunc(jittered(s.delay), func() { e.saveAgain(s) })
 		return

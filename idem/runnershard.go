@@ -51,7 +51,7 @@ func (b *backend) named(name string) *shard {
 			maps.DeleteFunc(b.shards, func(_ string, s *shard) bool { return s.undoing == 0 && !s.outage.lasts() })
 		}
 		s = &shard{name: name, begins: make(slots, slotsPerKind)}
-		s.outage.now = func() time.Duration { return b.now() }
+		s.outage.now = time.Now
 		s.outage.probe = func() { b.probeLater(s) }
 		b.shards[name] = s
 	}

@@ -30,7 +30,6 @@ type backend struct {
 
 	extends, settles, undos slots
 
-	now      func() time.Duration
 	draining <-chan struct{}
 	sharder  sharded // nil: the store is one shard
 	whole    *shard  // what is known to lie on no other

@@ -28,25 +28,25 @@ type waiter struct {
 // enough or has left; the record then says how much of the lease is left.
 func (w *waiter) poll(e *Execution, record *Record, delay time.Duration) (again bool, err error) {
 	r := w.runner
-	leaseEnds := r.now() + record.RetryAfter
+	leaseEnds := time.Now().Add(record.RetryAfter)
 	for may := w.standAside(e, leaseEnds, !unread(record)); may && !again; {
 		if err = w.pause(nil, time.After(jittered(delay))); err != nil || w.over {
 			break
 		}
 		again = r.count(e)
 	}
-	record.RetryAfter = max(leaseEnds-r.now(), 0)
+	record.RetryAfter = max(time.Until(leaseEnds), 0)
 	return again, err
 }
 
 // standAside says that the request does not run in this process, and reports
 // whether the caller may wait. known says that the store gave the fingerprint
 // of the key's first request.
-func (w *waiter) standAside(e *Execution, leaseEnds time.Duration, known bool) bool {
+func (w *waiter) standAside(e *Execution, leaseEnds time.Time, known bool) bool {
 	r := w.runner
-	e.leaseEnds.Store(int64(leaseEnds))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	e.leaseEnds = leaseEnds
 	r.uncount(e)
 	if known {
 		e.advance(elsewhere)
@@ -90,8 +90,8 @@ func (w *waiter) look(e *Execution) (record Record, decided bool, changed <-chan
 	case w.mayWait(confirmed):
 		return Record{}, false, e.wait(), nil
 	case confirmed:
-		left := time.Duration(e.leaseEnds.Load()) - r.now()
-		return Record{State: InProgress, Fingerprint: e.claim.Fingerprint, RetryAfter: max(left, 0)}, true, nil, nil
+		left := max(time.Until(e.leaseEnds), 0)
+		return Record{State: InProgress, Fingerprint: e.claim.Fingerprint, RetryAfter: left}, true, nil, nil
 	}
 	return Record{State: InProgress}, true, nil, nil
 }
