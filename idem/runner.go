@@ -106,8 +106,8 @@ func (r *Runner) Stats() RunnerStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return RunnerStats{
-		Executions:    r.loads.executions,
-		Waiters:       r.loads.waiters,
+		Executions:    r.loads.all.executions,
+		Waiters:       r.loads.all.waiters,
 		Unsaved:       r.unsaved,
 		Down:          r.backend.down(),
 		RenewalErrors: r.renewalErrors.Load(),
@@ -134,7 +134,7 @@ func (r *Runner) ObserveCalls(f func(ctx context.Context, call string, took time
 func (r *Runner) WaitSettled(ctx context.Context) error {
 	for {
 		r.mu.Lock()
-		if r.loads.executions+r.unsaved == 0 {
+		if r.loads.all.executions+r.unsaved == 0 {
 			r.mu.Unlock()
 			return nil
 		}
@@ -161,7 +161,7 @@ func (r *Runner) background(n int) {
 
 // signalIdle wakes WaitSettled when nothing is left to wait for. r.mu is held.
 func (r *Runner) signalIdle() {
-	if r.loads.executions+r.unsaved == 0 && r.idle != nil {
+	if r.loads.all.executions+r.unsaved == 0 && r.idle != nil {
 		close(r.idle)
 		r.idle = nil
 	}

@@ -157,7 +157,7 @@ func (r *Runner) count(e *Execution) bool {
 func (r *Runner) uncount(e *Execution) {
 	if e.counted {
 		e.counted = false
-		r.loads.endExecution(e.claim.Tenant)
+		r.loads.add(e.claim.Tenant, load{executions: -1})
 		r.signalIdle()
 	}
 }

@@ -138,7 +138,7 @@ func (w *waiter) pause(changed <-chan struct{}, poll <-chan time.Time) error {
 func (w *waiter) leave() {
 	if w.counted {
 		w.runner.mu.Lock()
-		w.runner.loads.endWaiting(w.claim.Tenant)
+		w.runner.loads.add(w.claim.Tenant, load{waiters: -1})
 		w.runner.mu.Unlock()
 	}
 }
