@@ -32,7 +32,7 @@ func (o *Outage) Locked() bool {
 	return !free
 }
 
-// Undoing returns how many keys have claims that are undone on a shard.
+// Undoing returns how many claims are undone on a shard.
 func (r *Runner) Undoing(shard string) int {
 	r.backend.mu.Lock()
 	defer r.backend.mu.Unlock()

@@ -81,12 +81,11 @@ func NewRunner(s Store, o Options) *Runner {
 	o = o.withDefaults()
 	r := &Runner{
 		options:    o,
-		backend:    newBackend(s, &o),
 		wall:       wallClock,
 		executions: make(map[Key]*Execution),
 		loads:      loads{tenants: make(map[string]load)},
 	}
-	r.backend.background = r.background
+	r.backend = newBackend(s, &r.options, r.background)
 	r.lease, r.retention = o.Lease, o.Retention
 	if r.backend.local != nil {
 		r.lease, r.retention = forever, forever

@@ -47,7 +47,7 @@ func (b *backend) beginWithLease(ctx context.Context, s *shard, c *Claim) (reply
 		// that is down would add one such task for each request.
 		return reply{}, errUndoing
 	}
-	a, late, err := b.call(ctx, s.begins, b.timeout, func(ctx context.Context) (a reply, err error) {
+	a, late, err := b.call(ctx, s.begins, b.options.Timeout, func(ctx context.Context) (a reply, err error) {
 		a.record, err = b.store.Begin(ctx, *c)
 		return a, err
 	})
@@ -83,11 +83,12 @@ func broken(a *reply, c *Claim) error {
 // for its turn, so a Join gets Options.Wait beside the timeout, and ends when
 // the caller leaves.
 func (b *backend) join(ctx context.Context, s *shard, c *Claim) (reply, error) {
-	timeout := b.timeout
-	if b.wait < 0 {
+	o := b.options
+	timeout := o.Timeout
+	if o.Wait < 0 {
 		timeout /= 2 // the other half is for the turn
 	}
-	within, cancel := context.WithTimeout(ctx, b.timeout+max(b.wait, 0))
+	within, cancel := context.WithTimeout(ctx, o.Timeout+max(o.Wait, 0))
 	defer cancel()
 	// Most Joins wait for a turn, which may not come while the store fails.
 	outage := s.outage.untilOpen()
@@ -137,7 +138,7 @@ func (b *backend) rollBack(ctx context.Context, t Transaction, late lateReply) {
 // there are no more of them than there are executions.
 func (b *backend) end(ctx context.Context, t Transaction, s Settlement) error {
 	asked := time.Now()
-	_, late, err := b.call(ctx, nil, b.timeout,
+	_, late, err := b.call(ctx, nil, b.options.Timeout,
 		func(ctx context.Context) (reply, error) { return reply{}, t.Settle(ctx, s) })
 	b.called(ctx, "settle", asked, err == nil || errors.Is(err, ErrConstraint) || errors.Is(err, ErrBroken))
 	if s.Outcome == OutcomeDone && (late != nil || errors.Is(err, errPanicked) || errors.Is(err, bounded.ErrNoReturn)) {

@@ -25,10 +25,9 @@ var (
 
 // outage is a circuit breaker for claims. After five failures in a row it lets
 // one call a second through, and the others fail at once: without it each
-// request would wait for the whole timeout.
+// request would wait for the whole timeout. Outcomes are saved all the same.
 //
-// Each shard has one. It does not apply to outcomes. The executions that have one
-// keep trying to save it.
+// Each shard has one.
 type outage struct {
 	mu       sync.Mutex
 	failures int
@@ -45,10 +44,13 @@ type outage struct {
 	end   context.CancelFunc
 }
 
+// open reports whether the store is not asked. o.mu is held.
+func (o *outage) open() bool { return o.failures >= outageFailures }
+
 func (o *outage) lasts() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.failures >= outageFailures
+	return o.open()
 }
 
 // untilOpen returns a context that ends when others are not asked any more, or
@@ -68,7 +70,7 @@ func (o *outage) asks() (now time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now = o.now()
-	if o.failures < outageFailures {
+	if !o.open() {
 		return now, nil
 	}
 	if now.Before(o.next) {
@@ -82,7 +84,7 @@ func (o *outage) asks() (now time.Time, err error) {
 func (o *outage) probesOn() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.probing = o.failures >= outageFailures
+	o.probing = o.open()
 	return o.probing
 }
 
@@ -93,18 +95,17 @@ func (o *outage) probesOn() bool {
 func (o *outage) told(err error, began time.Time) (over time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now, lasts := o.now(), o.failures >= outageFailures // under the lock: who is next reads no earlier time
-	if err == nil || errors.Is(err, ErrFull) {
-		switch {
-		case lasts && began.Before(o.since):
-			return 0
-		case lasts:
+	now := o.now() // under the lock: who is next reads no earlier time
+	switch answers := err == nil || errors.Is(err, ErrFull); {
+	case answers && o.open() && began.Before(o.since):
+		return 0
+	case answers:
+		if o.open() {
 			over = max(now.Sub(o.since), 1)
 		}
 		o.failures, o.answered = 0, now
 		return over
-	}
-	if began.Before(o.answered) {
+	case began.Before(o.answered):
 		return 0
 	}
 	if o.failures++; o.failures == 1 {
@@ -114,11 +115,11 @@ func (o *outage) told(err error, began time.Time) (over time.Duration) {
 		o.last = err
 	}
 	o.next = now.Add(outageProbe)
-	if o.failures >= outageFailures && o.calls != nil {
+	if o.open() && o.calls != nil {
 		o.end()
 		o.calls = nil
 	}
-	if o.failures >= outageFailures && !o.probing {
+	if o.open() && !o.probing {
 		o.probing = true
 		o.probe()
 	}
@@ -128,7 +129,7 @@ func (o *outage) told(err error, began time.Time) (over time.Duration) {
 // told is that of the outage, and logs its end.
 func (b *backend) told(ctx context.Context, s *shard, err error, began time.Time) {
 	if over := s.outage.told(err, began); over > 0 {
-		b.logger.InfoContext(ctx, "the reply store answers again", "after", over)
+		b.options.Logger.InfoContext(ctx, "the reply store answers again", "after", over)
 	}
 }
 
@@ -137,31 +138,32 @@ func (b *backend) told(ctx context.Context, s *shard, err error, began time.Time
 // questions there is a timer, and no goroutine.
 func (b *backend) probeLater(s *shard) {
 	// Neither keeps the other in use.
-	unused, name, draining := weak.Make(b), s.name, b.draining
+	unused, name, draining := weak.Make(b), s.name, b.options.Draining
 	time.AfterFunc(outageProbe+mathrand.N(outageProbe/4), func() {
-		b := unused.Value()
 		select {
 		case <-draining:
 			return
 		default:
 		}
-		if b == nil {
-			return
-		}
-		s := b.named(name)
-		key, found := b.keyOf(s)
-		if b.gone(s, found) {
-			return
-		}
-		if found {
-			if began, err := s.outage.asks(); err == nil {
-				b.told(context.Background(), s, b.probe(s, key), began)
-			}
-		}
-		if s.outage.probesOn() {
-			b.probeLater(s)
+		if b := unused.Value(); b != nil {
+			b.probeNow(b.named(name))
 		}
 	})
+}
+
+func (b *backend) probeNow(s *shard) {
+	key, found := b.keyOf(s)
+	if b.gone(s, found) {
+		return
+	}
+	if found {
+		if began, err := s.outage.asks(); err == nil {
+			b.told(context.Background(), s, b.probe(s, key), began)
+		}
+	}
+	if s.outage.probesOn() {
+		b.probeLater(s)
+	}
 }
 
 // probe makes a claim that lapses at once, since a store may be able to read
@@ -169,7 +171,7 @@ func (b *backend) probeLater(s *shard) {
 func (b *backend) probe(s *shard, key Key) error {
 	c := Claim{Key: key, Tenant: "probe", Lease: outageProbe, Retention: outageProbe}
 	rand.Read(c.Token[:])
-	_, _, err := b.call(context.Background(), s.begins, b.timeout, func(ctx context.Context) (reply, error) {
+	_, _, err := b.call(context.Background(), s.begins, b.options.Timeout, func(ctx context.Context) (reply, error) {
 		if _, err := b.store.Begin(ctx, c); err != nil {
 			return reply{}, err
 		}

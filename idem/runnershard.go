@@ -1,9 +1,8 @@
 package idem
 
 import (
+	"context"
 	"crypto/rand"
-	"maps"
-	"runtime/debug"
 	"time"
 )
 
@@ -17,12 +16,9 @@ type shard struct {
 	outage outage
 
 	// backend.mu guards these.
-	undoing int // keys with claims that are being undone
+	undoing int // claims that are being undone
 	missed  int // probes in a row that found no key of it
 }
-
-// mostShards is how many are kept that answer: servers come and go.
-const mostShards = 1024
 
 // mostMissed is after how many probes a shard has no keys. One with 1 of 1000
 // has none in 1000 tries for a third of them.
@@ -30,16 +26,11 @@ const mostMissed = 30
 
 // shard returns the shard of a key.
 func (b *backend) shard(key Key) (s *shard) {
-	if b.sharder == nil {
-		return b.whole
+	s = b.whole
+	if b.sharder != nil {
+		b.guard(context.Background(), "the reply store panicked", func() { s = b.named(b.sharder.Shard(key)) })
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			b.logger.Error("the reply store panicked", "panic", p, "stack", string(debug.Stack()))
-			s = b.whole
-		}
-	}()
-	return b.named(b.sharder.Shard(key))
+	return s
 }
 
 func (b *backend) named(name string) *shard {
@@ -47,9 +38,6 @@ func (b *backend) named(name string) *shard {
 	defer b.mu.Unlock()
 	s := b.shards[name]
 	if s == nil {
-		if len(b.shards) >= mostShards {
-			maps.DeleteFunc(b.shards, func(_ string, s *shard) bool { return s.undoing == 0 && !s.outage.lasts() })
-		}
 		s = &shard{name: name, begins: make(slots, slotsPerKind)}
 		s.outage.now = time.Now
 		s.outage.probe = func() { b.probeLater(s) }

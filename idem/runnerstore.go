@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -18,42 +17,35 @@ import (
 // undone. It knows nothing of executions and of those who wait for them.
 type backend struct {
 	store   Store
+	options *Options
 	joiner  Joiner  // nil: claims have leases
 	local   *Memory // the store, if it is one: its claims end with the process and need no lease
 	honors  bool    // the store honors contexts, or joiner does
-	timeout time.Duration
-	wait    time.Duration // of a Join for its turn
-	logger  *slog.Logger
 	// background counts one task more, or one less, that goes on in the
 	// background.
 	background func(n int)
 
 	extends, settles, undos slots
 
-	draining <-chan struct{}
-	sharder  sharded // nil: the store is one shard
-	whole    *shard  // what is known to lie on no other
+	sharder sharded // nil: the store is one shard
+	whole   *shard  // what is known to lie on no other
 
 	observe atomic.Pointer[func(ctx context.Context, call string, took time.Duration, answered bool)]
 
 	mu      sync.Mutex
-	undoing map[Key]undone // claims of a key that are being undone
+	undoing map[Key]int // claims of a key that are being undone
 	shards  map[string]*shard
 }
 
-func newBackend(s Store, o *Options) *backend {
+func newBackend(s Store, o *Options, background func(int)) *backend {
 	b := &backend{
-		store:   s,
-		timeout: o.Timeout,
-		wait:    o.Wait,
-		logger:  o.Logger,
+		store: s, options: o, background: background,
+
 		extends: make(slots, slotsPerKind),
 		settles: make(slots, slotsPerKind),
 		undos:   make(slots, slotsPerKind),
-		undoing: make(map[Key]undone),
-
-		draining: o.Draining,
-		shards:   make(map[string]*shard),
+		undoing: make(map[Key]int),
+		shards:  make(map[string]*shard),
 	}
 	b.whole = b.named("")
 	if o.Join {
@@ -116,16 +108,13 @@ func (b *backend) callUntil(
 		}
 	}
 	guarded := func() (a reply, err error) {
-		defer func() {
-			if s != nil {
-				<-s
-			}
-			if p := recover(); p != nil {
-				b.logger.ErrorContext(ctx, "the reply store panicked", "panic", p, "stack", string(debug.Stack()))
-				a, err = reply{}, fmt.Errorf("%w: %v", errPanicked, p)
-			}
-		}()
-		return do(ctx)
+		if s != nil {
+			defer func() { <-s }()
+		}
+		if p := b.guard(ctx, "the reply store panicked", func() { a, err = do(ctx) }); p != nil {
+			return reply{}, fmt.Errorf("%w: %v", errPanicked, p)
+		}
+		return a, err
 	}
 	if b.honors {
 		a, err = guarded()
@@ -138,15 +127,21 @@ func (b *backend) callUntil(
 	return r.Value, late, r.Err
 }
 
+// guard calls do, and logs and returns what it panicked with.
+func (b *backend) guard(ctx context.Context, text string, do func()) (p any) {
+	defer func() {
+		if p = recover(); p != nil {
+			b.options.Logger.ErrorContext(ctx, text, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	do()
+	return nil
+}
+
 // called tells the observer of a call that has ended.
 func (b *backend) called(ctx context.Context, call string, began time.Time, answered bool) {
 	if f := b.observe.Load(); f != nil {
-		defer func() {
-			if p := recover(); p != nil {
-				b.logger.ErrorContext(ctx, "the observer of calls panicked", "panic", p, "stack", string(debug.Stack()))
-			}
-		}()
-		(*f)(ctx, call, time.Since(began), answered)
+		b.guard(ctx, "the observer of calls panicked", func() { (*f)(ctx, call, time.Since(began), answered) })
 	}
 }
 

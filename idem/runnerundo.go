@@ -31,7 +31,7 @@ func (b *backend) undo(ctx context.Context, s *shard, c Claim, late lateReply) {
 		}()
 		end := time.After(c.Retention)
 		for delay := firstRetry; ; delay = min(2*delay, longestRetry) {
-			err := b.settle(ctx, b.undos, &c, Settlement{Outcome: OutcomeFree}, b.timeout)
+			err := b.settle(ctx, b.undos, &c, Settlement{Outcome: OutcomeFree}, b.options.Timeout)
 			var again <-chan time.Time
 			if answered := err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrSettled); !answered {
 				again = time.After(jittered(delay))
@@ -49,27 +49,14 @@ func (b *backend) undo(ctx context.Context, s *shard, c Claim, late lateReply) {
 	}()
 }
 
+// countUndo counts one claim more, or one less, that is being undone.
 func (b *backend) countUndo(s *shard, key Key, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	u := b.undoing[key]
-	if u.claims == 0 {
-		u.shard = s
-		s.undoing++
+	s.undoing += n
+	if b.undoing[key] += n; b.undoing[key] == 0 {
+		delete(b.undoing, key)
 	}
-	if u.claims += n; u.claims > 0 {
-		b.undoing[key] = u
-		return
-	}
-	u.shard.undoing--
-	delete(b.undoing, key)
-}
-
-// undone is what is undone of a key. The shard is that of the first claim: the
-// key may have moved since.
-type undone struct {
-	claims int
-	shard  *shard
 }
 
 // tooManyUndone reports whether the shard must not be asked for more claims.
@@ -83,7 +70,7 @@ func (b *backend) tooManyUndone(s *shard) bool {
 func (b *backend) isUndone(key Key) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.undoing[key].claims > 0
+	return b.undoing[key] > 0
 }
 
 // jittered spreads callers that wait for the same thing.
