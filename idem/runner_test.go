@@ -45,6 +45,33 @@ func numberedRequest(n int) idem.Claim {
 	return idem.Claim{Key: numbered(uint64(n)), Tenant: request.Tenant, Fingerprint: request.Fingerprint}
 }
 
+// stub is a Store, and a Joiner, whose methods are those that a test gives. It is
+// for answers, and for a test that looks at calls; a Faulty has the faults.
+type stub struct {
+	idem.Store
+	begin  func(context.Context, idem.Claim) (idem.Record, error)
+	settle func(context.Context, idem.ClaimToken) error
+	join   func(context.Context, idem.Claim) (idem.Record, idem.Transaction, error)
+}
+
+func (s *stub) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	if s.begin != nil {
+		return s.begin(ctx, c)
+	}
+	return s.Store.Begin(ctx, c)
+}
+
+func (s *stub) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, o idem.Settlement) error {
+	if s.settle != nil {
+		return s.settle(ctx, token)
+	}
+	return s.Store.Settle(ctx, key, token, o)
+}
+
+func (s *stub) Join(ctx context.Context, c idem.Claim, _ time.Duration) (idem.Record, idem.Transaction, error) {
+	return s.join(ctx, c)
+}
+
 func answer(payload string) idem.Settlement {
 	return idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(payload)}
 }
@@ -263,11 +290,6 @@ func TestContextOfExecution(t *testing.T) {
 	})
 }
 
-// The lease may be as long as the retention.
-func TestNewRunnerWithOneTime(t *testing.T) {
-	idem.NewRunner(newMemory(), idem.Options{Lease: time.Minute, Retention: time.Minute})
-}
-
 func TestNewRunnerPanics(t *testing.T) {
 	for name, make := range map[string]func(){
 		"no store":                         func() { idem.NewRunner(nil, idem.Options{}) },
@@ -278,15 +300,18 @@ func TestNewRunnerPanics(t *testing.T) {
 		"negative timeout":                 func() { idem.NewRunner(newMemory(), idem.Options{Timeout: -1}) },
 		"negative limit":                   func() { idem.NewRunner(newMemory(), idem.Options{ExecutionsPerTenant: -1}) },
 		"retention shorter than the lease": func() { idem.NewRunner(newMemory(), idem.Options{Retention: time.Second}) },
+		"": func() { // the lease may be as long as the retention
+			idem.NewRunner(newMemory(), idem.Options{Lease: time.Minute, Retention: time.Minute})
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		func() {
 			defer func() {
-				if recover() == nil {
-					t.Error("got no panic")
+				if p := recover(); (p == nil) != (name == "") {
+					t.Errorf("%q: got the panic %v", name, p)
 				}
 			}()
 			make()
-		})
+		}()
 	}
 }
 
@@ -301,52 +326,20 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// noting is a store without a type that the Runner knows. It notes the claims.
-type noting struct {
-	idem.Store
-	mu   sync.Mutex
-	text strings.Builder
-	down bool
-	back atomic.Bool // settles again
-}
-
-func (n *noting) note(what ...any) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	fmt.Fprintln(&n.text, what...)
-}
-
-func (n *noting) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
-	n.note("begin", c.Lease, c.Retention, c.Reexecute)
-	if n.down {
-		<-ctx.Done()
-		return idem.Record{}, ctx.Err()
+// tokensOf returns a store that others may share, and the tokens of its claims.
+func tokensOf() (idem.Store, *[]idem.ClaimToken) {
+	s, tokens := &stub{Store: newMemory()}, new([]idem.ClaimToken)
+	s.begin = func(ctx context.Context, c idem.Claim) (idem.Record, error) {
+		*tokens = append(*tokens, c.Token)
+		return s.Store.Begin(ctx, c)
 	}
-	return n.Store.Begin(ctx, c)
-}
-
-func (n *noting) Settle(ctx context.Context, k idem.Key, c idem.ClaimToken, s idem.Settlement) error {
-	if !n.back.Load() {
-		return errors.New("away")
-	}
-	return n.Store.Settle(ctx, k, c, s)
-}
-
-// tokenStore is a store that others may share, and notes the tokens of claims.
-type tokenStore struct {
-	idem.Store
-	of []idem.ClaimToken
-}
-
-func (s *tokenStore) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
-	s.of = append(s.of, c.Token)
-	return s.Store.Begin(ctx, c)
+	return s, tokens
 }
 
 // A version of this package without Claim.Organization had the organization
 // as the Tenant. Its records are found and erased as those of this one.
 func TestTokensOfThePreviousVersion(t *testing.T) {
-	store := &tokenStore{Store: newMemory()}
+	store, tokens := tokensOf()
 	previous, present := request, request
 	present.Tenant, present.Organization = "organization in production", request.Tenant
 	mustSettle(t, mustRun(t, newRunner(store, idem.Options{}), previous), answer("first"))
@@ -354,7 +347,7 @@ func TestTokensOfThePreviousVersion(t *testing.T) {
 	present.Key = numbered(1)
 	mustSettle(t, mustRun(t, newRunner(store, idem.Options{}), present), answer("second"))
 	want := token.Prefix("organization")
-	for _, token := range store.of {
+	for _, token := range *tokens {
 		if got := [8]byte(token[:]); got != want {
 			t.Errorf("a token begins with %x, want the %x of the organization", got, want)
 		}
@@ -364,25 +357,22 @@ func TestTokensOfThePreviousVersion(t *testing.T) {
 // Processes that share a store never choose the same token for one tenant: no
 // byte behind its prefix is anything but random.
 func TestTokensAreRandom(t *testing.T) {
-	store := &tokenStore{Store: newMemory()}
+	store, tokens := tokensOf()
 	r := newRunner(store, idem.Options{})
 	for n := range 64 {
 		mustSettle(t, mustRun(t, r, numberedRequest(n)), freed)
 	}
 	prefix := token.Prefix(numberedRequest(0).Tenant)
-	for i := range store.of[0] {
-		if i < len(prefix) {
-			if got := store.of[0][i]; got != prefix[i] {
-				t.Errorf("byte %d of a token is %d, want %d of the tenant's prefix", i, got, prefix[i])
-			}
-			continue
-		}
+	for i := range (*tokens)[0] {
 		seen := map[byte]bool{}
-		for _, token := range store.of {
+		for _, token := range *tokens {
 			seen[token[i]] = true
 		}
-		if len(seen) < 32 {
-			t.Errorf("byte %d of %d tokens has %d values, want as many as random bytes have", i, len(store.of), len(seen))
+		if i < len(prefix) && (len(seen) != 1 || !seen[prefix[i]]) {
+			t.Errorf("byte %d of the tokens is one of %v, want %d of the tenant's prefix", i, seen, prefix[i])
+		}
+		if i >= len(prefix) && len(seen) < 32 {
+			t.Errorf("byte %d of %d tokens has %d values, want as many as random bytes have", i, len(*tokens), len(seen))
 		}
 	}
 }
@@ -408,12 +398,24 @@ func TestOptions(t *testing.T) {
 				close(drained)
 				o.Draining = drained // of this bubble
 			}
-			s := &noting{Store: newMemory()}
-			r := idem.NewRunner(s, o)
+			s := &stub{Store: newMemory()}
+			f := idemtest.NewFaulty(s)
+			var mu sync.Mutex
+			note := func(what ...any) {
+				mu.Lock()
+				defer mu.Unlock()
+				text += fmt.Sprintln(what...)
+			}
+			s.begin = func(ctx context.Context, c idem.Claim) (idem.Record, error) {
+				note("begin", c.Lease, c.Retention, c.Reexecute)
+				return s.Store.Begin(ctx, c)
+			}
+			f.Always(idemtest.Settle, idemtest.Fail)
+			r := idem.NewRunner(f, o)
 			begun := time.Now()
 			begin := func(req idem.Claim) *idem.Execution {
 				record, e, err := r.Begin(t.Context(), req, nil)
-				s.note(time.Since(begun), record.State, err != nil) // of two errors of the deadline, either may come
+				note(time.Since(begun), record.State, err != nil) // of two errors of the deadline, either may come
 				return e
 			}
 			first, second := begin(request), begin(numberedRequest(1))
@@ -427,14 +429,14 @@ func TestOptions(t *testing.T) {
 			if second != nil {
 				_ = second.Settle(t.Context(), answer("created"))
 			}
-			s.down = true
+			f.Always(idemtest.Begin, idemtest.Hang)
 			begin(numberedRequest(2))
-			s.back.Store(true)
+			f.Always(idemtest.Settle, idemtest.None)
 			if err := r.WaitSettled(t.Context()); err != nil {
 				t.Error(err)
 			}
 			stored, _ := s.Store.Begin(t.Context(), claimOf(request.Tenant, "key"))
-			text = s.text.String() + fmt.Sprint(log.Len() > 0, string(stored.Payload) == "created")
+			text += fmt.Sprint(log.Len() > 0, string(stored.Payload) == "created")
 		})
 		return text
 	}

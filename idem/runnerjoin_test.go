@@ -326,34 +326,3 @@ func TestTooManyJoinsAreNoOutage(t *testing.T) {
 		time.Sleep(time.Hour)
 	})
 }
-
-// brokenJoiner answers Claimed without a transaction, or with one that nobody
-// asked for.
-type brokenJoiner struct {
-	*joiner
-	record idem.Record
-	joined idem.Transaction
-}
-
-func (b *brokenJoiner) Join(context.Context, idem.Claim, time.Duration) (idem.Record, idem.Transaction, error) {
-	return b.record, b.joined, nil
-}
-
-func TestBrokenJoiner(t *testing.T) {
-	for _, state := range []idem.State{0, idem.Claimed, idem.InProgress, idem.Done, 99} {
-		synctest.Test(t, func(t *testing.T) {
-			b := &brokenJoiner{joiner: newJoiner(), record: idem.Record{State: state}}
-			if state != idem.Claimed {
-				b.joined = &transaction{store: b.joiner, claim: idem.Claim{Key: request.Key}}
-				b.open = 1
-			}
-			r := newRunner(b, joining)
-			if record, e, err := r.Begin(t.Context(), request, nil); err == nil || e != nil {
-				t.Errorf("%v: got %v, an execution %t, want an error", state, record.State, e != nil)
-			}
-			r.WaitSettled(t.Context())
-			b.mustBeClosed(t, 0)
-			mustBeIdle(t, r)
-		})
-	}
-}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,39 +81,24 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// held is a store whose claims wait, while they are to, until a test says what
-// becomes of them.
-type held struct {
-	idem.Store
-	waits   atomic.Bool
-	results chan error
-}
-
-func (s *held) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
-	if s.waits.Load() {
-		if err := <-s.results; err != nil {
-			return idem.Record{}, err
-		}
-	}
-	return s.Store.Begin(ctx, c)
-}
-
 // A claim that began before the store's last answer and fails after it begins no
 // outage, and one that began before an outage does not end it.
 func TestOutageOfLateResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		faulty := idemtest.NewFaulty(newMemory())
-		store := &held{Store: faulty, results: make(chan error)}
-		r := idem.NewRunner(store, idem.Options{Timeout: time.Hour, Logger: slog.New(slog.DiscardHandler)})
-		store.waits.Store(true)
+		results := make(chan error)
+		store := &stub{Store: faulty, begin: func(context.Context, idem.Claim) (idem.Record, error) {
+			return idem.Record{}, <-results
+		}}
+		r := newRunner(store, idem.Options{Timeout: time.Hour})
 		for n := range 11 {
 			go r.Begin(t.Context(), numberedRequest(n), nil)
 		}
 		synctest.Wait()
-		store.waits.Store(false)
+		store.begin = nil
 		late := func(err error, n int) {
 			for range n {
-				store.results <- err
+				results <- err
 			}
 			synctest.Wait()
 		}
@@ -151,13 +135,6 @@ func TestOutageReadsTheClockUnderItsLock(t *testing.T) {
 	}
 }
 
-// faultyJoiner has no transaction for anybody.
-type faultyJoiner struct{ *idemtest.Faulty }
-
-func (faultyJoiner) Join(context.Context, idem.Claim, time.Duration) (idem.Record, idem.Transaction, error) {
-	return idem.Record{}, nil, idemtest.ErrInjected
-}
-
 // A store that is away is asked about once a second without requests, until it
 // answers, the Runner drains or is not used any more.
 func TestOutageProbes(t *testing.T) {
@@ -171,7 +148,10 @@ func testOutageProbes(t *testing.T, joined bool) {
 	faulty, draining := idemtest.NewFaulty(memory), make(chan struct{})
 	var log strings.Builder
 	o := idem.Options{Join: joined, Draining: draining, Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	r := idem.NewRunner(faultyJoiner{faulty}, o)
+	store := &stub{Store: faulty, join: func(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
+		return idem.Record{}, nil, idemtest.ErrInjected
+	}}
+	r := idem.NewRunner(store, o)
 	away := func(r *idem.Runner) {
 		t.Helper()
 		faulty.Always(idemtest.Begin, idemtest.Fail)
@@ -218,7 +198,7 @@ func testOutageProbes(t *testing.T, joined bool) {
 
 	// Without Draining it ends with the Runner.
 	o.Draining = nil
-	away(idem.NewRunner(faultyJoiner{faulty}, o))
+	away(idem.NewRunner(store, o))
 	if n := probes(5 * time.Second); n == 0 {
 		t.Error("without Draining the store is not asked")
 	}
@@ -228,55 +208,28 @@ func testOutageProbes(t *testing.T, joined bool) {
 	}
 }
 
-// A full store is not an outage: it answers, and is asked each time.
-func TestOutageIsNoRefusal(t *testing.T) {
-	store := idemtest.NewFaulty(&idem.Memory{Budget: 2000})
-	r := newRunner(store, idem.Options{Wait: -1})
-	_, e, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey("first"), Tenant: "org"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
-	for i := range 20 {
-		r.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(i)), Tenant: "org"}, nil)
-	}
-	if calls := store.Calls(idemtest.Begin); calls != 21 {
-		t.Errorf("the store was asked %d times, want 21", calls)
-	}
-}
-
-// leaving is a Joiner that fails while its caller leaves.
-type leaving struct {
-	idem.Store
-	leave func()
-	calls int
-}
-
-func (l *leaving) Join(context.Context, idem.Claim, time.Duration) (idem.Record, idem.Transaction, error) {
-	l.calls++
-	l.leave()
-	return idem.Record{}, nil, idemtest.ErrInjected
-}
-
 // A Join that fails counts like any other call, unless its caller has left.
 func TestOutageOfJoins(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			s := &leaving{Store: newMemory()}
-			r := newRunner(s, idem.Options{Join: true})
+			calls := 0
+			var leave func()
+			r := newRunner(&stub{join: func(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
+				if calls++; leaves {
+					leave()
+				}
+				return idem.Record{}, nil, idemtest.ErrInjected
+			}, Store: newMemory()}, idem.Options{Join: true})
 			for range 10 {
 				ctx, cancel := context.WithCancel(t.Context())
-				s.leave = func() {}
-				if leaves {
-					s.leave = cancel
-				}
+				leave = cancel
 				if _, _, err := r.Begin(ctx, request, nil); err == nil {
 					t.Error("got no error")
 				}
 				cancel()
 			}
-			if want := map[bool]int{false: 5, true: 10}[leaves]; s.calls != want {
-				t.Errorf("the caller leaves %t: the store was asked %d times, want %d", leaves, s.calls, want)
+			if want := map[bool]int{false: 5, true: 10}[leaves]; calls != want {
+				t.Errorf("the caller leaves %t: the store was asked %d times, want %d", leaves, calls, want)
 			}
 		})
 	}

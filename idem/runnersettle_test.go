@@ -95,18 +95,12 @@ func TestSettleTriesAgain(t *testing.T) {
 	}
 }
 
-// settledElsewhere is a store in which each claim has another outcome already.
-type settledElsewhere struct{ idem.Store }
-
-func (settledElsewhere) Settle(context.Context, idem.Key, idem.ClaimToken, idem.Settlement) error {
-	return idem.ErrSettled
-}
-
 // The store has another outcome of the claim: this one is not the answer.
 func TestSettledWithAnotherOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		r := idem.NewRunner(settledElsewhere{newMemory()}, idem.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s := &stub{Store: newMemory(), settle: func(context.Context, idem.ClaimToken) error { return idem.ErrSettled }}
+		r := idem.NewRunner(s, idem.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		e := mustRun(t, r, request)
 		waiting := begin(t.Context(), r, request)
 		synctest.Wait()

@@ -182,7 +182,7 @@ const (
 	none = -2
 )
 
-// refusing settles nothing of the claims of some tries.
+// refusing is a cluster, and counts as away, but settles claims of some tries.
 type refusing struct {
 	*cluster
 	tries []idem.ClaimToken // of one key

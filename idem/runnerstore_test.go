@@ -28,6 +28,7 @@ func TestCallsFail(t *testing.T) {
 		{"hangs and heeds no context", idemtest.Stall, 2 * time.Second, false},
 		{"claims, then hangs", idemtest.StallAnswer, 2 * time.Second, false},
 		{"panics", idemtest.Panic, 0, true},
+		{"ends its goroutine", idemtest.Exit, 0, false},
 	} {
 		for _, honors := range []bool{false, true} {
 			if honors && !test.honors {
@@ -36,7 +37,7 @@ func TestCallsFail(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, honors contexts %t", test.name, honors), func(t *testing.T) {
 				faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 					if honors {
-						r = newRunner(honoring{f}, idem.Options{})
+						r = newRunner(honoring{&stub{Store: f}}, idem.Options{})
 					}
 					f.Next(idemtest.Begin, test.fault)
 					got := <-begin(t.Context(), r, request)
@@ -68,128 +69,84 @@ func TestCallsFail(t *testing.T) {
 	}
 }
 
-// fullStore has no room.
-type fullStore struct{ idem.Store }
-
-func (fullStore) Begin(context.Context, idem.Claim) (idem.Record, error) {
-	return idem.Record{}, idem.ErrFull
-}
-
-// ErrFull says that nothing was recorded: there is nothing to take back.
+// A full store answers: it is asked each time. ErrFull says that nothing was
+// recorded, so there is nothing to take back.
 func TestFullStore(t *testing.T) {
-	f := idemtest.NewFaulty(fullStore{newMemory()})
+	f := idemtest.NewFaulty(&idem.Memory{Budget: 1})
 	r := newRunner(f, idem.Options{})
-	mustRefuse(t, r, request, idem.ErrFull)
+	for range 20 {
+		mustRefuse(t, r, request, idem.ErrFull)
+	}
 	mustBeIdle(t, r)
-	if n := f.Calls(idemtest.Settle); n != 0 {
-		t.Errorf("got %d calls of Settle, want none", n)
+	if begins, settles := f.Calls(idemtest.Begin), f.Calls(idemtest.Settle); begins != 20 || settles != 0 {
+		t.Errorf("got %d calls of Begin and %d of Settle, want 20 and none", begins, settles)
 	}
 }
 
-// brokenStore answers with a record that a Store must not answer with, and
-// without an error.
-type brokenStore struct {
-	idem.Store
-	answer idem.Record
-}
-
-func (s brokenStore) Begin(context.Context, idem.Claim) (idem.Record, error) { return s.answer, nil }
-
-func (s brokenStore) Join(context.Context, idem.Claim, time.Duration) (idem.Record, idem.Transaction, error) {
-	return s.answer, nil, nil
-}
-
 // An answer against the contract is an error of the store. It is no refusal,
-// and nothing runs.
+// and nothing runs. A transaction that comes with it is rolled back.
 func TestAnswersAgainstTheContract(t *testing.T) {
-	for name, answer := range map[string]idem.Record{
-		"nothing":                        {},
-		"a state that does not exist":    {State: 5, Fingerprint: request.Fingerprint},
-		"claimed without an attempt":     {State: idem.Claimed, Fingerprint: request.Fingerprint},
-		"claimed for another request":    {State: idem.Claimed, Fingerprint: other.Fingerprint, Attempt: 1},
-		"claimed without a fingerprint":  {State: idem.Claimed, Attempt: 1},
-		"done, without a fingerprint":    {State: idem.Done, Payload: []byte("?"), Retained: true},
-		"unknown, without a fingerprint": {State: idem.Unknown},
+	both := []bool{false, true}
+	for _, row := range []struct {
+		name   string
+		answer idem.Record
+		joins  []bool
+	}{
+		{"nothing", idem.Record{}, both},
+		{"a state that does not exist", idem.Record{State: 5, Fingerprint: request.Fingerprint}, both},
+		{"claimed without an attempt", idem.Record{State: idem.Claimed, Fingerprint: request.Fingerprint}, both},
+		{"claimed for another request", idem.Record{State: idem.Claimed, Fingerprint: other.Fingerprint, Attempt: 1}, both},
+		{"claimed without a fingerprint", idem.Record{State: idem.Claimed, Attempt: 1}, both},
+		{"done, without a fingerprint", idem.Record{State: idem.Done, Payload: []byte("?"), Retained: true}, both},
+		{"unknown, without a fingerprint", idem.Record{State: idem.Unknown}, both},
+		{"claimed, without a transaction", idem.Record{State: idem.Claimed, Fingerprint: request.Fingerprint, Attempt: 1},
+			[]bool{true}},
+		{"in progress, with one", idem.Record{State: idem.InProgress}, []bool{true}},
 	} {
-		for _, join := range []bool{false, true} {
+		for _, join := range row.joins {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRunner(brokenStore{newMemory(), answer}, idem.Options{Join: join, Wait: noWait})
+				j := newJoiner()
+				s := &stub{
+					begin: func(context.Context, idem.Claim) (idem.Record, error) { return row.answer, nil },
+					join: func(_ context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
+						if row.answer.State == idem.Claimed {
+							return row.answer, nil, nil
+						}
+						j.open++
+						return row.answer, &transaction{store: j, claim: c}, nil
+					},
+					Store: newMemory(),
+				}
+				r := newRunner(s, idem.Options{Join: join, Wait: noWait})
 				record, e, err := r.Begin(t.Context(), request, nil)
 				if e != nil || err == nil || errors.Is(err, idem.ErrMismatch) || errors.Is(err, idem.ErrFull) {
 					t.Errorf("%s, joined %t: got %v, an execution %t, error %v, want an error of the store",
-						name, join, record.State, e != nil, err)
+						row.name, join, record.State, e != nil, err)
 				}
 				r.WaitSettled(t.Context())
+				j.mustBeClosed(t, 0)
 				mustBeIdle(t, r)
 			})
 		}
 	}
 }
 
-// exiting ends the goroutine that calls it, but for every third call.
-type exiting struct {
-	idem.Store
-	calls int
-}
-
-func (x *exiting) exit() {
-	if x.calls++; x.calls%3 != 0 {
-		runtime.Goexit()
-	}
-}
-
-func (x *exiting) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
-	x.exit()
-	return x.Store.Begin(ctx, c)
-}
-
-func (x *exiting) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, s idem.Settlement) error {
-	if s.Outcome == idem.OutcomeDone {
-		x.exit()
-	}
-	return x.Store.Settle(ctx, key, token, s)
-}
-
-func TestStoreEndsItsGoroutine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newMemory()
-		r := newRunner(&exiting{Store: s}, idem.Options{})
-		for range 2 {
-			got := <-begin(t.Context(), r, request)
-			if got.err == nil || errors.Is(got.err, idem.ErrMismatch) || got.after != 0 {
-				t.Errorf("got error %v after %v, want an error of the store at once", got.err, got.after)
-			}
-			r.WaitSettled(t.Context())
-		}
-		mustSettle(t, mustRun(t, r, request), answer("created"))
-		mustReplay(t, newRunner(s, idem.Options{}), request, "created")
-		mustBeIdle(t, r)
-	})
-}
-
-// recorder records the context of the last call.
-type recorder struct {
-	idem.Store
-	ctx context.Context
-}
-
-func (s *recorder) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
-	s.ctx = ctx
-	return s.Store.Begin(ctx, c)
-}
-
-func (s *recorder) Join(ctx context.Context, c idem.Claim, _ time.Duration) (idem.Record, idem.Transaction, error) {
-	s.ctx = ctx
-	return idem.Record{}, nil, context.Canceled
-}
-
 // When a call has returned, its context is cancelled, so that its timer does
 // not stay until the timeout.
 func TestContextOfACallIsCancelled(t *testing.T) {
 	for _, join := range []bool{false, true} {
-		s := &recorder{Store: newMemory()}
+		var last context.Context
+		s := &stub{Store: newMemory()}
+		s.begin = func(ctx context.Context, _ idem.Claim) (idem.Record, error) {
+			last = ctx
+			return idem.Record{}, context.Canceled
+		}
+		s.join = func(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
+			_, err := s.begin(ctx, c)
+			return idem.Record{}, nil, err
+		}
 		newRunner(s, idem.Options{Join: join}).Begin(t.Context(), request, nil)
-		if err := s.ctx.Err(); err != context.Canceled {
+		if err := last.Err(); err != context.Canceled {
 			t.Errorf("joined %t: after the call the context says %v, want that it is cancelled", join, err)
 		}
 	}
@@ -268,8 +225,8 @@ func TestStoreThatNeverReturnsFromExtendAndSettle(t *testing.T) {
 	})
 }
 
-// honoring is a Store that honors contexts.
-type honoring struct{ idem.Store }
+// honoring is a Store that honors contexts, but for Join.
+type honoring struct{ *stub }
 
 func (honoring) HonorsContext() {}
 
@@ -278,7 +235,7 @@ func (honoring) HonorsContext() {}
 func TestStoreThatHonorsContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(honoring{f}, idem.Options{Lease: 2 * time.Hour})
+		r := newRunner(honoring{&stub{Store: f}}, idem.Options{Lease: 2 * time.Hour})
 		f.Next(idemtest.Begin, idemtest.Stall)
 		waiting := begin(t.Context(), r, request)
 		time.Sleep(time.Hour)
@@ -298,14 +255,18 @@ func TestStoreThatHonorsContexts(t *testing.T) {
 // If its Join hangs, that is left behind all the same.
 func TestHonoredContextsSayNothingOfJoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &hangingJoiner{Store: honoring{newMemory()}, release: make(chan struct{})}
-		r := newRunner(s, idem.Options{Join: true, Timeout: time.Second, Wait: noWait})
+		release := make(chan struct{})
+		s := &stub{Store: newMemory(), join: func(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
+			<-release
+			return idem.Record{}, nil, context.Canceled
+		}}
+		r := newRunner(honoring{s}, idem.Options{Join: true, Timeout: time.Second, Wait: noWait})
 		start := time.Now()
 		mustRefuse(t, r, request, context.DeadlineExceeded)
 		if after := time.Since(start); after != time.Second {
 			t.Errorf("gave up after %v, want 1s", after)
 		}
-		close(s.release)
+		close(release)
 	})
 }
 
@@ -331,15 +292,3 @@ func TestJoinerThatHonorsContexts(t *testing.T) {
 type honoringJoiner struct{ *joiner }
 
 func (*honoringJoiner) JoinHonorsContext() {}
-
-type hangingJoiner struct {
-	idem.Store
-	release chan struct{}
-}
-
-func (*hangingJoiner) HonorsContext() {}
-
-func (s *hangingJoiner) Join(context.Context, idem.Claim, time.Duration) (idem.Record, idem.Transaction, error) {
-	<-s.release
-	return idem.Record{}, nil, context.Canceled
-}

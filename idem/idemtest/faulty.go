@@ -3,6 +3,7 @@ package idemtest
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ const (
 	StallAnswer              // the store does it at once; the call ignores its context, and returns after Release
 	Lose                     // idem.ErrLost; the call does not reach the store
 	Panic                    // the store panics
+	Exit                     // the store ends the goroutine that calls it
 )
 
 // ErrInjected is the error of a fault.
@@ -125,6 +127,8 @@ func (f *Faulty) do(ctx context.Context, op Op, call func(context.Context) error
 		return idem.ErrLost
 	case Panic:
 		panic(ErrInjected)
+	case Exit:
+		runtime.Goexit()
 	}
 	return call(ctx)
 }
