@@ -3,7 +3,6 @@ package idem_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -45,9 +44,7 @@ func TestObserveCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var log strings.Builder
-				r := idem.NewRunner(tt.store(idemtest.NewFaulty(newMemory())),
-					idem.Options{Join: tt.join, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				r, log := logged(tt.store(idemtest.NewFaulty(newMemory())), idem.Options{Join: tt.join})
 				var mu sync.Mutex
 				var told []string
 				r.ObserveCalls(func(context.Context, string, time.Duration, bool) { t.Error("one that was replaced is told") })

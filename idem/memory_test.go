@@ -312,24 +312,6 @@ func TestMemoryTenantsOfOneOrganization(t *testing.T) {
 	s.mustHold("other", "WWW")
 }
 
-// Erase takes all of one tenant and nothing of another.
-func TestMemoryErase(t *testing.T) {
-	s := newShop(t, &idem.Memory{})
-	s.fill("acme", 5, 100)
-	s.fill("other", 3, 100)
-	s.claim("acme", "running")
-	for tenant, want := range map[string]int{"acme": 6, "nobody": 0} {
-		if got, err := s.Erase(t.Context(), tenant); got != want || err != nil {
-			t.Errorf("Erase of %s returned %d, %v, want %d", tenant, got, err, want)
-		}
-	}
-	if stats := s.Stats(); stats.Keys != 3 {
-		t.Errorf("the store holds %+v, want the 3 of the other tenant", stats)
-	}
-	s.mustHold("acme", ".....")
-	s.mustHold("other", "WWW")
-}
-
 // One warning an hour says how long records are kept, and what budget would
 // keep them for their retention.
 func TestMemoryWarns(t *testing.T) {

@@ -134,6 +134,24 @@ func mustSettle(t *testing.T, e *idem.Execution, s idem.Settlement) {
 	}
 }
 
+// mustCall wants that many calls of a method while the time passes.
+func mustCall(t *testing.T, f *idemtest.Faulty, op idemtest.Op, d time.Duration, least, most int) {
+	t.Helper()
+	before := f.Calls(op)
+	time.Sleep(d)
+	synctest.Wait()
+	if n := f.Calls(op) - before; n < least || n > most {
+		t.Errorf("method %d was called %d times in %v, want %d to %d", op, n, d, least, most)
+	}
+}
+
+// logged returns a Runner, and what it logs.
+func logged(s idem.Store, o idem.Options) (*idem.Runner, *strings.Builder) {
+	log := new(strings.Builder)
+	o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	return idem.NewRunner(s, o), log
+}
+
 // mustBeIdle wants a Runner without executions, waiters and settlements.
 func mustBeIdle(t *testing.T, r *idem.Runner) {
 	t.Helper()
@@ -253,9 +271,7 @@ func TestEndlessLeaseInTwoProcesses(t *testing.T) {
 }
 
 func TestBeginOfOneWhoLeft(t *testing.T) {
-	both(t, func(t *testing.T, s idem.Store) {
-		f := idemtest.NewFaulty(s)
-		r := newRunner(f, idem.Options{})
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, e, err := r.Begin(ctx, request, nil); e != nil || err != context.Canceled {

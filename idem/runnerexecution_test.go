@@ -1,11 +1,9 @@
 package idem_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,13 +25,12 @@ func elsewhere(t *testing.T, s idem.Store, req idem.Claim) idem.State {
 }
 
 func TestRenewals(t *testing.T) {
-	both(t, func(t *testing.T, s idem.Store) {
-		f := idemtest.NewFaulty(s)
-		e := mustRun(t, newRunner(f, idem.Options{}), request)
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
+		e := mustRun(t, r, request)
 		ctx := e.Context(t.Context())
 		for range 10 {
 			time.Sleep(5*time.Second - 1)
-			if got := elsewhere(t, s, request); got != idem.InProgress {
+			if got := elsewhere(t, f, request); got != idem.InProgress {
 				t.Fatalf("a repeat of a request that lives: got %v, want in progress", got)
 			}
 		}
@@ -44,25 +41,16 @@ func TestRenewals(t *testing.T) {
 			t.Errorf("the execution was cancelled: %v", context.Cause(ctx))
 		}
 		mustSettle(t, e, answer("created"))
-		n := f.Calls(idemtest.Extend)
-		time.Sleep(time.Minute)
-		if f.Calls(idemtest.Extend) != n {
-			t.Error("a settled execution has renewals")
-		}
+		mustCall(t, f, idemtest.Extend, time.Minute, 0, 0)
 	})
 }
 
 func TestNoRenewalForAShortRequest(t *testing.T) {
-	both(t, func(t *testing.T, s idem.Store) {
-		f := idemtest.NewFaulty(s)
-		r := newRunner(f, idem.Options{})
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		time.Sleep(time.Hour) // the time counts from Begin, not from the start of the Runner
 		e := mustRun(t, r, request)
-		time.Sleep(5*time.Second - 1)
+		mustCall(t, f, idemtest.Extend, 5*time.Second-1, 0, 0)
 		mustSettle(t, e, answer("created"))
-		if n := f.Calls(idemtest.Extend); n != 0 {
-			t.Errorf("got %d renewals, want none", n)
-		}
 	})
 }
 
@@ -136,9 +124,7 @@ func notRenewed(cause error) bool { return errors.Is(cause, idem.ErrLost) && cau
 // A renewal that fails is tried again after a fifteenth of the lease, the last
 // time at nine tenths of it. Then the execution is cancelled.
 func TestRenewalTriesAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{Lease: 30 * time.Second})
+	faulty(t, idem.Options{Lease: 30 * time.Second}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		e := mustRun(t, r, request)
 		ctx := e.Context(t.Context())
 		f.Always(idemtest.Extend, idemtest.Fail)
@@ -174,10 +160,9 @@ func TestRenewalHangs(t *testing.T) {
 		{time.Minute, 6 * time.Second, 18500 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var log bytes.Buffer
 			f := idemtest.NewFaulty(newMemory())
-			logger := slog.New(slog.NewTextHandler(&log, nil))
-			e := mustRun(t, idem.NewRunner(f, idem.Options{Timeout: test.timeout, Logger: logger}), request)
+			r, log := logged(f, idem.Options{Timeout: test.timeout})
+			e := mustRun(t, r, request)
 			ctx := e.Context(t.Context())
 			start := time.Now()
 			time.Sleep(test.from)
@@ -188,7 +173,7 @@ func TestRenewalHangs(t *testing.T) {
 			}
 			synctest.Wait()
 			if line := "lost its claim and was cancelled"; strings.Count(log.String(), line) != 1 {
-				t.Errorf("%+v: the log does not say %q once:\n%s", test, line, &log)
+				t.Errorf("%+v: the log does not say %q once:\n%s", test, line, log)
 			}
 			mustSettle(t, e, answer("late"))
 			time.Sleep(test.timeout) // until the last call ends
@@ -200,9 +185,8 @@ func TestRenewalHangs(t *testing.T) {
 // anything was.
 func TestNothingToTellAfterSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
 		f := idemtest.NewFaulty(newMemory())
-		r := idem.NewRunner(f, idem.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		r, log := logged(f, idem.Options{})
 		e := mustRun(t, r, request)
 		f.Always(idemtest.Settle, idemtest.Fail)
 		f.Always(idemtest.Extend, idemtest.Fail)
@@ -216,7 +200,7 @@ func TestNothingToTellAfterSettle(t *testing.T) {
 		end := fmt.Sprintf("is saved\" idempotency_key=%x\n", request.Key[:8])
 		for text, want := range map[string]int{"could not be saved": 1, end: 1, "cancelled": 0} {
 			if n := strings.Count(log.String(), text); n != want {
-				t.Errorf("the log says %q %d times, want %d:\n%s", text, n, want, &log)
+				t.Errorf("the log says %q %d times, want %d:\n%s", text, n, want, log)
 			}
 		}
 	})
@@ -224,18 +208,14 @@ func TestNothingToTellAfterSettle(t *testing.T) {
 
 // A renewal that is under way when the execution settles is the last one.
 func TestRenewalDuringSettle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		e := mustRun(t, newRunner(f, idem.Options{}), request)
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
+		e := mustRun(t, r, request)
 		f.Next(idemtest.Extend, idemtest.StallAnswer)
 		f.Always(idemtest.Extend, idemtest.Fail)
-		time.Sleep(6 * time.Second)
+		mustCall(t, f, idemtest.Extend, 6*time.Second, 1, 1)
 		mustSettle(t, e, answer("created"))
 		f.Release()
-		time.Sleep(time.Minute)
-		if n := f.Calls(idemtest.Extend); n != 1 {
-			t.Errorf("got %d renewals, want 1", n)
-		}
+		mustCall(t, f, idemtest.Extend, time.Minute, 0, 0)
 	})
 }
 

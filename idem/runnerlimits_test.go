@@ -50,9 +50,7 @@ func TestLimitsOfWaiters(t *testing.T) {
 }
 
 func TestLimitOfExecutions(t *testing.T) {
-	both(t, func(t *testing.T, s idem.Store) {
-		f := idemtest.NewFaulty(s)
-		r := newRunner(f, idem.Options{ExecutionsPerTenant: 3})
+	faulty(t, idem.Options{ExecutionsPerTenant: 3}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		var running []*idem.Execution
 		for i := range 3 {
 			running = append(running, mustRun(t, r, numberedRequest(i)))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
@@ -22,9 +21,7 @@ func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := idemtest.NewFaulty(&idem.Memory{})
 		store.Always(idemtest.Begin, idemtest.Hang)
-		var log strings.Builder
-		r := idem.NewRunner(store, idem.Options{Timeout: 2 * time.Second, Wait: -1,
-			Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		r, log := logged(store, idem.Options{Timeout: 2 * time.Second, Wait: noWait})
 		n := 0
 		begin := func() (time.Duration, error) {
 			n++
@@ -146,12 +143,11 @@ func TestOutageProbes(t *testing.T) {
 func testOutageProbes(t *testing.T, joined bool) {
 	memory := newMemory()
 	faulty, draining := idemtest.NewFaulty(memory), make(chan struct{})
-	var log strings.Builder
-	o := idem.Options{Join: joined, Draining: draining, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	o := idem.Options{Join: joined, Draining: draining}
 	store := &stub{Store: faulty, join: func(context.Context, idem.Claim) (idem.Record, idem.Transaction, error) {
 		return idem.Record{}, nil, idemtest.ErrInjected
 	}}
-	r := idem.NewRunner(store, o)
+	r, log := logged(store, o)
 	away := func(r *idem.Runner) {
 		t.Helper()
 		faulty.Always(idemtest.Begin, idemtest.Fail)
@@ -165,21 +161,17 @@ func testOutageProbes(t *testing.T, joined bool) {
 			t.Error("after five failures the store is not down")
 		}
 	}
-	probes := func(d time.Duration) int {
-		before := faulty.Calls(idemtest.Begin)
-		time.Sleep(d)
-		synctest.Wait()
-		return faulty.Calls(idemtest.Begin) - before
+	probes := func(d time.Duration, least, most int) {
+		t.Helper()
+		mustCall(t, faulty, idemtest.Begin, d, least, most)
 	}
 	away(r)
-	if n := probes(20 * time.Second); n < 15 || n > 20 {
-		t.Errorf("the store was asked %d times in 20 s, want about one a second", n)
-	}
+	probes(20*time.Second, 15, 20)
 	if n := r.Stats().Unsaved; n != 0 {
 		t.Errorf("the probes left %d tasks", n)
 	}
 	faulty.Always(idemtest.Begin, idemtest.None)
-	probes(1500 * time.Millisecond)
+	probes(1500*time.Millisecond, 1, 2)
 	text, down := log.String(), r.Stats().Down
 	if down || strings.Count(text, "answers again") != 1 || !strings.Contains(text, "after=2") {
 		t.Errorf("the store is back: got down %t and the log %q, want one line with after=2…s", down, text)
@@ -187,25 +179,17 @@ func testOutageProbes(t *testing.T, joined bool) {
 	if n := memory.Stats().Keys; n != 0 {
 		t.Errorf("the probes left %d keys", n)
 	}
-	if n := probes(time.Minute); n != 0 {
-		t.Errorf("after the outage the store was asked %d times", n)
-	}
+	probes(time.Minute, 0, 0)
 	away(r)
 	close(draining)
-	if n := probes(time.Minute); n > 0 {
-		t.Errorf("while the Runner drains the store was asked %d times", n)
-	}
+	probes(time.Minute, 0, 0)
 
 	// Without Draining it ends with the Runner.
 	o.Draining = nil
-	away(idem.NewRunner(store, o))
-	if n := probes(5 * time.Second); n == 0 {
-		t.Error("without Draining the store is not asked")
-	}
+	away(newRunner(store, o))
+	probes(5*time.Second, 1, 5)
 	runtime.GC()
-	if n := probes(time.Minute); n > 1 {
-		t.Errorf("of a Runner that is not used the store was asked %d times", n)
-	}
+	probes(time.Minute, 0, 1)
 }
 
 // A Join that fails counts like any other call, unless its caller has left.

@@ -1,9 +1,7 @@
 package idem_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"math"
 	"runtime"
 	"strings"
@@ -30,17 +28,10 @@ func TestBackoffOfSaving(t *testing.T) {
 			t.Errorf("got %d errors counted, want 3", n)
 		}
 		// After about 100, 200, 400 and 800 ms, and not yet after 1,600.
-		time.Sleep(2200 * time.Millisecond)
-		if n := f.Calls(idemtest.Settle) - 3; n != 4 {
-			t.Errorf("got %d tries in the first 2.2s, want 4", n)
-		}
+		mustCall(t, f, idemtest.Settle, 2200*time.Millisecond, 4, 4)
 		time.Sleep(8 * time.Second)
-		n := f.Calls(idemtest.Settle)
-		time.Sleep(10 * time.Minute)
-		// Jitter makes it two more or fewer; four times that is allowed.
-		if n := f.Calls(idemtest.Settle) - n; n < 112 || n > 128 {
-			t.Errorf("got %d tries in 10 minutes, want about 120", n)
-		}
+		// Jitter makes it two more or fewer than 120; four times that is allowed.
+		mustCall(t, f, idemtest.Settle, 10*time.Minute, 112, 128)
 		f.Always(idemtest.Settle, idemtest.None)
 		r.WaitSettled(t.Context())
 	})
@@ -98,15 +89,14 @@ func TestSettleTriesAgain(t *testing.T) {
 // The store has another outcome of the claim: this one is not the answer.
 func TestSettledWithAnotherOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
 		s := &stub{Store: newMemory(), settle: func(context.Context, idem.ClaimToken) error { return idem.ErrSettled }}
-		r := idem.NewRunner(s, idem.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		r, log := logged(s, idem.Options{})
 		e := mustRun(t, r, request)
 		waiting := begin(t.Context(), r, request)
 		synctest.Wait()
 		err := e.Settle(t.Context(), answer("created"))
 		if err != idem.ErrSettled || !strings.Contains(log.String(), "is not saved and will not be") {
-			t.Errorf("got error %v, want ErrSettled and a line of it:\n%s", err, &log)
+			t.Errorf("got error %v, want ErrSettled and a line of it:\n%s", err, log)
 		}
 		if got := <-waiting; got.record.State == idem.Done {
 			t.Error("the waiter got an answer that is not saved")
@@ -140,10 +130,8 @@ func TestSavedWithoutHearingOfIt(t *testing.T) {
 // Saving ends when the retention is over.
 func TestSavingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newMemory()
-		f := idemtest.NewFaulty(s)
-		var log bytes.Buffer
-		r := idem.NewRunner(f, idem.Options{Retention: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		f := idemtest.NewFaulty(newMemory())
+		r, log := logged(f, idem.Options{Retention: time.Hour})
 		e := mustRun(t, r, request)
 		f.Always(idemtest.Settle, idemtest.Fail)
 		start := time.Now()
@@ -156,13 +144,9 @@ func TestSavingEnds(t *testing.T) {
 		}
 		mustBeIdle(t, r)
 		if text := "is not saved and will not be"; strings.Count(log.String(), text) != 1 {
-			t.Errorf("the log does not say %q once:\n%s", text, &log)
+			t.Errorf("the log does not say %q once:\n%s", text, log)
 		}
-		n := f.Calls(idemtest.Extend)
-		time.Sleep(time.Minute)
-		if f.Calls(idemtest.Extend) != n {
-			t.Error("renewals go on after saving was given up")
-		}
+		mustCall(t, f, idemtest.Extend, time.Minute, 0, 0)
 	})
 }
 
@@ -170,7 +154,7 @@ func TestSavingEnds(t *testing.T) {
 func TestSavingWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := idemtest.NewFaulty(newMemory())
-		r := idem.NewRunner(f, idem.Options{Retention: math.MaxInt64, Logger: slog.New(slog.DiscardHandler)})
+		r := newRunner(f, idem.Options{Retention: math.MaxInt64})
 		e := mustRun(t, r, request)
 		f.Always(idemtest.Settle, idemtest.Fail)
 		time.Sleep(time.Hour)

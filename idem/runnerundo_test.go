@@ -16,14 +16,9 @@ func TestUndoIsTriedLessAndLessOften(t *testing.T) {
 		f.Next(idemtest.Begin, idemtest.LoseAnswer)
 		f.Always(idemtest.Settle, idemtest.Fail)
 		mustRefuse(t, r, request, idemtest.ErrInjected)
-		time.Sleep(2200 * time.Millisecond) // at once, after 100, 200, 400 and 800 ms, and not yet 1,600
-		if n := f.Calls(idemtest.Settle); n != 5 {
-			t.Errorf("got %d tries in 2.2s, want 5", n)
-		}
-		time.Sleep(10 * time.Minute)
-		if n := f.Calls(idemtest.Settle); n < 114 || n > 138 {
-			t.Errorf("got %d tries in 10 minutes, want about 126: one in 5s", n)
-		}
+		// At once, after 100, 200, 400 and 800 ms, and not yet 1,600. Then about one in 5s.
+		mustCall(t, f, idemtest.Settle, 2200*time.Millisecond, 5, 5)
+		mustCall(t, f, idemtest.Settle, 10*time.Minute, 109, 133)
 		f.Always(idemtest.Settle, idemtest.None)
 		r.WaitSettled(t.Context())
 		mustBeIdle(t, r)

@@ -12,22 +12,6 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
 
-func TestWaitInVain(t *testing.T) {
-	both(t, func(t *testing.T, s idem.Store) {
-		r := newRunner(s, idem.Options{})
-		e := mustRun(t, r, request)
-		got := <-begin(t.Context(), r, request)
-		if got.record.State != idem.InProgress || got.err != nil || got.after != 10*time.Second {
-			t.Errorf("got %v, error %v, after %v, want in progress after 10s", got.record.State, got.err, got.after)
-		}
-		if _, memory := s.(*idem.Memory); !memory && (got.record.RetryAfter <= 0 || got.record.RetryAfter > 15*time.Second) {
-			t.Errorf("got %v of the lease left, want more than 0 and at most 15s", got.record.RetryAfter)
-		}
-		mustSettle(t, e, answer("created"))
-		mustBeIdle(t, r)
-	})
-}
-
 // In another process too, the hint is the rest of the lease: for the one who
 // polls in vain, for one who waits beside it, and for one who may not wait.
 func TestLeaseLeftAfterPolling(t *testing.T) {
@@ -222,23 +206,6 @@ func TestPolling(t *testing.T) {
 				t.Errorf("woken after %v, want within 650ms after a minute", got.after)
 			}
 		}
-		mustBeIdle(t, r)
-	})
-}
-
-// A caller that polls sees the key freed elsewhere, and runs.
-func TestPollingClaims(t *testing.T) {
-	both(t, func(t *testing.T, s idem.Store) {
-		e := mustRun(t, newRunner(s, idem.Options{}), request)
-		r := newRunner(s, idem.Options{})
-		waiting := begin(t.Context(), r, request)
-		time.Sleep(2 * time.Second)
-		mustSettle(t, e, freed)
-		got := <-waiting
-		if got.e == nil {
-			t.Fatalf("got %v, error %v, want an execution", got.record.State, got.err)
-		}
-		mustSettle(t, got.e, answer("created"))
 		mustBeIdle(t, r)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
-	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
@@ -111,15 +110,14 @@ func TestSealOpens(t *testing.T) {
 	for _, row := range rows {
 		store := newMemory()
 		mustSettle(t, mustRun(t, newRunner(store, idem.Options{}), request), answer(string(row.stored)))
-		var log bytes.Buffer
-		r := idem.NewRunner(store, idem.Options{Seal: seal(row.keys...), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		r, log := logged(store, idem.Options{Seal: seal(row.keys...)})
 		got := mustGet(t, r, request, idem.Done)
 		want, lines := "", 1
 		if row.opens {
 			want, lines = "created", 0
 		}
 		if string(got.Payload) != want || got.Retained != row.opens || strings.Count(log.String(), "level=ERROR") != lines {
-			t.Errorf("%s: got %q, retained %t, and the log %s", row.name, got.Payload, got.Retained, &log)
+			t.Errorf("%s: got %q, retained %t, and the log %s", row.name, got.Payload, got.Retained, log)
 		}
 	}
 }
@@ -134,12 +132,11 @@ func TestSealThatDoesNotSealYet(t *testing.T) {
 
 // What was evicted without a summary is nothing that does not open.
 func TestSealOfNothing(t *testing.T) {
-	var log bytes.Buffer
 	s := newShop(t, &idem.Memory{Budget: 2000})
-	r := idem.NewRunner(s, idem.Options{Seal: seal(keyA), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	r, log := logged(s, idem.Options{Seal: seal(keyA)})
 	mustSettle(t, mustRun(t, r, request), answer(strings.Repeat("created", 500)))
 	if got := mustGet(t, r, request, idem.Done); len(got.Payload) > 0 || got.Retained || log.Len() > 0 {
-		t.Errorf("got %q, retained %t, and the log %s", got.Payload, got.Retained, &log)
+		t.Errorf("got %q, retained %t, and the log %s", got.Payload, got.Retained, log)
 	}
 	if b := stored(t, s, request); len(b) > 0 {
 		t.Errorf("stored is %q, want nothing in place of no summary", b)
