@@ -88,60 +88,6 @@ func TestMemoryTenantsShare(t *testing.T) {
 	}
 }
 
-// Claims are not forgotten, however full it is, and can be settled, however
-// large the answer is.
-func TestMemoryKeepsClaims(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t, &idem.Memory{Budget: 40_000})
-		var claims []idem.Claim
-		for i := range 10 {
-			claims = append(claims, s.claim("a", fmt.Sprint(i)))
-		}
-		for i := range 20 {
-			time.Sleep(time.Minute)
-			s.flood(fmt.Sprint("flood ", i))
-		}
-		for i, c := range claims {
-			if r, err := s.Begin(t.Context(), claimOf("a", fmt.Sprint(i))); err != nil || r.State != idem.Unknown {
-				t.Errorf("got %v, error %v, want a claim with a lapsed lease", r.State, err)
-			}
-			s.settle(c, 20_000, summary)
-		}
-		s.mustHold("a", strings.Repeat("s", 10))
-	})
-}
-
-// A take-over reserves room for its outcome as a first claim does, and changes
-// nothing when there is none.
-func TestMemoryReservesForATakeOver(t *testing.T) {
-	const taken = tenantCost + claimCost // with the claim of the taker
-	for _, test := range []struct {
-		budget int64
-		want   error
-	}{{taken*17/16 + tenantCost + claimCost, nil}, {taken*17/16 + tenantCost + claimCost - 1, idem.ErrFull}} {
-		s := newShop(t, &idem.Memory{Budget: test.budget})
-		s.settleAs(claimOf("a", "key"), idem.OutcomeUnknown)
-		s.claim("b", "key")
-		before, taker := s.Stats(), claimOf("a", "key")
-		taker.Reexecute = true
-		_, err := s.Begin(t.Context(), taker)
-		if err != test.want {
-			t.Fatalf("with %d bytes: got error %v, want %v", test.budget, err, test.want)
-		}
-		if err != nil {
-			if r, err := s.Begin(t.Context(), claimOf("a", "key")); err != nil || r.State != idem.Unknown ||
-				s.Stats() != before {
-				t.Errorf("afterwards: got %v, error %v, %+v, want unknown and %+v", r.State, err, s.Stats(), before)
-			}
-			continue
-		}
-		s.settle(taker, 500, 1024)
-		if r, err := s.Begin(t.Context(), claimOf("a", "key")); err != nil || len(r.Payload) != 1024 {
-			t.Errorf("got %v, %d bytes, error %v, want the summary", r.State, len(r.Payload), err)
-		}
-	}
-}
-
 // model is what a Memory should be, in the order in which keys were settled and
 // without a thought for speed.
 type model struct {

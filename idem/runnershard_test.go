@@ -2,7 +2,6 @@ package idem_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
 
 // cluster is a Store on several servers.
@@ -177,85 +177,21 @@ func TestShardOfFewKeys(t *testing.T) {
 	})
 }
 
-const (
-	all  = -1
-	none = -2
-)
-
-// refusing is a cluster, and counts as away, but settles claims of some tries.
-type refusing struct {
-	*cluster
-	tries []idem.ClaimToken // of one key
-	holds int               // the try that is not settled; all: none is
-}
-
-func (s *refusing) Begin(_ context.Context, c idem.Claim) (idem.Record, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tries = append(s.tries, c.Token)
-	return idem.Record{}, errors.New("away")
-}
-
-func (s *refusing) Settle(_ context.Context, _ idem.Key, token idem.ClaimToken, _ idem.Settlement) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.holds == all || s.holds >= 0 && token == s.tries[s.holds] {
-		return errors.New("away")
-	}
-	return nil
-}
-
-func (s *refusing) hold(try int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.holds = try
-}
-
-// A claim that is undone counts where its key was then, also when the key has
-// moved since.
-func TestUndoneWhileAKeyMoves(t *testing.T) {
-	for last := range 2 {
-		synctest.Test(t, func(t *testing.T) {
-			s := &refusing{cluster: &cluster{}, holds: all}
-			draining := make(chan struct{})
-			r := newRunner(s, idem.Options{Draining: draining})
-			for _, shard := range []string{"a", "b"} { // from the one to the other
-				s.set("", shard)
-				r.Begin(t.Context(), idem.Claim{Key: idem.Key{1}, Tenant: "acme"}, nil)
-			}
-			want := func(when string, a, b int) {
-				t.Helper()
-				synctest.Wait()
-				if got := [2]int{r.Undoing("a"), r.Undoing("b")}; got != [2]int{a, b} {
-					t.Errorf("%s: got %v claims, want %d and %d", when, got, a, b)
-				}
-			}
-			want("both are undone", 1, 1)
-			s.hold(last)
-			time.Sleep(time.Minute)
-			want("one is undone", 1-last, last)
-			s.hold(1 - last)
-			time.Sleep(time.Minute)
-			want("none is undone", 0, 0)
-			close(draining)
-			r.WaitSettled(t.Context())
-		})
-	}
-}
-
 // A shard whose claims are being undone is kept, though probes find no key of it.
 func TestUndoneOfFewKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &refusing{cluster: &cluster{}, holds: all}
-		s.of = func(key idem.Key) string {
+		f := idemtest.NewFaulty(newMemory())
+		f.Always(idemtest.Begin, idemtest.Fail)
+		f.Always(idemtest.Settle, idemtest.Fail)
+		c := &cluster{Store: f, of: func(key idem.Key) string {
 			if key[1] == 0 && key[2] == 0 && key[3] == 0 {
 				return "few"
 			}
 			return "most"
-		}
-		s.set("")
+		}}
+		c.set("")
 		draining := make(chan struct{})
-		r := newRunner(s, idem.Options{Draining: draining})
+		r := newRunner(c, idem.Options{Draining: draining})
 		for n := range byte(10) {
 			r.Begin(t.Context(), idem.Claim{Key: idem.Key{n + 1}, Tenant: "acme"}, nil)
 		}
@@ -264,9 +200,12 @@ func TestUndoneOfFewKeys(t *testing.T) {
 		if got := r.Undoing("few"); got != was || was == 0 {
 			t.Errorf("got %d claims, want %d", got, was)
 		}
-		s.hold(none)
+		f.Always(idemtest.Settle, idemtest.None)
 		close(draining)
 		r.WaitSettled(t.Context())
+		if got := r.Undoing("few"); got != 0 {
+			t.Errorf("got %d claims at the end, want none", got)
+		}
 	})
 }
 

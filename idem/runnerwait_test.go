@@ -12,20 +12,24 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )
 
+// heldElsewhere lets a claim of the request, which nobody renews, begin its lease
+// of 15 s.
+func heldElsewhere(t *testing.T, s idem.Store) {
+	c := claimOf(request.Tenant, "key")
+	c.Lease = 15 * time.Second
+	if _, err := s.Begin(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // In another process too, the hint is the rest of the lease: for the one who
 // polls in vain, for one who waits beside it, and for one who may not wait.
 func TestLeaseLeftAfterPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory()
-		c := idem.Claim{
-			Key: request.Key, Token: newToken(), Fingerprint: request.Fingerprint,
-			Lease: 15 * time.Second, Retention: time.Hour,
-		}
 		r := newRunner(s, idem.Options{Wait: 3 * time.Second})
 		time.Sleep(time.Hour) // the lease counts from the claim, not from the start of the Runner
-		if _, err := s.Begin(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		heldElsewhere(t, s)
 		polls := begin(t.Context(), r, request)
 		synctest.Wait()
 		time.Sleep(time.Second)
@@ -61,13 +65,7 @@ func TestLeaseLeftAfterPolling(t *testing.T) {
 func TestLeaseEndsWhilePolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newMemory()
-		c := idem.Claim{
-			Key: request.Key, Token: newToken(), Fingerprint: request.Fingerprint,
-			Lease: 15 * time.Second, Retention: time.Hour,
-		}
-		if _, err := s.Begin(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
+		heldElsewhere(t, s)
 		got := <-begin(t.Context(), newRunner(s, idem.Options{Wait: 15*time.Second + 1}), request)
 		if got.record.State != idem.InProgress || got.record.RetryAfter != 0 {
 			t.Errorf("got %v, %v of the lease left, want in progress, 0 left", got.record.State, got.record.RetryAfter)
