@@ -113,26 +113,6 @@ func TestMemoryIsFewObjects(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// What has expired and is never asked for again is removed by the calls of
-// others, a few at a time.
-func TestMemoryReclaims(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newShop(t, &idem.Memory{})
-		for i := range 100 {
-			s.fill(fmt.Sprint("tenant ", i), 10, 1000)
-			s.claim(fmt.Sprint("tenant ", i), "never settled")
-		}
-		empty := newShop(t, &idem.Memory{}).Stats()
-		time.Sleep(time.Hour)
-		for range 550 {
-			s.settleAs(claimOf("other", "key"), idem.OutcomeFree)
-		}
-		if got := s.Stats(); got != empty {
-			t.Errorf("got %+v after 550 calls, want nothing left of 1100 keys", got)
-		}
-	})
-}
-
 // A payload that is the beginning of a large buffer does not keep the buffer.
 // One that nearly fills its buffer is not copied, and the whole buffer is
 // charged.

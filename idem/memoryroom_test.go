@@ -15,30 +15,6 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// A tenant that makes room gives old bodies, then old records, and then young
-// bodies. Young records stay.
-func TestMemoryMakesRoomInOrder(t *testing.T) {
-	for claims, want := range []string{"WWWWWWWW", "ssWWWWWW", "..ssWWWW", "....sWWW", "....ssss", "....ssss"} {
-		synctest.Test(t, func(t *testing.T) {
-			const used = tenantCost + 7*(entryCost+summary+400) + claimCost
-			s := newShop(t, &idem.Memory{Budget: used*17/16 + 1})
-			for i := range 8 {
-				if i == 4 {
-					time.Sleep(time.Minute)
-				}
-				s.put("a", fmt.Sprint(i), 400)
-			}
-			for i := range min(claims, 4) {
-				s.claim("a", fmt.Sprint("claim ", i))
-			}
-			if claims == 5 {
-				s.mustBeFull("a", "claim 5")
-			}
-			s.mustHold("a", want)
-		})
-	}
-}
-
 // However much one tenant does, and however fast, another that holds less keeps
 // everything and is not refused.
 func TestMemoryFloodTakesNothing(t *testing.T) {

@@ -224,10 +224,7 @@ func TestRenewalDuringSettle(t *testing.T) {
 // renewed.
 func TestRenewalsComeBack(t *testing.T) {
 	for _, settled := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newMemory()
-			f := idemtest.NewFaulty(s)
-			r := newRunner(f, idem.Options{})
+		faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 			e := mustRun(t, r, request)
 			f.Always(idemtest.Extend, idemtest.Fail)
 			f.Always(idemtest.Settle, idemtest.Fail)
@@ -241,7 +238,7 @@ func TestRenewalsComeBack(t *testing.T) {
 			if settled {
 				want = idem.InProgress
 			}
-			if got := elsewhere(t, s, request); got != want {
+			if got := elsewhere(t, f, request); got != want {
 				t.Errorf("settled %t: got %v, want %v", settled, got, want)
 			}
 			f.Always(idemtest.Settle, idemtest.None)
@@ -249,7 +246,7 @@ func TestRenewalsComeBack(t *testing.T) {
 				mustSettle(t, e, answer("created"))
 			}
 			r.WaitSettled(t.Context())
-			mustReplay(t, newRunner(s, idem.Options{}), request, "created")
+			mustReplay(t, newRunner(f, idem.Options{}), request, "created")
 		})
 	}
 }

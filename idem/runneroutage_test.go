@@ -20,47 +20,42 @@ import (
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := idemtest.NewFaulty(&idem.Memory{})
-		store.Always(idemtest.Begin, idemtest.Hang)
-		r, log := logged(store, idem.Options{Timeout: 2 * time.Second, Wait: noWait})
+		r, log := logged(store, idem.Options{Wait: noWait})
 		n := 0
-		begin := func() (time.Duration, error) {
+		must := func(what string, fails bool, after time.Duration) error {
+			t.Helper()
 			n++
-			start := time.Now()
-			_, e, err := r.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(n)), Tenant: "org"}, nil)
-			took := time.Since(start)
-			if err == nil {
-				err = e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
+			got := <-begin(t.Context(), r, numberedRequest(n))
+			if (got.err != nil) != fails || got.after != after {
+				t.Errorf("%s: got error %v after %v, want one %t after %v", what, got.err, got.after, fails, after)
 			}
-			return took, err
+			if got.e != nil {
+				mustSettle(t, got.e, freed)
+			}
+			return got.err
 		}
-		for i := range 5 {
-			if took, err := begin(); err == nil || took != 2*time.Second {
-				t.Errorf("request %d: got %v after %v, want an error after 2 s", i, err, took)
-			}
+		store.Always(idemtest.Begin, idemtest.Hang)
+		for range 5 {
+			_ = must("one of the first five", true, 2*time.Second)
 		}
 		asked := store.Calls(idemtest.Begin)
 		for range 100 {
-			if took, err := begin(); err == nil || took != 0 ||
-				!strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
-				t.Fatalf("got %v after %v, want an error at once that names the cause", err, took)
+			if err := must("a later one", true, 0); !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
+				t.Fatalf("got error %v, want one that names the cause", err)
 			}
 		}
 		if calls := store.Calls(idemtest.Begin); calls != asked {
 			t.Errorf("the store was asked %d times more", calls-asked)
 		}
 		time.Sleep(time.Second)
-		go begin() // the probe
+		begin(t.Context(), r, request) // the probe
 		synctest.Wait()
-		if took, err := begin(); err == nil || took != 0 {
-			t.Errorf("beside the probe: got %v after %v, want an error at once", err, took)
-		}
+		_ = must("one beside the probe", true, 0)
 		time.Sleep(2 * time.Second)
 		store.Always(idemtest.Begin, idemtest.None)
 		time.Sleep(time.Second)
 		for range 10 {
-			if took, err := begin(); err != nil || took != 0 {
-				t.Errorf("the store is back: got %v after %v", err, took)
-			}
+			_ = must("one when the store is back", false, 0)
 		}
 		if text := "the reply store answers again"; strings.Count(log.String(), text) != 1 ||
 			!strings.Contains(log.String(), "after=12s") {
@@ -68,12 +63,10 @@ func TestOutage(t *testing.T) {
 		}
 		// The count begins again.
 		store.Always(idemtest.Begin, idemtest.Hang)
-		const s = time.Second
-		for i, want := range []time.Duration{2 * s, 2 * s, 2 * s, 2 * s, 2 * s, 0} {
-			if took, err := begin(); err == nil || took != want {
-				t.Errorf("request %d of the second outage: got %v after %v, want an error after %v", i, err, took, want)
-			}
+		for range 5 {
+			_ = must("one of the second outage", true, 2*time.Second)
 		}
+		_ = must("the sixth of the second outage", true, 0)
 		store.Release()
 	})
 }

@@ -3,7 +3,6 @@ package idem_test
 import (
 	"context"
 	"math"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -107,16 +106,13 @@ func TestSettledWithAnotherOutcome(t *testing.T) {
 
 // The save whose answer was lost is found when it is tried again.
 func TestSavedWithoutHearingOfIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newMemory()
-		f := idemtest.NewFaulty(s)
-		r := newRunner(f, idem.Options{})
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		e := mustRun(t, r, request)
 		f.Always(idemtest.Settle, idemtest.LoseAnswer)
 		if err := e.Settle(t.Context(), answer("created")); err == nil {
 			t.Error("got nil, want an error")
 		}
-		mustReplay(t, newRunner(s, idem.Options{}), request, "created")
+		mustReplay(t, newRunner(f, idem.Options{}), request, "created")
 		time.Sleep(time.Hour) // renewals find the claim settled, which is no loss
 		f.Always(idemtest.Settle, idemtest.None)
 		r.WaitSettled(t.Context())
@@ -152,9 +148,7 @@ func TestSavingEnds(t *testing.T) {
 
 // A retention that is meant to have no end does not end saving.
 func TestSavingWithoutEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{Retention: math.MaxInt64})
+	faulty(t, idem.Options{Retention: math.MaxInt64}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		e := mustRun(t, r, request)
 		f.Always(idemtest.Settle, idemtest.Fail)
 		time.Sleep(time.Hour)
@@ -175,10 +169,7 @@ func TestSavingWithoutEnd(t *testing.T) {
 // While the save is tried again the claim is renewed, so that no other process
 // takes it over.
 func TestUnsavedClaimIsRenewed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newMemory()
-		f := idemtest.NewFaulty(s)
-		r := newRunner(f, idem.Options{})
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		e := mustRun(t, r, request)
 		ctx := e.Context(t.Context())
 		f.Always(idemtest.Settle, idemtest.Fail)
@@ -187,7 +178,7 @@ func TestUnsavedClaimIsRenewed(t *testing.T) {
 			t.Errorf("after Settle: got cause %v, want context.Canceled", cause)
 		}
 		time.Sleep(time.Hour)
-		elsewhere := newRunner(s, idem.Options{Wait: noWait, Reexecute: true})
+		elsewhere := newRunner(f, idem.Options{Wait: noWait, Reexecute: true})
 		if record, _, err := elsewhere.Begin(t.Context(), request, nil); record.State != idem.InProgress || err != nil {
 			t.Errorf("another process: got %v, error %v, want in progress", record.State, err)
 		}
@@ -229,20 +220,4 @@ func TestSettleForOneWhoLeft(t *testing.T) {
 		}
 		mustReplay(t, r, request, "created")
 	})
-}
-
-// A settled execution holds on to nothing until its next renewal would have
-// been due.
-func TestSettledExecutionsAreNotKept(t *testing.T) {
-	r := newRunner(newMemory(), idem.Options{})
-	before := heap()
-	for i := range 100 {
-		settlement := freed
-		settlement.Payload = make([]byte, 1<<20)
-		mustSettle(t, mustRun(t, r, numberedRequest(i)), settlement)
-	}
-	if grown := int64(heap() - before); grown > 10<<20 {
-		t.Errorf("100 settled executions hold on to %d bytes, want nearly nothing", grown)
-	}
-	runtime.KeepAlive(r)
 }

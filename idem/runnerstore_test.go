@@ -156,10 +156,8 @@ func TestContextOfACallIsCancelled(t *testing.T) {
 // longer than the timeout, and no more goroutines than there are places for
 // calls.
 func TestStoreThatNeverReturns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	faulty(t, idem.Options{ExecutionsPerTenant: 100_000}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		before := runtime.NumGoroutine()
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{ExecutionsPerTenant: 100_000})
 		f.Always(idemtest.Begin, idemtest.Stall)
 		f.Always(idemtest.Settle, idemtest.Stall)
 		n := 0
@@ -193,11 +191,9 @@ func TestStoreThatNeverReturns(t *testing.T) {
 
 // The same holds of renewals and settlements that never return.
 func TestStoreThatNeverReturnsFromExtendAndSettle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 1500
+	const n = 1500
+	faulty(t, idem.Options{ExecutionsPerTenant: n}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
 		before := runtime.NumGoroutine()
-		f := idemtest.NewFaulty(newMemory())
-		r := newRunner(f, idem.Options{ExecutionsPerTenant: n})
 		var executions []*idem.Execution
 		for i := range n {
 			executions = append(executions, mustRun(t, r, numberedRequest(i)))
