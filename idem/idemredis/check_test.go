@@ -34,10 +34,14 @@ func TestCheck(t *testing.T) {
 	if err := mute.Check(t.Context()); err == nil {
 		t.Error("got no error for a client without INFO")
 	}
-	replica := redistest.Start(t, "--replicaof", "127.0.0.1 1")
-	err := idemredis.New(replica.Client(), idemredis.Options{}).Check(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "a replica") {
-		t.Errorf("of a replica: got %v", err)
+	for want, args := range map[string][]string{
+		"a replica": {"--replicaof", "127.0.0.1 1"}, "one server of a Redis Cluster": {"--cluster-enabled", "yes"},
+	} {
+		other := redistest.StartTCP(t, args...)
+		err := idemredis.New(other.Client(), idemredis.Options{}).Check(t.Context())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("of %s: got %v", want, err)
+		}
 	}
 	server.Kill()
 	if err := store.Check(t.Context()); err == nil {
@@ -72,14 +76,5 @@ func TestCheckOfWhatIsSaid(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
-	}
-}
-
-// A client that asks one server of a cluster has not asked the others.
-func TestCheckOfOneServerOfACluster(t *testing.T) {
-	t.Parallel()
-	server := redistest.StartTCP(t, "--cluster-enabled", "yes")
-	if err := idemredis.New(server.Client(), idemredis.Options{}).Check(t.Context()); err == nil {
-		t.Error("got no error")
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
@@ -33,10 +34,9 @@ type trip struct {
 var errBroken = errors.New("the connection broke")
 
 func newTimetable(t *testing.T, single, pipelined []trip) (*timetable, *idemredis.Store) {
-	client := redis.NewClient(&redis.Options{MaxRetries: -1})
-	t.Cleanup(func() { client.Close() })
+	client := redistest.Connect(t, &redis.Options{MaxRetries: -1})
 	h := &timetable{start: time.Now(), single: single, pipelined: pipelined}
-	client.AddHook(h)
+	client.AddHook(hook{single: h.command, pipelined: h.pipeline})
 	return h, idemredis.New(client, idemredis.Options{})
 }
 
@@ -55,26 +55,20 @@ func (h *timetable) next(trips *[]trip) error {
 	return redis.Nil // which a SET with NX and GET says of a new key
 }
 
-func (*timetable) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *timetable) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error {
-		cmd.SetErr(h.next(&h.single))
-		return cmd.Err()
-	}
+func (h *timetable) command(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+	cmd.SetErr(h.next(&h.single))
+	return cmd.Err()
 }
 
-func (h *timetable) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(_ context.Context, cmds []redis.Cmder) error {
-		h.mu.Lock()
-		h.sent = append(h.sent, fmt.Sprintf("%d after %v", len(cmds), time.Since(h.start)))
-		h.mu.Unlock()
-		err := h.next(&h.pipelined)
-		for _, cmd := range cmds {
-			cmd.SetErr(err)
-		}
-		return err
+func (h *timetable) pipeline(_ context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
+	h.mu.Lock()
+	h.sent = append(h.sent, fmt.Sprintf("%d after %v", len(cmds), time.Since(h.start)))
+	h.mu.Unlock()
+	err := h.next(&h.pipelined)
+	for _, cmd := range cmds {
+		cmd.SetErr(err)
 	}
+	return err
 }
 
 // mustHaveSent holds how many calls each pipeline had, and when it was sent.

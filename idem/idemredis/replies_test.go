@@ -17,26 +17,6 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
 
-// An oracle is an old Redis that answers each script with the same reply.
-type oracle struct{ reply any }
-
-func (*oracle) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*oracle) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (o *oracle) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error {
-		if script, ok := cmd.(*redis.Cmd); ok {
-			script.SetVal(o.reply)
-			return nil
-		}
-		cmd.SetErr(errors.New("ERR syntax error")) // to SET
-		return cmd.Err()
-	}
-}
-
 // What a reply means, and that one of another form is an error.
 func TestReplies(t *testing.T) {
 	const print = "a fingerprint of thirty-two byte"
@@ -49,9 +29,16 @@ func TestReplies(t *testing.T) {
 		return record(idem.InProgress, func(r *idem.Record) { r.RetryAfter = d })
 	}
 	other := errors.New("something else")
-	var o oracle
+	var reply any // of an old Redis to each script
 	client := redistest.Connect(t, &redis.Options{})
-	client.AddHook(&o)
+	client.AddHook(hook{single: func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+		if script, ok := cmd.(*redis.Cmd); ok {
+			script.SetVal(reply)
+			return nil
+		}
+		cmd.SetErr(errors.New("ERR syntax error")) // to SET
+		return cmd.Err()
+	}})
 	store := idemredis.New(client, idemredis.Options{})
 	for _, row := range []struct {
 		reply   []any
@@ -79,12 +66,12 @@ func TestReplies(t *testing.T) {
 		{[]any{"OK"}, nil, other},
 	} {
 		c := aClaim("k")
-		o.reply = row.reply
+		reply = row.reply
 		got, err := store.Begin(t.Context(), c)
 		if (err != nil) != (row.want == nil) || isRefusal(err) || row.want != nil && !reflect.DeepEqual(got, *row.want) {
 			t.Errorf("%v: got %+v, %v, want %+v", row.reply, got, err, row.want)
 		}
-		o.reply = row.reply[0]
+		reply = row.reply[0]
 		for what, err := range map[string]error{
 			"Settle": store.Settle(t.Context(), c.Key, c.Token, finished("answer")),
 			"Extend": store.Extend(t.Context(), c.Key, c.Token, c.Lease),
@@ -93,7 +80,7 @@ func TestReplies(t *testing.T) {
 				continue
 			}
 			if err != row.settled {
-				t.Errorf("%s, %v: got %v, want %v", what, o.reply, err, row.settled)
+				t.Errorf("%s, %v: got %v, want %v", what, reply, err, row.settled)
 			}
 		}
 	}
@@ -109,8 +96,8 @@ func TestTimesAsTheyAreSent(t *testing.T) {
 		{2 * time.Millisecond, 3},
 		{time.Minute, 60_001},
 	} {
-		client, sent := redistest.Connect(t, &redis.Options{}), new(commands)
-		client.AddHook(sent)
+		client := redistest.Connect(t, &redis.Options{})
+		sent := unsent(client)
 		store, c := idemredis.New(client, idemredis.Options{}), aClaim("k")
 		c.Lease, c.Retention = row.d, row.d
 		_, _ = store.Begin(t.Context(), c)
@@ -130,22 +117,17 @@ func TestTimesAsTheyAreSent(t *testing.T) {
 func TestRepeatIsOneCommand(t *testing.T) {
 	client := redistest.Connect(t, redistest.Options(t))
 	store := ownStore(t, client)
-	var sent counter
-	client.AddHook(&sent)
+	sent := counted(client)
 	for _, payload := range []string{"", "answer"} {
 		for _, frees := range []int{0, 2, 12} {
 			c := aClaim(fmt.Sprint(payload, frees))
 			for range frees {
 				mustBegin(t, store, c, idem.Claimed)
-				if err := store.Settle(t.Context(), c.Key, c.Token, freed); err != nil {
-					t.Fatal(err)
-				}
+				mustSettle(t, store, c, freed)
 				c = again(c)
 			}
 			mustBegin(t, store, c, idem.Claimed)
-			if err := store.Settle(t.Context(), c.Key, c.Token, finished(payload)); err != nil {
-				t.Fatal(err)
-			}
+			mustSettle(t, store, c, finished(payload))
 			before := sent.Load()
 			r := mustBegin(t, store, again(c), idem.Done)
 			if n := sent.Load() - before; n != 1 || string(r.Payload) != payload {

@@ -13,65 +13,28 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
 
-// A loser is a way to a server on which answers get lost.
+// A loser is what connections have in common on which answers get lost.
 type loser struct {
-	addr string
 	lose atomic.Int64 // how many of the next answers
 	hold bool         // the connection stays, as if the answer were still to come
 	lost atomic.Int64
 }
 
-func newLoser(t *testing.T, addr string, hold bool) *loser {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	l := &loser{addr: listener.Addr().String(), hold: hold}
-	go func() {
-		for {
-			near, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			far, err := net.Dial("tcp", addr)
-			if err != nil {
-				near.Close()
-				continue
-			}
-			go func() {
-				defer far.Close()
-				buf := make([]byte, 64<<10)
-				for {
-					n, err := near.Read(buf)
-					if err != nil {
-						return
-					}
-					far.Write(buf[:n])
-				}
-			}()
-			go l.answers(far, near)
-		}
-	}()
-	return l
+type lossy struct {
+	net.Conn
+	*loser
 }
 
-func (l *loser) answers(from, to net.Conn) {
-	defer to.Close()
-	buf := make([]byte, 64<<10)
+func (c lossy) Read(p []byte) (int, error) {
 	for {
-		n, err := from.Read(buf)
-		if err != nil {
-			return
+		n, err := c.Conn.Read(p)
+		if err != nil || c.lose.Add(-1) < 0 {
+			return n, err
 		}
-		if l.lose.Add(-1) >= 0 {
-			l.lost.Add(1)
-			if l.hold {
-				continue
-			}
-			return
+		if c.lost.Add(1); !c.hold {
+			c.Close()
+			return 0, net.ErrClosed
 		}
-		to.Write(buf[:n])
 	}
 }
 
@@ -84,14 +47,12 @@ func TestResentByTheClient(t *testing.T) {
 		hold bool
 	}{{"the connection breaks", false}, {"the answer is late", true}} {
 		t.Run(way.name, func(t *testing.T) {
-			o := redistest.Options(t)
-			loser := newLoser(t, o.Addr, way.hold)
-			far := *o
-			far.Addr, far.PoolSize = loser.addr, 1
-			if way.hold {
-				far.ReadTimeout = time.Second
+			loser := &loser{hold: way.hold}
+			o := wrapped(redistest.Options(t), func(c net.Conn) net.Conn { return lossy{c, loser} })
+			if o.PoolSize = 1; way.hold {
+				o.ReadTimeout = time.Second
 			}
-			client := redistest.Connect(t, &far)
+			client := redistest.Connect(t, o)
 			store := ownStore(t, client)
 			// Redis is to know the scripts: the first answer would only say
 			// that it does not.
@@ -213,12 +174,8 @@ func TestOutOfMemory(t *testing.T) {
 	for _, c := range []idem.Claim{done, held, unknown, lapsed} {
 		mustBegin(t, store, c, idem.Claimed)
 	}
-	if err := store.Settle(t.Context(), done.Key, done.Token, finished("answer")); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Settle(t.Context(), unknown.Key, unknown.Token, idem.Settlement{Retention: time.Hour}); err != nil {
-		t.Fatal(err)
-	}
+	mustSettle(t, store, done, finished("answer"))
+	mustSettle(t, store, unknown, idem.Settlement{Retention: time.Hour})
 	redistest.Eventually(t, "the lease is over", func() bool {
 		r, err := store.Begin(t.Context(), again(lapsed))
 		return err != nil || r.State == idem.Unknown
@@ -262,18 +219,14 @@ func TestOutOfMemory(t *testing.T) {
 		t.Error("a call that was refused changed the claim")
 	}
 	mustBegin(t, store, again(held), idem.InProgress)
-	if err := store.Settle(t.Context(), lapsed.Key, lapsed.Token, freed); err != nil {
-		t.Errorf("freeing a claim: %v", err)
-	}
+	mustSettle(t, store, lapsed, freed)
 	nothing := aClaim("nothing")
 	if err := store.Settle(t.Context(), nothing.Key, nothing.Token, freed); !errors.Is(err, idem.ErrLost) {
 		t.Errorf("freeing what is not there: got %v, want ErrLost", err)
 	}
 
 	server.Empty()
-	if err := store.Settle(t.Context(), held.Key, held.Token, finished("late")); err != nil {
-		t.Errorf("Settle when there is room again: %v", err)
-	}
+	mustSettle(t, store, held, finished("late"))
 	mustBegin(t, store, again(held), idem.Done)
 	mustBegin(t, store, again(lapsed), idem.Claimed)
 	mustBegin(t, store, aClaim("new"), idem.Claimed)
@@ -309,9 +262,7 @@ func TestFreedAgainAndAgain(t *testing.T) {
 	}
 	c = again(c)
 	mustBegin(t, store, c, idem.Claimed)
-	if err := store.Settle(t.Context(), c.Key, c.Token, finished("answer")); err != nil {
-		t.Fatal(err)
-	}
+	mustSettle(t, store, c, finished("answer"))
 	for _, client := range []idemredis.Client{client, &old{Client: client}} {
 		store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 		if r := mustBegin(t, store, again(c), idem.Done); string(r.Payload) != "answer" {

@@ -36,44 +36,35 @@ type trips struct {
 func newTrips(t *testing.T, client *redis.Client) *trips {
 	s := &trips{Store: ownStore(t, client), t: t, pipeline: func() {}}
 	s.SetStall(time.Hour) // a trip that the test holds is none that stalls
-	client.AddHook(s)
+	client.AddHook(hook{single: s.command, pipelined: s.piped})
 	return s
 }
 
-func (*trips) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (s *trips) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		s.alone.Add(1)
-		if hold := s.hold.Load(); hold != nil {
-			s.held.Add(1)
-			<-*hold
-		}
-		return next(ctx, cmd)
+func (s *trips) command(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	s.alone.Add(1)
+	if hold := s.hold.Load(); hold != nil {
+		s.held.Add(1)
+		<-*hold
 	}
+	return next(ctx, cmd)
 }
 
-func (s *trips) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		// go-redis also introduces itself in a pipeline.
-		if name := cmds[0].Name(); name == "set" || name == "evalsha" {
-			s.mu.Lock()
-			s.pipelines = append(s.pipelines, len(cmds))
-			s.ctx = ctx
-			s.mu.Unlock()
-			s.pipeline()
-		}
-		return next(ctx, cmds)
+func (s *trips) piped(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	// go-redis also introduces itself in a pipeline.
+	if name := cmds[0].Name(); name == "set" || name == "evalsha" {
+		s.mu.Lock()
+		s.pipelines = append(s.pipelines, len(cmds))
+		s.ctx = ctx
+		s.mu.Unlock()
+		s.pipeline()
 	}
+	return next(ctx, cmds)
 }
 
-// together makes calls while two other trips are under way, so that they travel
-// together. meanwhile is called before the two end.
-func (s *trips) together(meanwhile func(), calls ...func()) {
+// holding lets two trips be under way until release is called.
+func (s *trips) holding() (release func()) {
 	s.t.Helper()
 	hold := make(chan struct{})
-	release := sync.OnceFunc(func() { close(hold) })
-	defer release()
 	redistest.Eventually(s.t, "no trip is under way", func() bool { return s.Trips() == 0 })
 	s.held.Store(0)
 	s.hold.Store(&hold)
@@ -83,6 +74,19 @@ func (s *trips) together(meanwhile func(), calls ...func()) {
 	}
 	redistest.Eventually(s.t, "two trips are under way", func() bool { return s.held.Load() == 2 })
 	s.hold.Store(nil)
+	return sync.OnceFunc(func() {
+		close(hold)
+		wg.Wait()
+	})
+}
+
+// together makes calls while two other trips are under way, so that they travel
+// together. meanwhile is called before the two end.
+func (s *trips) together(meanwhile func(), calls ...func()) {
+	s.t.Helper()
+	release := s.holding()
+	defer release()
+	var wg sync.WaitGroup
 	var ended atomic.Int64
 	for _, call := range calls {
 		wg.Go(func() {
@@ -295,51 +299,19 @@ func TestTripsThatHang(t *testing.T) {
 	s.together(nothing, claims...)
 }
 
-// Trips on connections that nothing answers on do not hold up the others.
-func TestTripsThatStall(t *testing.T) {
-	s := newTrips(t, redistest.Connect(t, redistest.Options(t)))
-	s.SetStall(time.Millisecond)
-	hold := make(chan struct{})
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer close(hold)
-	s.hold.Store(&hold)
-	for range 2 {
-		wg.Go(func() { s.Begin(t.Context(), aClaim(rand.Text())) })
-	}
-	redistest.Eventually(t, "two trips are under way", func() bool { return s.held.Load() == 2 })
-	s.hold.Store(nil)
-	redistest.Eventually(t, "another call is answered", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := s.Begin(ctx, aClaim(rand.Text()))
-		return err == nil
-	})
-}
-
 // Calls behind trips that stall are sent although no other call comes, and once
 // more when their own trip stalls too.
 func TestCallsBehindTripsThatStall(t *testing.T) {
 	t.Parallel()
 	s := newTrips(t, redistest.Connect(t, redistest.Options(t)))
 	s.SetStall(time.Second) // time enough for the calls to wait
-	hold := make(chan struct{})
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer close(hold)
-	s.hold.Store(&hold)
-	for range 2 {
-		wg.Go(func() { s.Begin(t.Context(), aClaim(rand.Text())) })
-	}
-	redistest.Eventually(t, "two trips are under way", func() bool { return s.held.Load() == 2 })
-	s.hold.Store(nil)
-	first := make(chan struct{}, 1)
-	first <- struct{}{}
+	defer s.holding()()
+	var pipelines atomic.Int64
+	never := make(chan struct{})
+	defer close(never)
 	s.pipeline = func() {
-		select {
-		case <-first:
-			<-hold
-		default:
+		if pipelines.Add(1) == 1 {
+			<-never
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -395,13 +367,8 @@ func (c *cut) Read(p []byte) (int, error) {
 func TestBrokenAmidReplies(t *testing.T) {
 	for _, retries := range []int{-1, 3} {
 		var armed, over atomic.Bool
-		o := redistest.Options(t)
+		o := wrapped(redistest.Options(t), func(c net.Conn) net.Conn { return &cut{Conn: c, armed: &armed, over: &over} })
 		o.MaxRetries = retries
-		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			var d net.Dialer
-			c, err := d.DialContext(ctx, network, addr)
-			return &cut{Conn: c, armed: &armed, over: &over}, err
-		}
 		s := newTrips(t, redistest.Connect(t, o))
 		claims, begins := s.claims(30)
 		s.together(nothing, begins...)

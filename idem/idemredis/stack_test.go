@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -123,8 +122,7 @@ func TestCommandsOfACreate(t *testing.T) {
 	s := mustStack(t, client, idem.Options{Timeout: redistest.Patience}, newRows().create)
 	s.post("warm up")
 	s.post("warm up")
-	var sent counter
-	client.AddHook(&sent)
+	sent := counted(client)
 	for _, step := range []struct {
 		name     string
 		keys     []string
@@ -168,20 +166,4 @@ func TestSealedReply(t *testing.T) {
 	if stored, err := client.Get(t.Context(), names[0]).Result(); err != nil || strings.Contains(stored, "client") {
 		t.Errorf("got %q, error %v", stored, err)
 	}
-}
-
-// counter is a hook that counts the commands of a client.
-type counter struct{ atomic.Int64 }
-
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.Add(1)
-		return next(ctx, cmd)
-	}
-}
-
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }

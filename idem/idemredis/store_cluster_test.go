@@ -34,9 +34,7 @@ func TestCluster(t *testing.T) {
 		if err := store.Extend(t.Context(), c.Key, c.Token, c.Lease); err != nil {
 			t.Error(err)
 		}
-		if err := store.Settle(t.Context(), c.Key, c.Token, finished(fmt.Sprint(i))); err != nil {
-			t.Error(err)
-		}
+		mustSettle(t, store, c, finished(fmt.Sprint(i)))
 		if r := mustBegin(t, store, again(c), idem.Done); string(r.Payload) != fmt.Sprint(i) {
 			t.Errorf("got the payload %q, want %d", r.Payload, i)
 		}

@@ -113,58 +113,9 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// stacks is a hook that notes whether commands come from the goroutine that
-// called a method of the Store.
-type stacks struct{ direct, elsewhere atomic.Int64 }
-
-func (*stacks) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (*stacks) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (s *stacks) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if bytes.Contains(debug.Stack(), []byte("TestGoroutineOfCommands")) {
-			s.direct.Add(1)
-		} else {
-			s.elsewhere.Add(1)
-		}
-		return next(ctx, cmd)
-	}
-}
-
-// Where the client heeds deadlines, a command with one costs no goroutine.
+// Where the client heeds deadlines, a command with one costs no goroutine. That it
+// does is known by its options and its type; with TLS it may connect for longer.
 func TestGoroutineOfCommands(t *testing.T) {
-	for _, heeds := range []bool{false, true} {
-		o := redistest.Options(t)
-		o.ContextTimeoutEnabled = heeds
-		client := redistest.Connect(t, o)
-		var commands stacks
-		client.AddHook(&commands)
-		bounded, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		for _, ctx := range []context.Context{t.Context(), bounded} {
-			commands.direct.Store(0)
-			commands.elsewhere.Store(0)
-			store := ownStore(t, client)
-			for _, method := range []string{"Begin", "Extend", "Settle", "free"} {
-				if err := calls(store, aClaim(method))[method](ctx); err != nil && !isRefusal(err) {
-					t.Errorf("%s: %v", method, err)
-				}
-			}
-			want := heeds && ctx == bounded
-			direct, elsewhere := commands.direct.Load(), commands.elsewhere.Load()
-			if (direct > 0) != want || (elsewhere > 0) == want {
-				t.Errorf("heeds deadlines %t, with a deadline %t: %d commands from the goroutine of the call, %d from others",
-					heeds, ctx == bounded, direct, elsewhere)
-			}
-		}
-	}
-}
-
-// A client is known to heed deadlines by its options and its type; with TLS it
-// may connect for longer.
-func TestGoroutineOfCommandsByClient(t *testing.T) {
 	for _, row := range []struct {
 		timeouts, tls bool
 		heeds         bool
@@ -182,19 +133,33 @@ func TestGoroutineOfCommandsByClient(t *testing.T) {
 			client redis.UniversalClient
 			hides  bool // what it is
 		}{{single(), false}, {cluster, false}, {single(), true}} {
-			var from stacks
-			c.client.AddHook(&from)
-			c.client.AddHook(new(commands))
+			var direct, elsewhere atomic.Int64 // commands from the goroutine of the call, and from others
+			c.client.AddHook(hook{single: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if bytes.Contains(debug.Stack(), []byte(".TestGoroutineOfCommands(")) {
+					direct.Add(1)
+				} else {
+					elsewhere.Add(1)
+				}
+				return next(ctx, cmd)
+			}})
+			unsent(c.client)
 			client := idemredis.Client(c.client)
 			if c.hides {
 				client = struct{ idemredis.Client }{c.client}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			_, _ = idemredis.New(client, idemredis.Options{}).Begin(ctx, aClaim("k"))
-			cancel()
-			want := row.heeds && !c.hides
-			if direct := from.direct.Load() > 0; direct != want || direct == (from.elsewhere.Load() > 0) {
-				t.Errorf("%T, hidden %t, %+v: the command came from the goroutine of the call: %t", c.client, c.hides, row, direct)
+			bounded, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			for _, ctx := range []context.Context{t.Context(), bounded} {
+				for method, call := range calls(idemredis.New(client, idemredis.Options{}), aClaim("k")) {
+					direct.Store(0)
+					elsewhere.Store(0)
+					_ = call(ctx)
+					want := row.heeds && !c.hides && ctx == bounded
+					if (direct.Load() > 0) != want || (elsewhere.Load() > 0) == want {
+						t.Errorf("%T, hidden %t, %+v, %s, with a deadline %t: %d commands from the goroutine of the call, %d from others",
+							c.client, c.hides, row, method, ctx == bounded, direct.Load(), elsewhere.Load())
+					}
+				}
 			}
 		}
 	}
@@ -281,27 +246,9 @@ func TestMemoryOfAKey(t *testing.T) {
 	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 	c := aClaim("k")
 	mustBegin(t, store, c, idem.Claimed)
-	if err := store.Settle(t.Context(), c.Key, c.Token, finished(strings.Repeat("a", 1000))); err != nil {
-		t.Fatal(err)
-	}
+	mustSettle(t, store, c, finished(strings.Repeat("a", 1000)))
 	if n := client.MemoryUsage(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val(); n < 1200 || n > 1500 {
 		t.Errorf("a key with an answer of 1000 bytes takes %d, want about 1350", n)
-	}
-}
-
-// commands notes what a client sends, and sends nothing.
-type commands []string
-
-func (c *commands) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (c *commands) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error {
-		*c = append(*c, cmd.String())
-		return errors.New("nothing is sent")
 	}
 }
 
@@ -311,9 +258,8 @@ func TestOptions(t *testing.T) {
 	sent := func(set func(*idemredis.Options)) string {
 		var o idemredis.Options
 		set(&o)
-		client, c := redis.NewClient(&redis.Options{}), new(commands)
-		defer client.Close()
-		client.AddHook(c)
+		client := redistest.Connect(t, &redis.Options{})
+		c := unsent(client)
 		_, _ = idemredis.New(client, o).Begin(t.Context(), idem.Claim{Lease: time.Second, Retention: time.Second})
 		return strings.Join(*c, "\n")
 	}
