@@ -78,6 +78,50 @@ func (s *stack) post(key string) *httptest.ResponseRecorder {
 	return s.request("POST", "/api/v1/tasks", key)
 }
 
+// ask makes a keyed request. In these tests it would take an hour if it waited
+// for Redis.
+func (s *stack) ask(t *testing.T, key string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := s.post(key)
+	switch w.Code {
+	case 201:
+	case 409, 503:
+		unknown := strings.Contains(w.Body.String(), "idempotency_outcome_unknown")
+		if (w.Header().Get("Retry-After") == "") != unknown {
+			t.Errorf("%s: got %d with Retry-After: %q\n%s", key, w.Code, w.Header().Get("Retry-After"), w.Body)
+		}
+	default:
+		t.Errorf("%s: got %d\n%s", key, w.Code, w.Body)
+	}
+	return w
+}
+
+func (s *stack) mustGet(t *testing.T, key string, status int) {
+	t.Helper()
+	if w := s.ask(t, key); w.Code != status {
+		t.Errorf("%s: got %d, want %d\n%s", key, w.Code, status, w.Body)
+	}
+}
+
+// succeeds asks until the answer is 201: on a slow machine a Redis that answers
+// may need longer than the timeout.
+func (s *stack) succeeds(t *testing.T, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		redistest.Eventually(t, key+" succeeds", func() bool { return s.ask(t, key).Code == 201 })
+	}
+}
+
+// mustSaveAll waits until nothing is left to be saved.
+func mustSaveAll(t *testing.T, r *idem.Runner) {
+	t.Helper()
+	bounded, cancel := context.WithTimeout(t.Context(), redistest.Patience)
+	defer cancel()
+	if err := r.WaitSettled(bounded); err != nil {
+		t.Fatalf("what waited to be saved: %v", err)
+	}
+}
+
 // rows is what handlers have created, by idempotency key.
 type rows struct {
 	mu    sync.Mutex

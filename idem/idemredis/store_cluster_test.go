@@ -1,7 +1,6 @@
 package idemredis_test
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -143,11 +142,7 @@ func TestResharding(t *testing.T) {
 		create(0, key)
 	}
 	for _, r := range processes {
-		bounded, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		if err := r.WaitSettled(bounded); err != nil {
-			t.Error(err)
-		}
+		mustSaveAll(t, r)
 	}
 	if moving.Redirected("ASK") == 0 || moving.Redirected("MOVED") == 0 {
 		t.Errorf("got %d ASK and %d MOVED, want some", moving.Redirected("ASK"), moving.Redirected("MOVED"))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,19 +16,35 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 )
 
-// address is one that a client is told anew when it connects.
-type address struct {
-	atomic.Pointer[server]
+// pair is a primary with its replica, and what the clients of processes know.
+type pair struct {
+	*rows
+	t            *testing.T
+	old, replica *server
+	at           atomic.Pointer[server] // where clients connect
 }
 
-func (a *address) options() *redis.Options {
-	return &redis.Options{
+func newPair(t *testing.T, args ...string) *pair {
+	p := &pair{rows: newRows(), t: t, old: redistest.StartTCP(t, args...)}
+	p.replica = redistest.StartReplica(t, p.old)
+	p.at.Store(p.old)
+	return p
+}
+
+// process returns a process that connects to where they do now.
+func (p *pair) process() *stack {
+	return mustStack(p.t, redistest.Connect(p.t, &redis.Options{
 		ContextTimeoutEnabled: true,
 		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, network, a.Load().Options().Addr)
+			return new(net.Dialer).DialContext(ctx, network, p.at.Load().Options().Addr)
 		},
-	}
+	}), failoverOptions, p.create)
+}
+
+// promote makes the replica a primary when it has all writes.
+func (p *pair) promote() {
+	redistest.Replicates(p.t, p.old, p.replica)
+	follow(p.t, p.replica, "NO", "ONE")
 }
 
 // failoverOptions leave Redis more time than a busy machine needs, because one
@@ -41,54 +56,37 @@ var failoverOptions = idem.Options{Timeout: time.Minute, Lease: 2 * time.Second,
 // comment says what becomes of the rest.
 func TestPromotedReplica(t *testing.T) {
 	t.Parallel()
-	old := redistest.StartTCP(t)
-	replica := redistest.StartReplica(t, old)
-	var at address
-	at.Store(old)
-	rows := newRows()
-	s := mustStack(t, redistest.Connect(t, at.options()), failoverOptions, rows.create)
-	// Of the process that asks after the failover nothing is in memory.
-	elsewhere := mustStack(t, redistest.Connect(t, at.options()), failoverOptions, rows.create)
+	p := newPair(t)
+	s, elsewhere := p.process(), p.process() // of what asks after the failover nothing is in memory
 
 	// Each handler makes the next request: all of them run while the replica is
 	// promoted or the old primary dies.
-	want := func(key string, status int) {
-		t.Helper()
-		if w := ask(t, key, func() *httptest.ResponseRecorder { return s.post(key) }); w.Code != status {
-			t.Errorf("%s: got %d, want %d\n%s", key, w.Code, status, w.Body)
-		}
+	p.after["claim kept"] = func() {
+		s.mustGet(t, "answer lost", 201)
+		s.mustGet(t, "all lost", 201)
+		s.mustGet(t, "claim lost", 409)
 	}
-	rows.after["claim kept"] = func() {
-		want("answer lost", 201)
-		want("all lost", 201)
-		want("claim lost", 409)
+	p.after["answer lost"] = p.promote
+	p.after["claim lost"] = func() {
+		p.old.Kill()
+		s.mustGet(t, "without a primary", 503)
+		p.at.Store(p.replica)
 	}
-	rows.after["answer lost"] = func() {
-		redistest.Replicates(t, old, replica)
-		follow(t, replica, "NO", "ONE")
-	}
-	rows.after["claim lost"] = func() {
-		old.Kill()
-		want("without a primary", 503)
-		at.Store(replica)
-	}
-	want("kept", 201)
-	want("claim kept", 201)
-	clear(rows.after)
-	rows.mustBeOneEach(t, "kept", "claim kept", "answer lost", "all lost", "claim lost")
+	s.mustGet(t, "kept", 201)
+	s.mustGet(t, "claim kept", 201)
+	clear(p.after)
+	p.mustBeOneEach(t, "kept", "claim kept", "answer lost", "all lost", "claim lost")
 
-	for _, key := range []string{"kept", "claim kept", "without a primary", "later"} {
-		succeeds(t, key, func() *httptest.ResponseRecorder { return elsewhere.post(key) })
-	}
-	rows.mustBeOneEach(t, "kept", "claim kept", "without a primary", "later")
+	elsewhere.succeeds(t, "kept", "claim kept", "without a primary", "later")
+	p.mustBeOneEach(t, "kept", "claim kept", "without a primary", "later")
 	redistest.Eventually(t, "the outcome of the create whose answer was lost is unknown", func() bool {
 		w := elsewhere.post("answer lost")
 		return w.Code == 409 && strings.Contains(w.Body.String(), "idempotency_outcome_unknown")
 	})
-	rows.mustBeOneEach(t, "answer lost")
+	p.mustBeOneEach(t, "answer lost")
 	for _, key := range []string{"all lost", "claim lost"} {
-		succeeds(t, key, func() *httptest.ResponseRecorder { return elsewhere.post(key) })
-		if n := rows.of[key]; n != 2 {
+		elsewhere.succeeds(t, key)
+		if n := p.of[key]; n != 2 {
 			t.Errorf("%s: %d rows, want 2, as the package comment says", key, n)
 		}
 	}
@@ -98,89 +96,58 @@ func TestPromotedReplica(t *testing.T) {
 // nothing, so that nothing is lost with it.
 func TestPrimaryWithoutItsReplica(t *testing.T) {
 	t.Parallel()
-	old := redistest.StartTCP(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "10")
-	replica := redistest.StartReplica(t, old)
-	var at address
-	at.Store(old)
-	rows := newRows()
-	s := mustStack(t, redistest.Connect(t, at.options()), failoverOptions, rows.create)
-	elsewhere := mustStack(t, redistest.Connect(t, at.options()), failoverOptions, rows.create)
-
-	succeeds(t, "kept", func() *httptest.ResponseRecorder { return s.post("kept") })
-	rows.after["during"] = func() {
-		redistest.Replicates(t, old, replica)
-		follow(t, replica, "NO", "ONE")
+	p := newPair(t, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "10")
+	s, elsewhere := p.process(), p.process()
+	s.succeeds(t, "kept")
+	p.after["during"] = func() {
+		p.promote()
 		redistest.Eventually(t, "the primary knows that its replica has gone",
-			func() bool { return old.Replication("connected_slaves") == "0" })
+			func() bool { return p.old.Replication("connected_slaves") == "0" })
 	}
-	if w := s.post("during"); w.Code != 201 {
-		t.Fatalf("during: got %d, want 201\n%s", w.Code, w.Body)
-	}
-	delete(rows.after, "during")
-	refused := func() *httptest.ResponseRecorder { return s.post("refused") }
-	if w := ask(t, "a create without a replica", refused); w.Code != 503 {
-		t.Errorf("a create without a replica: got %d, want 503\n%s", w.Code, w.Body)
-	}
-	old.Kill()
-	at.Store(replica)
-	bounded, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	if err := s.runner.WaitSettled(bounded); err != nil {
-		t.Fatalf("what waited to be saved: %v", err)
-	}
+	s.mustGet(t, "during", 201)
+	clear(p.after)
+	s.mustGet(t, "refused", 503)
+	p.old.Kill()
+	p.at.Store(p.replica)
+	mustSaveAll(t, s.runner)
 	keys := []string{"kept", "during", "refused", "later"}
-	for _, key := range keys {
-		succeeds(t, key, func() *httptest.ResponseRecorder { return elsewhere.post(key) })
-	}
-	rows.mustBeOneEach(t, keys...)
+	elsewhere.succeeds(t, keys...)
+	p.mustBeOneEach(t, keys...)
 }
 
 // A primary that becomes a replica refuses writes. The client then connects to
 // the new one, and nothing runs twice.
 func TestDemotedPrimary(t *testing.T) {
 	t.Parallel()
-	old := redistest.StartTCP(t)
-	replica := redistest.StartReplica(t, old)
-	var at address
-	at.Store(old)
-	rows := newRows()
-	s := mustStack(t, redistest.Connect(t, at.options()), failoverOptions, rows.create)
-	succeeds(t, "kept", func() *httptest.ResponseRecorder { return s.post("kept") })
-	rows.after["during"] = func() {
-		redistest.Replicates(t, old, replica)
-		follow(t, replica, "NO", "ONE")
-		follow(t, old, "127.0.0.1", fmt.Sprint(replica.Port))
-		at.Store(replica)
+	p := newPair(t)
+	s := p.process()
+	s.succeeds(t, "kept")
+	p.after["during"] = func() {
+		p.promote()
+		follow(t, p.old, "127.0.0.1", fmt.Sprint(p.replica.Port))
+		p.at.Store(p.replica)
 	}
-	if w := s.post("during"); w.Code != 201 {
-		t.Fatalf("during: got %d, want 201\n%s", w.Code, w.Body)
-	}
-	delete(rows.after, "during")
+	s.mustGet(t, "during", 201)
+	clear(p.after)
 	keys := []string{"kept", "during", "later"}
-	for _, key := range keys {
-		for _, process := range []*stack{s, mustStack(t, redistest.Connect(t, at.options()), failoverOptions, rows.create)} {
-			succeeds(t, key, func() *httptest.ResponseRecorder { return process.post(key) })
-		}
-	}
-	rows.mustBeOneEach(t, keys...)
+	s.succeeds(t, keys...)
+	p.process().succeeds(t, keys...)
+	p.mustBeOneEach(t, keys...)
 }
 
 // A primary dies, and a Sentinel promotes its replica, while requests go on.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	old := redistest.StartTCP(t)
-	replica := redistest.StartReplica(t, old)
-	client := redis.NewFailoverClient(redistest.StartSentinel(t, old))
+	p := newPair(t)
+	client := redis.NewFailoverClient(redistest.StartSentinel(t, p.old))
 	t.Cleanup(func() { client.Close() })
-	rows := newRows()
-	s := mustStack(t, client, failoverOptions, rows.create)
+	s := mustStack(t, client, failoverOptions, p.create)
 	var before []string
 	for i := range 10 {
-		key := fmt.Sprint("before-", i)
-		before = append(before, key)
-		succeeds(t, key, func() *httptest.ResponseRecorder { return s.post(key) })
+		before = append(before, fmt.Sprint("before-", i))
 	}
-	redistest.Replicates(t, old, replica)
+	s.succeeds(t, before...)
+	redistest.Replicates(t, p.old, p.replica)
 
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -191,30 +158,22 @@ func TestSentinel(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					key := fmt.Sprintf("meanwhile-%d-%d", worker, n)
-					ask(t, key, func() *httptest.ResponseRecorder { return s.post(key) })
+					s.ask(t, fmt.Sprintf("meanwhile-%d-%d", worker, n))
 				}
 			}
 		})
 	}
-	old.Kill()
-	redistest.Eventually(t, "the replica is promoted", func() bool { return replica.Replication("role") == "master" })
-	succeeds(t, "after", func() *httptest.ResponseRecorder { return s.post("after") })
+	p.old.Kill()
+	redistest.Eventually(t, "the replica is promoted", func() bool { return p.replica.Replication("role") == "master" })
+	s.succeeds(t, "after")
 	close(stop)
 	wg.Wait()
-	bounded, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	if err := s.runner.WaitSettled(bounded); err != nil {
-		t.Fatalf("what waited to be saved: %v", err)
-	}
-	elsewhere := mustStack(t, replica.Client(), failoverOptions, rows.create)
+	mustSaveAll(t, s.runner)
 	keys := append(before, "after", "later")
-	for _, key := range keys {
-		succeeds(t, key, func() *httptest.ResponseRecorder { return elsewhere.post(key) })
-	}
+	mustStack(t, p.replica.Client(), failoverOptions, p.create).succeeds(t, keys...)
 	// Each request was made once, so none may have run twice, whatever was
 	// lost.
-	rows.mustBeOneEach(t, keys...)
+	p.mustBeOneEach(t, keys...)
 }
 
 // follow makes a server a replica, or of NO ONE.
