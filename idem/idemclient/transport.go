@@ -26,24 +26,22 @@
 //		log.Print(err)
 //	}
 //
-// A POST without a key gets a new one, which all tries and a redirect with 307
-// or 308 keep, with the body, also to another host: set http.Client.CheckRedirect
-// where that must not be. It is in the response's Request. Another call of Do
-// makes another key: a program that itself repeats calls needs [WithKey].
-// Requests with other methods, safe ones aside, are sent once, unless WithKey,
-// their header or [Transport.Methods] gives them a key.
+// A POST without a key gets a new one, which is in the response's Request. All
+// tries keep it, and so does a redirect with 307 or 308, also to another host:
+// set http.Client.CheckRedirect where that must not be. Another call of Do makes
+// another key: a program that itself repeats calls needs [WithKey]. Requests with
+// other methods, safe ones aside, are sent once, unless WithKey, their header or
+// [Transport.Methods] gives them a key.
 //
 // # What is repeated
 //
 // A try without a whole answer is, and so are the statuses 408, 425, 429, 500,
-// 502, 503 and 504, and 409 with Retry-After. X-Should-Retry: false and
-// Idempotent-Replayed: true make an answer final. A refusal with
-// X-Should-Retry: true is repeated whatever its status.
+// 502, 503 and 504, 409 with Retry-After, and a refusal with X-Should-Retry: true.
+// X-Should-Retry: false and Idempotent-Replayed: true make an answer final.
 //
 // The wait is what Retry-After asks for, and random time on top: up to half a
 // second before the second try, twice as much before each further one. A wait
-// that the context's deadline does not leave room for is not begun, and the end
-// of the context ends it.
+// for which the context's deadline leaves no time is not begun.
 //
 // A Transport sends at most 1.2 times as many tries as requests, and 10 more,
 // and one more a minute ([Transport.RetryShare]). Not counted is what
@@ -65,14 +63,11 @@
 //
 // # Bodies
 //
-// The body of each try is the same: that of Request.GetBody, or else the one
-// that is read to its end before the first try. If that has more than
-// [Transport.MaxBody] bytes, nothing is sent, and the error says so.
-//
+// Each try sends the same body, from Request.GetBody, or kept in memory: of one
+// with more than [Transport.MaxBody] bytes nothing is sent, and the error says so.
 // A response whose Content-Length is at most MaxBody is read before it is
-// returned, so that one that breaks off is repeated. All others are streams and
-// pass as they come. If that of a request with a key breaks off, Read returns
-// an UnknownError.
+// returned, so that one that breaks off is repeated. All others are streams. If
+// that of a request with a key breaks off, Read returns an UnknownError.
 package idemclient
 
 import (
