@@ -66,7 +66,5 @@ func TestTracerPanics(t *testing.T) {
 		panics("Settle", func() { j.Settle(t.Context(), finished) })
 	}
 	_, j := join(t, store, "the next")
-	if err := j.Settle(t.Context(), finished); err != nil {
-		t.Error(err)
-	}
+	mustSettle(t, j, finished)
 }

@@ -19,53 +19,31 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idempgx"
 )
 
-// A relay stands before a server, keeps what it answers, and may change it.
+// A relay keeps what a server answers, and may change it.
 type relay struct {
 	mu       sync.Mutex
 	answers  []byte
 	from, to []byte // what is replaced, and by what
 }
 
-// newRelay lets a connection go through a relay.
-func newRelay(t *testing.T, c *pgx.ConnConfig) *relay {
-	t.Helper()
-	upstream := net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+type relayed struct {
+	net.Conn
+	*relay
+}
+
+// newRelay lets connections go through a relay.
+func newRelay(c *pgx.ConnConfig) *relay {
+	r, dial := &relay{}, c.DialFunc
+	c.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return relayed{conn, r}, err
 	}
-	t.Cleanup(func() { l.Close() })
-	c.Host, c.Port, c.Fallbacks = "127.0.0.1", uint16(l.Addr().(*net.TCPAddr).Port), nil
-	r := &relay{}
-	pass := func(from, to net.Conn, change func([]byte) []byte) {
-		defer from.Close()
-		defer to.Close()
-		for buf := make([]byte, 1<<16); ; {
-			n, err := from.Read(buf)
-			if err != nil {
-				return
-			}
-			if _, err := to.Write(change(buf[:n])); err != nil {
-				return
-			}
-		}
-	}
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", upstream)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			go pass(client, server, func(b []byte) []byte { return b })
-			go pass(server, client, r.change)
-		}
-	}()
 	return r
+}
+
+func (c relayed) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	return copy(b, c.change(b[:n])), err
 }
 
 func (r *relay) change(b []byte) []byte {
@@ -97,15 +75,12 @@ func (r *relay) trips() int {
 // A create takes three round trips, that of the handler among them.
 func TestTrips(t *testing.T) {
 	var wire *relay
-	pool := newPool(t, 1, func(c *pgx.ConnConfig) { wire = newRelay(t, c) })
+	pool := newPool(t, 1, func(c *pgx.ConnConfig) { wire = newRelay(c) })
 	store := newStore(pool)
 	for i := range 100 { // until it looks at no role any more
-		if _, j := join(t, store, "warm "+strconv.Itoa(i)); j.Settle(t.Context(), finished) != nil {
-			t.Fatal("Settle failed")
-		}
+		_, j := join(t, store, "warm "+strconv.Itoa(i))
+		mustSettle(t, j, finished)
 	}
-	refusal := finished
-	refusal.RollBack = true
 	for _, row := range []struct {
 		name string
 		s    idem.Settlement
@@ -119,9 +94,7 @@ func TestTrips(t *testing.T) {
 			wire.trips()
 			tx, j := join(t, store, row.name+strconv.Itoa(i))
 			execute(t, tx, "INSERT INTO tasks VALUES ('one')")
-			if err := j.Settle(t.Context(), row.s); err != nil {
-				t.Error(err)
-			}
+			mustSettle(t, j, row.s)
 			// The first time it prepares statements.
 			if got := wire.trips(); i > 0 && got != row.want {
 				t.Errorf("%s: got %d round trips, want %d", row.name, got, row.want)
@@ -142,7 +115,7 @@ func TestTrips(t *testing.T) {
 // A COMMIT that the server answers with ROLLBACK is none.
 func TestCommitRollsBack(t *testing.T) {
 	var wire *relay
-	pool := newPool(t, 1, func(c *pgx.ConnConfig) { wire = newRelay(t, c) })
+	pool := newPool(t, 1, func(c *pgx.ConnConfig) { wire = newRelay(c) })
 	_, j := join(t, newStore(pool), "key")
 	wire.replace("C\x00\x00\x00\x0bCOMMIT\x00", "C\x00\x00\x00\x0dROLLBACK\x00")
 	if err := j.Settle(t.Context(), finished); err == nil || errors.Is(err, idem.ErrCommitUnknown) {
@@ -193,8 +166,6 @@ func TestNotReached(t *testing.T) {
 func TestStatementIsCancelled(t *testing.T) {
 	pool := newPool(t, 2, nil)
 	store := newStore(pool)
-	refusal := finished
-	refusal.RollBack = true
 	for name, s := range map[string]idem.Settlement{
 		"created": finished, "refused": refusal, "failed": {Outcome: idem.OutcomeFree},
 	} {
@@ -249,8 +220,6 @@ func TestRowsLeftOpen(t *testing.T) {
 	}
 	tx, j := join(t, store, "the next")
 	execute(t, tx, "INSERT INTO tasks VALUES ('one')")
-	if err := j.Settle(t.Context(), finished); err != nil {
-		t.Error(err)
-	}
+	mustSettle(t, j, finished)
 	mustCount(t, pool, "SELECT count(*) FROM tasks", 1)
 }

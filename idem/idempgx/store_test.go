@@ -6,6 +6,9 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,7 +88,17 @@ func claim(key string) (c idem.Claim) {
 	return c
 }
 
-var finished = idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte("answer"), Retention: time.Hour}
+var (
+	finished = idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte("answer"), Retention: time.Hour}
+	refusal  = idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte("answer"), Retention: time.Hour, RollBack: true}
+)
+
+func mustSettle(t testing.TB, j idem.Transaction, s idem.Settlement) {
+	t.Helper()
+	if err := j.Settle(t.Context(), s); err != nil {
+		t.Error(err)
+	}
+}
 
 // join joins a claim of a new key.
 func join(t testing.TB, store *idempgx.Store, key string) (pgx.Tx, idem.Transaction) {
@@ -99,6 +112,24 @@ func join(t testing.TB, store *idempgx.Store, key string) (pgx.Tx, idem.Transact
 		t.Fatal("the context carries no transaction")
 	}
 	return tx, j
+}
+
+// A test that panics while it holds a transaction says so: its cleanup does not
+// wait for that forever.
+func TestPanicWithATransaction(t *testing.T) {
+	const child, words = "IDEMPGX_TEST_PANICS", "the words of the test"
+	pool := newPool(t, 2, nil)
+	if os.Getenv(child) != "" {
+		patience = 100 * time.Millisecond
+		join(t, newStore(pool), "key")
+		panic(words)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+	cmd.Env = append(os.Environ(), child+"=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), words) {
+		t.Errorf("a test that panics ended with %v, and said:\n%s", err, out)
+	}
 }
 
 func TestMistakesPanic(t *testing.T) {
@@ -131,9 +162,7 @@ func TestIsolation(t *testing.T) {
 		if err := tx.QueryRow(t.Context(), "SHOW transaction_isolation").Scan(&got); err != nil || got != want {
 			t.Errorf("%v: got %q, error %v, want %q", level, got, err, want)
 		}
-		if err := j.Settle(t.Context(), finished); err != nil {
-			t.Error(err)
-		}
+		mustSettle(t, j, finished)
 	}
 }
 

@@ -76,9 +76,7 @@ func TestTx(t *testing.T) {
 		t.Errorf("QueryRow: got %d, error %v, want 6", n, err)
 	}
 	mustCount(t, pool, "SELECT count(*) FROM tasks", 0)
-	if err := j.Settle(t.Context(), finished); err != nil {
-		t.Fatal(err)
-	}
+	mustSettle(t, j, finished)
 	rows, _ := pool.Query(t.Context(), "SELECT title FROM tasks ORDER BY title COLLATE \"C\"")
 	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if want := []string{"Conn", "CopyFrom", "Exec", "Prepare", "SendBatch", "savepoint"}; !slices.Equal(got, want) {
@@ -96,9 +94,7 @@ func TestTxHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := tx.Conn().PgConn().PID()
-	if err := j.Settle(t.Context(), finished); err != nil {
-		t.Fatal(err)
-	}
+	mustSettle(t, j, finished)
 	for name, tx := range map[string]pgx.Tx{"the transaction": tx, "a savepoint": savepoint} {
 		calls := map[string]func() error{
 			"Exec":      func() error { _, err := tx.Exec(t.Context(), "SELECT 1"); return err },
@@ -130,9 +126,7 @@ func TestTxHasEnded(t *testing.T) {
 	if got := next.Conn().PgConn().PID(); got != pid {
 		t.Errorf("got session %d, want that of the first, %d", got, pid)
 	}
-	if err := j.Settle(t.Context(), finished); err != nil {
-		t.Error(err)
-	}
+	mustSettle(t, j, finished)
 }
 
 // A handler that commits and begins another transaction has its reply in that
@@ -145,9 +139,7 @@ func TestCommitAndChain(t *testing.T) {
 	execute(t, tx, "COMMIT AND CHAIN")
 	mustCount(t, pool, "SELECT count(*) FROM tasks", 1)
 	execute(t, tx, "INSERT INTO tasks VALUES ('two')")
-	if err := j.Settle(t.Context(), finished); err != nil {
-		t.Error(err)
-	}
+	mustSettle(t, j, finished)
 	mustCount(t, pool, "SELECT count(*) FROM tasks", 2)
 	if r, _, err := store.Join(t.Context(), claim("key"), 0); err != nil || r.State != idem.Done {
 		t.Errorf("a repeat: got %v, error %v, want done", r.State, err)
