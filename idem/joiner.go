@@ -16,11 +16,11 @@ type Joiner interface {
 	//
 	// ctx bounds Join alone: the transaction outlives it.
 	//
-	// While as many transactions are open as may be, Join waits for one to end.
-	// Of the time until the deadline of ctx it keeps timeout for the database,
-	// or half if that is less. When no more is left, the error is [ErrNoTurn].
-	// Join gives up earlier when the database has answered no call for as long
-	// as timeout. With a timeout of 0 the Joiner chooses these times.
+	// While as many transactions are open as may be, Join waits for one to end,
+	// until timeout, or half of it all if that is less, is left to the deadline of
+	// ctx: then the error is [ErrNoTurn]. It gives up earlier when the database
+	// has answered no call for as long as timeout. With a timeout of 0 the Joiner
+	// chooses these times.
 	//
 	// Join does not wait for a transaction that holds the same key. The answer
 	// is then InProgress, with a zero Fingerprint if the other's cannot be read.

@@ -18,9 +18,6 @@ import (
 // same request. The zero Memory is ready to use. Set its fields before: one that
 // is zero or less stands for its default.
 //
-// A repeat within MinRetention never runs a second time. A later one, within the
-// retention, does not either as long as there is room for its record.
-//
 // When the budget is used up, expired records go first. Then the tenant that
 // holds most makes room: the bodies of its replies become summaries
 // ([Record.Retained]), then its records go, those first that were settled first.
@@ -28,14 +25,12 @@ import (
 // what the tenant holds. So no tenant can push out what belongs to another that
 // holds less, and tenants of one size share.
 //
-// Claims and records younger than MinRetention are never forgotten. If Begin
-// finds no others, of the tenant itself and of up to 32 large tenants with the
-// largest among them, it returns [ErrFull].
-//
-// A tenant also gets ErrFull if it would leave free less than a sixteenth of what
-// it holds, so a flood of young records leaves room to others.
-//
-// Settling a claim always succeeds: Begin reserves the room for it.
+// Claims and records younger than MinRetention are never forgotten: a repeat
+// within it never runs a second time. If Begin finds no others, of the tenant
+// itself and of up to 32 large tenants with the largest among them, it returns
+// [ErrFull], and also if the tenant would leave free less than a sixteenth of
+// what it holds: a flood of young records leaves room to others. Settling a claim
+// always succeeds, since Begin reserves the room.
 //
 // Later calls of Begin remove expired records, a few at a time, which gives back
 // the memory of a peak. There is no goroutine and nothing to close.

@@ -26,17 +26,15 @@ var (
 // reply. It is safe for concurrent use and starts no goroutine before it is
 // used.
 //
-// All requests with one key should go through one Runner of the process:
-// repeats are then woken when the first is settled, and get its reply from
-// memory. Repeats in other processes, or in another Runner on the same
-// store, ask the store again after 25 ms and then after twice as long each
-// time, up to 500 ms.
+// Send all requests with one key through one Runner of the process: repeats are
+// then woken when the first is settled, and get its reply from memory. Repeats in
+// another Runner on the same store ask the store again after 25 ms and then after
+// twice as long each time, up to 500 ms.
 //
-// The store may fail, panic or hang; no request runs twice because of it. A
-// request runs only after the store said that the claim is its own. An answer
-// that breaks the contract of [Store] is an error. A call of the store is waited
-// for as long as Options.Timeout, one of Join for Options.Wait longer, and one
-// of a store with a method HonorsContext (see [Store]) until it returns. The
+// The store may fail, panic or hang; no request runs twice because of it. An
+// answer that breaks the contract of [Store] is an error. A call of the store is
+// waited for as long as Options.Timeout, one of Join for Options.Wait longer, and
+// one of a store with a method HonorsContext (see [Store]) until it returns. The
 // number of calls that never return is bounded.
 type Runner struct {
 	options Options
@@ -116,20 +114,18 @@ func (r *Runner) Stats() RunnerStats {
 }
 
 // ObserveCalls lets f know of each claim, named "begin", and of each settlement,
-// named "settle", when the store's answer is there or is not waited for any
-// more: how long it took, and whether there was one. With Options.Join a claim
-// includes the wait for a transaction, and a settlement is COMMIT or ROLLBACK.
-// Calls of a [Memory] are not told of. f is called from many goroutines at once
-// and must be quick; its panic goes to the log and changes nothing. It takes the
-// place of one that was given before.
+// named "settle", but for those of a [Memory]: how long it took until the store
+// answered or was not waited for any more, and whether it answered. With
+// Options.Join a claim includes the wait for a transaction, and a settlement is
+// COMMIT or ROLLBACK. f is called from many goroutines at once and must be quick;
+// its panic goes to the log. It takes the place of one that was given before.
 func (r *Runner) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
 	r.backend.observe.Store(&f)
 }
 
 // WaitSettled waits until no execution runs and no task is left in the
 // background, or until ctx is done; then it returns ctx.Err(). Call it at the
-// end of a shutdown: an http.TimeoutHandler, or the end of Shutdown's own
-// context, can leave handlers that still run.
+// end of a shutdown, which can leave handlers that still run.
 func (r *Runner) WaitSettled(ctx context.Context) error {
 	for {
 		r.mu.Lock()

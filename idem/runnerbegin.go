@@ -25,13 +25,11 @@ import "context"
 // undone in the background.
 //
 // The end of ctx does not cut a call of the store short, because its answer
-// would be lost. An Execution may therefore be returned to a caller whose ctx
-// is done, and must be run or settled as [OutcomeFree] like any other.
+// would be lost. So a caller whose ctx is done may get an Execution, and must
+// run it or settle it as [OutcomeFree] like any other.
 //
-// The first caller with a key asks the store. If another process holds the
-// claim, this caller polls. Callers that come later wait for the first one,
-// while it asks, polls or runs. So a key costs the store one call at a time,
-// however many repeats there are.
+// A key costs the store one call at a time: the first caller asks, and polls
+// while another process holds the claim. All others wait for this one.
 func (r *Runner) Begin(ctx context.Context, c Claim, waiting func()) (Record, *Execution, error) {
 	if err := ctx.Err(); err != nil {
 		return Record{}, nil, err
@@ -72,8 +70,7 @@ func (r *Runner) enter(w *waiter) (e *Execution, first bool) {
 
 // ask asks the store for the claim, and polls while another process holds it.
 func (w *waiter) ask(e *Execution) (record Record, claimed *Execution, err error) {
-	// Without a claim the execution ends here, also when waiting
-	// panics: nobody else would wake its waiters.
+	// Also when waiting panics: nobody else would wake the waiters.
 	defer func() {
 		if claimed == nil {
 			w.runner.finish(e, &record)

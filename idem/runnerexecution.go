@@ -79,10 +79,10 @@ func (e *Execution) renewed(asked time.Time) {
 	e.asked.Store(&asked)
 }
 
-// Context returns a context for the handler of the request. It is cancelled
-// when the claim is lost, has lapsed because the server stood still, or is about
-// to because it could not be renewed: its cause is then [ErrLost]. It is cancelled without a cause when Settle
-// returns. In joined mode it carries the transaction, and only the end of
+// Context returns a context for the handler of the request. It is cancelled with
+// the cause [ErrLost] when the claim is lost, has lapsed because the server stood
+// still, or is about to because it could not be renewed, and without a cause when
+// Settle returns. In joined mode it carries the transaction, and only the end of
 // parent cancels it.
 func (e *Execution) Context(parent context.Context) context.Context {
 	if e.transaction != nil {
@@ -164,11 +164,10 @@ func (r *Runner) uncount(e *Execution) {
 
 var errNotRenewed = fmt.Errorf("%w: it could not be renewed in time", ErrLost)
 
-// renew renews the lease. A timer calls it, in a goroutine that lasts as long
-// as the call. If the lease cannot be renewed, the contexts of the execution
-// are cancelled at nine tenths of it, while the claim is still held. When it has
-// lapsed nothing is renewed: somebody may have been told so. But what is only to
-// be saved holds its claim for as long as the store allows.
+// renew renews the lease; a timer calls it. If it cannot, the contexts of the
+// execution are cancelled at nine tenths of the lease, while the claim is still
+// held. When it has lapsed nothing is renewed: somebody may have been told so.
+// But what is only to be saved holds its claim for as long as the store allows.
 func (e *Execution) renew() {
 	r := e.runner
 	lease := r.lease

@@ -10,9 +10,9 @@ import (
 // Options are the settings of a [Runner]. The zero value of each field stands
 // for its default.
 type Options struct {
-	// Lease is how long a claim is held unless it is renewed. A Runner renews
-	// it every third of that. The default is 15 s. In a [Memory] claims need no
-	// renewing: they end with the process.
+	// Lease is how long a claim is held unless it is renewed, which a Runner does
+	// every third of that. The default is 15 s. In a [Memory] claims have none:
+	// they end with the process.
 	Lease time.Duration
 	// Retention is how long a key is remembered, and at least the Lease. The
 	// default is 24 h.
@@ -27,12 +27,13 @@ type Options struct {
 	// ErrNoTurn. If the database answers nobody, that wait ends after Timeout.
 	Wait time.Duration
 	// Timeout bounds each call of the store, and all that Settle tries before
-	// it goes on in the background. The default is 2 s. After five claims in a
-	// row that failed, one a second is tried, and all others fail at once; in
-	// joined mode also those that wait for a transaction. The store is then also
-	// asked without requests, about once a second, for a claim that is given
-	// back, until it answers, Draining is closed or nothing refers to the Runner.
-	// All this is by shard where the [Store] has any.
+	// it goes on in the background. The default is 2 s.
+	//
+	// After five claims in a row that failed, one a second is tried, and all
+	// others fail at once; in joined mode also those that wait for a transaction.
+	// The store is then asked without requests too, until it answers, Draining is
+	// closed or nothing refers to the Runner: about once a second, for a claim
+	// that is given back. All this is by shard where the [Store] has any.
 	Timeout time.Duration
 	// ExecutionsPerTenant is how many requests of one tenant may run at once.
 	// Beyond that a request gets ErrTooMany, and the store is not asked whether

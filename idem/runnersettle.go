@@ -25,10 +25,9 @@ const (
 // Any other error means that the store could not save it within
 // Options.Timeout. Send the response to the client: the request is not run again.
 // The Runner tries again in the background, each time after twice as long, up
-// to 5 s, and keeps renewing the claim unless that had lapsed. It stops when the outcome is saved,
-// when the claim is lost, or when the retention is over, after which the store
-// would not know the key anyway. Meanwhile repeats in this process get the
-// reply from memory, and those in other processes wait.
+// to 5 s, until the outcome is saved, the claim is lost or the retention is over.
+// It renews the claim unless that had lapsed. Meanwhile repeats in this process
+// get the reply from memory, and those in other processes wait.
 //
 // In joined mode nothing goes on in the background. OutcomeUnknown rolls the
 // transaction back as OutcomeFree does. [ErrCommitUnknown] means that a repeat

@@ -24,9 +24,9 @@ import (
 // empty Payload, nothing runs again, and a line is logged. A Runner without a
 // Seal returns what is stored.
 //
-// A Seal does not hide how long a reply is, nor Claim.Fingerprint, by which a
-// request that was guessed can be confirmed. Who can write to the store can
-// delete replies, and put an older reply back under its Key.
+// It does not hide how long a reply is, nor Claim.Fingerprint, by which a guess of
+// the request can be confirmed. Who can write to the store can delete replies,
+// and put an older one back under its Key.
 type Seal struct {
 	seals sealKey // its aead is nil while nothing is sealed
 	opens map[sealID]*cipher.AEAD

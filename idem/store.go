@@ -12,29 +12,25 @@ import (
 // any number of callers, in any number of processes, exactly one gets [Claimed]
 // for a key.
 //
-// All durations are measured by the store's own clock, which must not jump
-// (monotonic in a process, the server's time elsewhere): the clocks of the
-// callers play no part. A refusal is a Record or one of the errors named here;
-// any other error means that the store could not answer and that its work may
-// or may not have been done.
+// Durations are measured by the store's own clock, which must not jump:
+// monotonic in a process, the server's time elsewhere. A refusal is a Record or
+// one of the errors named here. After any other error the store's work may or
+// may not have been done.
 //
 // A method returns soon after ctx is done. A Store that does so in any case,
-// also when the network or its driver hangs, says so by a method
-// HonorsContext(), and a [Joiner] of Join and the Settle of its transactions by
-// JoinHonorsContext(). A [Runner] then calls it in the goroutine of the request.
-// Otherwise each call has a goroutine of its own, which the Runner can leave
-// behind; in Redis that takes a quarter of the processor time of a create.
+// also when the network or its driver hangs, has a method HonorsContext(), and a
+// [Joiner] has JoinHonorsContext() if Join and the Settle of its transactions
+// do. A [Runner] calls it in the goroutine of the request. Otherwise each call
+// has a goroutine of its own, which the Runner can leave behind.
 //
-// A Store whose keys lie on several servers, as in a Redis Cluster, names by a
-// method Shard(Key) string the one that has a key now, or "" when that is not
-// known, and asks no server for it. A Runner then goes on asking the others
-// while one of them is away.
+// A Store whose keys lie on several servers, as in a Redis Cluster, has a method
+// Shard(Key) string. It names the server that has a key now, or returns "" when
+// that is not known, and asks no server. While one of them is away, a Runner
+// goes on asking the others.
 //
-// A Store is safe for concurrent use. It keeps payloads as they are given to
-// it: without a [Seal] who can read the store can read what clients were
-// answered. Package
-// [github.com/sallyport-go/sallyport/idem/idemtest] checks an implementation
-// against this contract.
+// A Store is safe for concurrent use. Without a [Seal], who can read the store
+// can read what clients were answered. Package
+// [github.com/sallyport-go/sallyport/idem/idemtest] checks an implementation.
 type Store interface {
 	// Begin claims a key or says what is there:
 	//
@@ -88,11 +84,11 @@ type Store interface {
 type Eraser interface {
 	Store
 	// Erase removes the replies and the claims of an organization, whichever
-	// their tenants, and returns how many. It may read all records of the store,
-	// and can be called again: after an error some are removed. A repeat of what
-	// was erased runs again, so revoke the organization's API keys first. A
-	// request that runs meanwhile gets [ErrLost], unless it is joined: then its
-	// reply is stored. Erase once more when the longest handler has ended.
+	// their tenants, and returns how many; after an error some are removed. It
+	// may read all records. A repeat of what was erased runs again, so revoke the
+	// organization's API keys first. A request that runs meanwhile gets
+	// [ErrLost], unless it is joined: then its reply is stored. Erase once more
+	// when the longest handler has ended.
 	Erase(ctx context.Context, organization string) (removed int, err error)
 }
 
@@ -136,8 +132,8 @@ type Claim struct {
 
 func (c *Claim) organization() string { return cmp.Or(c.Organization, c.Tenant) }
 
-// State is what a Store knows of a key. The zero State is none of them: a Store
-// never answers with it, and a [Runner] takes it for an error of the store.
+// State is what a Store knows of a key. A [Runner] takes the zero State, which is
+// none of them, for an error of the store.
 type State uint8
 
 const (
@@ -148,17 +144,10 @@ const (
 )
 
 func (s State) String() string {
-	switch s {
-	case Claimed:
-		return "claimed"
-	case InProgress:
-		return "in progress"
-	case Done:
-		return "done"
-	case Unknown:
-		return "unknown"
+	if s < Claimed || s > Unknown {
+		return fmt.Sprintf("State(%d)", uint8(s))
 	}
-	return fmt.Sprintf("State(%d)", uint8(s))
+	return [...]string{Claimed: "claimed", InProgress: "in progress", Done: "done", Unknown: "unknown"}[s]
 }
 
 // Record is the answer to a Claim.
