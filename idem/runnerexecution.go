@@ -14,12 +14,11 @@ import (
 type phase uint8
 
 const (
-	asking     phase = iota // the first caller waits for the store's answer
-	elsewhere               // another process holds the claim, and the first caller polls
-	running                 // this process holds the claim
-	answered                // there is a reply, which is not saved yet
-	ended                   // it is over, with the saved reply
-	endedEmpty              // it is over, and there is an error or nothing to share
+	asking    phase = iota // the first caller waits for the store's answer
+	elsewhere              // another process holds the claim, and the first caller polls
+	running                // this process holds the claim
+	answered               // there is a reply, which may not be saved yet
+	ended                  // it is over, and there is an error or nothing to share
 )
 
 // Execution is one run of a request: the right to run it, and the duty to
@@ -36,7 +35,7 @@ type Execution struct {
 	phase   phase
 	counted bool          // as running, on the tenant's account
 	changed chan struct{} // closed at the next change of the phase; nil while nobody waits
-	reply   Record        // what they get, once answered or ended; set by Settle before that
+	reply   Record        // what they get, once answered; set by Settle before that
 	err     error         // why the store could not give one
 	// leaseEnds is as far as is known, and zero in this process and in joined mode.
 	leaseEnds time.Time
@@ -50,7 +49,7 @@ type Execution struct {
 	timer    *time.Timer // of the next renewal; nil without a lease
 	failures int         // renewals in a row that failed
 	cause    error       // why the contexts were cancelled
-	cancel   context.CancelCauseFunc
+	cancels  []context.CancelCauseFunc
 	settled  bool // Settle was called
 	done     bool // nothing of it is left with the store
 }
@@ -91,16 +90,10 @@ func (e *Execution) Context(parent context.Context) context.Context {
 	ctx, cancel := context.WithCancelCause(parent)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch earlier := e.cancel; {
-	case e.cause != nil || e.settled:
+	if e.cause != nil || e.settled {
 		cancel(e.cause)
-	case earlier != nil:
-		e.cancel = func(cause error) {
-			earlier(cause)
-			cancel(cause)
-		}
-	default:
-		e.cancel = cancel
+	} else {
+		e.cancels = append(e.cancels, cancel)
 	}
 	if e.asked.Load() != nil {
 		ctx = leased{ctx, e}
@@ -139,10 +132,10 @@ func (r *Runner) finish(e *Execution, record *Record) {
 	r.uncount(e)
 	if e.err == nil && record.State == Done {
 		e.reply = *record
-		e.advance(ended)
+		e.advance(answered)
 		return
 	}
-	e.advance(endedEmpty)
+	e.advance(ended)
 }
 
 // count counts an execution among those of its tenant, if it may have one more.
@@ -227,9 +220,7 @@ func (e *Execution) lose(cause error) {
 	over := e.cause != nil || e.settled
 	if !over {
 		e.cause = cause
-		if e.cancel != nil {
-			e.cancel(cause)
-		}
+		e.release(cause)
 	}
 	e.mu.Unlock()
 	if !over {
@@ -239,11 +230,11 @@ func (e *Execution) lose(cause error) {
 }
 
 // release cancels the contexts of the execution. e.mu is held.
-func (e *Execution) release() {
-	if e.cancel != nil {
-		e.cancel(nil)
-		e.cancel = nil
+func (e *Execution) release(cause error) {
+	for _, cancel := range e.cancels {
+		cancel(cause)
 	}
+	e.cancels = nil
 }
 
 // name is what logs say of the key: enough to find it in a store, and nothing

@@ -141,7 +141,7 @@ func (e *Execution) saveLater(s saving, err error) {
 	}
 	r.mu.Unlock()
 	e.mu.Lock()
-	e.release()
+	e.release(nil)
 	e.mu.Unlock()
 	go func() {
 		defer r.background(-1)
@@ -175,7 +175,7 @@ func (e *Execution) end(err error) {
 	if e.timer != nil {
 		e.timer.Stop()
 	}
-	e.release()
+	e.release(nil)
 	e.mu.Unlock()
 	var record Record
 	if err == nil {

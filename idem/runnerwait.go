@@ -79,13 +79,11 @@ func (w *waiter) look(e *Execution) (record Record, decided bool, changed <-chan
 	// confirmed: the record in the store may match this caller.
 	confirmed := e.phase != asking
 	switch {
-	case e.phase == endedEmpty && e.err != nil:
-		return Record{}, true, nil, e.err
-	case e.phase == endedEmpty:
-		return Record{}, false, nil, nil
+	case e.phase == ended:
+		return Record{}, e.err != nil, nil, e.err
 	case confirmed && e.claim.Fingerprint != w.claim.Fingerprint:
 		return Record{Fingerprint: e.claim.Fingerprint}, true, nil, ErrMismatch
-	case e.phase == answered || e.phase == ended:
+	case e.phase == answered:
 		return e.reply, true, nil, nil
 	case w.mayWait(confirmed):
 		return Record{}, false, e.wait(), nil
