@@ -46,38 +46,26 @@ func benchmarkCreate(b *testing.B, s *idem.Seal) {
 	}
 }
 
-func execute(b *testing.B, r *idem.Runner, ctx context.Context, n uint64) {
-	_, e, err := r.Begin(ctx, idem.Claim{Key: numbered(n), Tenant: "organization"}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := e.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeFree}); err != nil {
-		b.Fatal(err)
-	}
-}
-
-func BenchmarkExecution(b *testing.B) {
-	r := idem.NewRunner(&idem.Memory{}, idem.Options{})
-	ctx := context.Background()
-	b.ReportAllocs()
-	var n uint64
-	for b.Loop() {
-		n++
-		execute(b, r, ctx, n)
-	}
-}
+func BenchmarkExecution(b *testing.B)       { benchmarkExecution(b, &idem.Memory{}) }
+func BenchmarkExecutionRemote(b *testing.B) { benchmarkExecution(b, remote{&idem.Memory{}}) }
 
 // remote hides from the Runner that the store answers at once.
 type remote struct{ idem.Store }
 
-func BenchmarkExecutionRemote(b *testing.B) {
-	r := idem.NewRunner(remote{&idem.Memory{}}, idem.Options{})
+func benchmarkExecution(b *testing.B, s idem.Store) {
+	r := idem.NewRunner(s, idem.Options{})
 	ctx := context.Background()
 	b.ReportAllocs()
 	var n uint64
 	for b.Loop() {
 		n++
-		execute(b, r, ctx, n)
+		_, e, err := r.Begin(ctx, idem.Claim{Key: numbered(n), Tenant: "organization"}, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := e.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeFree}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -20,12 +20,7 @@ func NewKey(parts ...string) Key {
 	var room [512]byte
 	b := room[:0]
 	for _, part := range parts {
-		b = appendPart(b, part)
+		b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
 	}
 	return sha256.Sum256(b)
-}
-
-func appendPart(b []byte, part string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(part)))
-	return append(b, part...)
 }

@@ -35,7 +35,6 @@ type outage struct {
 	since    time.Time // when the first of the failures was told
 	answered time.Time // when the store last did
 	next     time.Time // when the store may be asked again
-	now      func() time.Time
 
 	probing bool   // somebody asks without requests
 	probe   func() // begins that
@@ -69,7 +68,7 @@ func (o *outage) untilOpen() context.Context {
 func (o *outage) asks() (now time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now = o.now()
+	now = time.Now()
 	if !o.open() {
 		return now, nil
 	}
@@ -95,7 +94,7 @@ func (o *outage) probesOn() bool {
 func (o *outage) told(err error, began time.Time) (over time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := o.now() // under the lock: who is next reads no earlier time
+	now := time.Now() // under the lock: who is next reads no earlier time
 	switch answers := err == nil || errors.Is(err, ErrFull); {
 	case answers && o.open() && began.Before(o.since):
 		return 0

@@ -112,19 +112,6 @@ func TestOutageOfLateResults(t *testing.T) {
 	})
 }
 
-// Two results at one moment are told in the order of their times.
-func TestOutageReadsTheClockUnderItsLock(t *testing.T) {
-	var o idem.Outage
-	for at := range 7 {
-		o.Told(idemtest.ErrInjected, func() time.Time {
-			if !o.Locked() {
-				t.Errorf("result %d: the clock is read before the lock is held", at)
-			}
-			return time.Time{}.Add(time.Duration(at))
-		})
-	}
-}
-
 // A store that is away is asked about once a second without requests, until it
 // answers, the Runner drains or is not used any more.
 func TestOutageProbes(t *testing.T) {

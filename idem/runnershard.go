@@ -3,7 +3,6 @@ package idem
 import (
 	"context"
 	"crypto/rand"
-	"time"
 )
 
 // sharded is a Store with several shards, as its documentation says.
@@ -39,7 +38,6 @@ func (b *backend) named(name string) *shard {
 	s := b.shards[name]
 	if s == nil {
 		s = &shard{name: name, begins: make(slots, slotsPerKind)}
-		s.outage.now = time.Now
 		s.outage.probe = func() { b.probeLater(s) }
 		b.shards[name] = s
 	}
