@@ -71,14 +71,6 @@ func TestEraseOfManyPages(t *testing.T) {
 	}
 }
 
-func TestEraseOnCluster(t *testing.T) {
-	t.Parallel()
-	client := connectCluster(t, redistest.StartCluster(t))
-	store := idemredis.New(client, idemredis.Options{})
-	fill(t, store, 50)
-	mustErase(t, store, 50, 0)
-}
-
 // What cannot be done, or not wholly, is an error.
 func TestEraseErrors(t *testing.T) {
 	client := redistest.Connect(t, redistest.Options(t))

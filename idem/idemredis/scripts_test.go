@@ -101,25 +101,11 @@ func TestResentByTheClient(t *testing.T) {
 	}
 }
 
-// Freeing by a token that does not hold the claim leaves the claim its time.
-func TestForeignFree(t *testing.T) {
-	client := redistest.Connect(t, redistest.Options(t))
-	prefix := redistest.OwnPrefix(t, client)
-	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
-	c := aClaim("k")
-	mustBegin(t, store, c, idem.Claimed)
-	if err := store.Settle(t.Context(), c.Key, newToken(), freed); !errors.Is(err, idem.ErrLost) {
-		t.Errorf("got %v, want ErrLost", err)
-	}
-	if left := ttl(t, client, prefix); left < c.Retention-time.Minute {
-		t.Errorf("the claim is remembered for %v, want %v", left, c.Retention)
-	}
-}
-
 // A Begin that was given up arrives after its claim was freed. Nobody holds the
 // claim then, whatever happened to the key in between.
 func TestLateBegin(t *testing.T) {
 	client := redistest.Connect(t, redistest.Options(t))
+	var prefix string
 	for _, tt := range []struct {
 		name   string
 		before func(s idem.Store, late, other idem.Claim)
@@ -133,7 +119,12 @@ func TestLateBegin(t *testing.T) {
 		}},
 		{"another held the key then", func(s idem.Store, late, other idem.Claim) {
 			mustBegin(t, s, other, idem.Claimed)
-			s.Settle(t.Context(), late.Key, late.Token, freed)
+			if err := s.Settle(t.Context(), late.Key, late.Token, freed); !errors.Is(err, idem.ErrLost) {
+				t.Errorf("freeing another's claim: got %v, want ErrLost", err)
+			}
+			if left := ttl(t, client, prefix); left < other.Retention-time.Minute {
+				t.Errorf("another's claim is remembered for %v, want %v", left, other.Retention)
+			}
 			mustBegin(t, s, again(other), idem.InProgress)
 			s.Settle(t.Context(), other.Key, other.Token, freed)
 		}},
@@ -143,7 +134,7 @@ func TestLateBegin(t *testing.T) {
 			s.Settle(t.Context(), other.Key, other.Token, freed)
 		}},
 	} {
-		prefix := redistest.OwnPrefix(t, client)
+		prefix = redistest.OwnPrefix(t, client)
 		store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 		late := aClaim("k")
 		tt.before(store, late, again(late))

@@ -21,15 +21,22 @@ func connectCluster(t testing.TB, servers []*server) *redis.ClusterClient {
 	return client
 }
 
-// Every method works on the server of a Redis Cluster that has the key, and
-// Check asks all servers.
+// Every method works on the server of a Redis Cluster that has the key, which is
+// its shard once it is known. Check asks all servers, and Erase looks in each.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartCluster(t)
 	store := idemredis.New(connectCluster(t, servers), idemredis.Options{})
+	if got := store.Shard(idem.Key{}); got != "" {
+		t.Errorf("before the first command: got the shard %q", got)
+	}
 	for i := range 30 {
 		c := aClaim(fmt.Sprint(i))
 		mustBegin(t, store, c, idem.Claimed)
+		want := servers[redisSlot(c.Key, "sallyport:idem:")*3/redistest.Slots].Addr
+		if got := store.Shard(c.Key); got != want {
+			t.Errorf("got the shard %q, want %q", got, want)
+		}
 		if err := store.Extend(t.Context(), c.Key, c.Token, c.Lease); err != nil {
 			t.Error(err)
 		}
@@ -50,6 +57,14 @@ func TestCluster(t *testing.T) {
 			t.Errorf("Check takes it that server %d evicts", i)
 		}
 		s.Set("maxmemory-policy", "noeviction")
+	}
+	fill(t, store, 50)
+	mustErase(t, store, 50, 0)
+	alone := redistest.Connect(t, redistest.Options(t))
+	one := ownStore(t, alone)
+	mustBegin(t, one, aClaim("one"), idem.Claimed)
+	if got := one.Shard(idem.Key{}); got != "" {
+		t.Errorf("without a cluster: got the shard %q", got)
 	}
 }
 

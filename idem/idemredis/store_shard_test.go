@@ -145,31 +145,6 @@ func moveSlots(t *testing.T, from, to *redistest.Server, first, slots int) (move
 	return moved
 }
 
-// A key's shard is the address of the primary that has it, once that is known.
-func TestShard(t *testing.T) {
-	t.Parallel()
-	servers := redistest.StartCluster(t)
-	client := connectCluster(t, servers)
-	store := idemredis.New(client, idemredis.Options{})
-	if got := store.Shard(idem.Key{}); got != "" {
-		t.Errorf("before the first command: got the shard %q", got)
-	}
-	for i := range 30 {
-		c := aClaim(fmt.Sprint(i))
-		mustBegin(t, store, c, idem.Claimed)
-		want := servers[redisSlot(c.Key, "sallyport:idem:")*3/redistest.Slots].Addr
-		if got := store.Shard(c.Key); got != want {
-			t.Errorf("got the shard %q, want %q", got, want)
-		}
-	}
-	alone := redistest.Connect(t, redistest.Options(t))
-	one := idemredis.New(alone, idemredis.Options{Prefix: redistest.OwnPrefix(t, alone)})
-	mustBegin(t, one, aClaim("one"), idem.Claimed)
-	if got := one.Shard(idem.Key{}); got != "" {
-		t.Errorf("without a cluster: got the shard %q", got)
-	}
-}
-
 // redisSlot is that of a key with a prefix.
 func redisSlot(key idem.Key, prefix string) int {
 	var crc uint16
