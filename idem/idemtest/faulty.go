@@ -143,5 +143,3 @@ func (f *Faulty) take(op Op) (Fault, <-chan struct{}) {
 	}
 	return f.always[op], f.released
 }
-
-var _ idem.Store = (*Faulty)(nil)

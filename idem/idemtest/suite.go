@@ -63,8 +63,7 @@ type rule struct {
 
 // rules returns those that the store has to follow.
 func (s Suite) rules() []rule {
-	all := slices.Concat(claimRules, leaseRules, takeOverRules, settleRules, retentionRules, contentRules,
-		eraseRules)
+	all := slices.Concat(claimRules, leaseRules, takeOverRules, settleRules, retentionRules, contentRules, eraseRules)
 	if s.Write != nil {
 		all = append(all, joinedRules...)
 	}
@@ -137,16 +136,15 @@ type env struct {
 
 func (e *env) failf(format string, args ...any) { panic(broken{fmt.Sprintf(format, args...)}) }
 
-func (e *env) advance(d time.Duration) {
+// leases lets so many leases go by.
+func (e *env) leases(n float64) {
+	d := time.Duration(n * float64(e.lease))
 	if e.suite.Advance != nil {
 		e.suite.Advance(e.t, e.store, d)
 		return
 	}
 	time.Sleep(d)
 }
-
-// leases lets so many leases go by.
-func (e *env) leases(n float64) { e.advance(time.Duration(n * float64(e.lease))) }
 
 // claim returns a claim by a token of its own, for the request that all checks
 // use unless they say otherwise.
