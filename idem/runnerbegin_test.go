@@ -31,31 +31,44 @@ func begin(ctx context.Context, r *idem.Runner, req idem.Claim) <-chan result {
 }
 
 // Callers that wait while the first one asks the store share its error, also
-// when the first one left meanwhile: each of them would have to wait as long for
-// the same.
+// when the first one left meanwhile, unless that ended a Join: each of them would
+// have to wait as long for the same.
 func TestWaitersShareTheError(t *testing.T) {
-	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
-		f.Always(idemtest.Begin, idemtest.Hang)
-		ctx, cancel := context.WithCancel(t.Context())
-		waiting := []<-chan result{begin(ctx, r, request)}
-		synctest.Wait()
-		for range 10 {
-			waiting = append(waiting, begin(t.Context(), r, request))
-		}
-		time.Sleep(time.Second)
-		cancel()
-		for _, c := range waiting {
-			got := <-c
-			if !errors.Is(got.err, context.DeadlineExceeded) || got.after != 2*time.Second {
-				t.Errorf("got %v, error %v after %v, want a timeout after 2s", got.record.State, got.err, got.after)
+	for _, join := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			asked := 0
+			s := &stub{Store: newMemory(), begin: func(context.Context, idem.Claim) (idem.Record, error) {
+				asked++
+				time.Sleep(2 * time.Second)
+				return idem.Record{}, idemtest.ErrInjected
+			}}
+			s.join = func(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
+				record, err := s.begin(ctx, c)
+				return record, nil, err
 			}
-		}
-		if n := f.Calls(idemtest.Begin); n != 1 {
-			t.Errorf("the store was asked %d times, want once", n)
-		}
-		if err := r.WaitSettled(t.Context()); err != nil {
-			t.Error(err)
-		}
-		mustBeIdle(t, r)
-	})
+			r := newRunner(s, idem.Options{Join: join, Timeout: time.Minute})
+			ctx, cancel := context.WithCancel(t.Context())
+			waiting := []<-chan result{begin(ctx, r, request)}
+			synctest.Wait()
+			for range 10 {
+				waiting = append(waiting, begin(t.Context(), r, request))
+			}
+			if time.Sleep(time.Second); !join {
+				cancel()
+			}
+			for _, c := range waiting {
+				if got := <-c; !errors.Is(got.err, idemtest.ErrInjected) || got.after != 2*time.Second {
+					t.Errorf("joined %t: got %v, error %v after %v, want the error of the first after 2s",
+						join, got.record.State, got.err, got.after)
+				}
+			}
+			if cancel(); asked != 1 {
+				t.Errorf("joined %t: the store was asked %d times, want once", join, asked)
+			}
+			if err := r.WaitSettled(t.Context()); err != nil {
+				t.Error(err)
+			}
+			mustBeIdle(t, r)
+		})
+	}
 }

@@ -45,15 +45,6 @@ func TestRenewals(t *testing.T) {
 	})
 }
 
-func TestNoRenewalForAShortRequest(t *testing.T) {
-	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
-		time.Sleep(time.Hour) // the time counts from Begin, not from the start of the Runner
-		e := mustRun(t, r, request)
-		mustCall(t, f, idemtest.Extend, 5*time.Second-1, 0, 0)
-		mustSettle(t, e, answer("created"))
-	})
-}
-
 // What the hint of a repeat says shrinks while nobody renews the lease and
 // never exceeds it.
 func TestLeaseLeftOfDuplicates(t *testing.T) {

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -237,35 +236,6 @@ func TestJoinWaitsForItsTurn(t *testing.T) {
 			t.Error(err)
 		}
 		j.mustBeClosed(t, 0)
-		mustBeIdle(t, r)
-	})
-}
-
-// Those who wait for the first caller share the error of a Join.
-func TestJoinedWaitersShareTheError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		down := errors.New("the database is down")
-		var joins atomic.Int64
-		j := newJoiner()
-		j.onJoin = func(ctx context.Context) error {
-			joins.Add(1)
-			time.Sleep(2 * time.Second)
-			return down
-		}
-		r := newRunner(j, joining)
-		var waiting []<-chan result
-		for range 5 {
-			waiting = append(waiting, begin(t.Context(), r, request))
-		}
-		for _, c := range waiting {
-			if got := <-c; !errors.Is(got.err, down) || got.after != 2*time.Second {
-				t.Errorf("got %v, error %v after %v, want the error of the first after 2s", got.record.State, got.err, got.after)
-			}
-		}
-		if n := joins.Load(); n != 1 {
-			t.Errorf("got %d calls of Join, want 1", n)
-		}
-		r.WaitSettled(t.Context())
 		mustBeIdle(t, r)
 	})
 }

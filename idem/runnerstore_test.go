@@ -131,27 +131,6 @@ func TestAnswersAgainstTheContract(t *testing.T) {
 	}
 }
 
-// When a call has returned, its context is cancelled, so that its timer does
-// not stay until the timeout.
-func TestContextOfACallIsCancelled(t *testing.T) {
-	for _, join := range []bool{false, true} {
-		var last context.Context
-		s := &stub{Store: newMemory()}
-		s.begin = func(ctx context.Context, _ idem.Claim) (idem.Record, error) {
-			last = ctx
-			return idem.Record{}, context.Canceled
-		}
-		s.join = func(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
-			_, err := s.begin(ctx, c)
-			return idem.Record{}, nil, err
-		}
-		newRunner(s, idem.Options{Join: join}).Begin(t.Context(), request, nil)
-		if err := last.Err(); err != context.Canceled {
-			t.Errorf("joined %t: after the call the context says %v, want that it is cancelled", join, err)
-		}
-	}
-}
-
 // A store that never returns and heeds no context holds up no request for
 // longer than the timeout, and no more goroutines than there are places for
 // calls.
