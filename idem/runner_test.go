@@ -160,6 +160,15 @@ func mustBeIdle(t *testing.T, r *idem.Runner) {
 	}
 }
 
+// mustRest waits until the Runner is idle.
+func mustRest(t *testing.T, r *idem.Runner) {
+	t.Helper()
+	if err := r.WaitSettled(t.Context()); err != nil {
+		t.Error(err)
+	}
+	mustBeIdle(t, r)
+}
+
 // both runs a test on a store that answers at once and on one that is called in
 // goroutines.
 func both(t *testing.T, test func(t *testing.T, s idem.Store)) {
@@ -448,9 +457,7 @@ func TestOptions(t *testing.T) {
 			f.Always(idemtest.Begin, idemtest.Hang)
 			begin(numberedRequest(2))
 			f.Always(idemtest.Settle, idemtest.None)
-			if err := r.WaitSettled(t.Context()); err != nil {
-				t.Error(err)
-			}
+			mustRest(t, r)
 			stored, _ := s.Store.Begin(t.Context(), claimOf(request.Tenant, "key"))
 			text += fmt.Sprint(log.Len() > 0, string(stored.Payload) == "created")
 		})

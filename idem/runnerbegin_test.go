@@ -65,10 +65,7 @@ func TestWaitersShareTheError(t *testing.T) {
 			if cancel(); asked != 1 {
 				t.Errorf("joined %t: the store was asked %d times, want once", join, asked)
 			}
-			if err := r.WaitSettled(t.Context()); err != nil {
-				t.Error(err)
-			}
-			mustBeIdle(t, r)
+			mustRest(t, r)
 		})
 	}
 }

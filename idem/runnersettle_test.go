@@ -132,9 +132,7 @@ func TestSavingEnds(t *testing.T) {
 		f.Always(idemtest.Settle, idemtest.Fail)
 		start := time.Now()
 		e.Settle(t.Context(), answer("created"))
-		if err := r.WaitSettled(t.Context()); err != nil {
-			t.Error(err)
-		}
+		mustRest(t, r)
 		if took := time.Since(start); took < time.Hour || took > time.Hour+10*time.Second {
 			t.Errorf("given up after %v, want after an hour", took)
 		}
@@ -157,9 +155,7 @@ func TestSavingWithoutEnd(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		f.Always(idemtest.Settle, idemtest.None)
-		if err := r.WaitSettled(t.Context()); err != nil {
-			t.Error(err)
-		}
+		mustRest(t, r)
 		if record, _, err := r.Begin(t.Context(), request, nil); record.State != idem.Done {
 			t.Errorf("got %v, error %v, want done", record.State, err)
 		}

@@ -58,9 +58,7 @@ func TestCallsFail(t *testing.T) {
 					f.Next(idemtest.Settle, test.fault)
 					again.e.Settle(t.Context(), answer("created"))
 					f.Release()
-					if err := r.WaitSettled(t.Context()); err != nil {
-						t.Error(err)
-					}
+					mustRest(t, r)
 					mustReplay(t, r, request, "created")
 					mustBeIdle(t, r)
 				})
@@ -123,9 +121,8 @@ func TestAnswersAgainstTheContract(t *testing.T) {
 					t.Errorf("%s, joined %t: got %v, an execution %t, error %v, want an error of the store",
 						row.name, join, record.State, e != nil, err)
 				}
-				r.WaitSettled(t.Context())
+				mustRest(t, r)
 				j.mustBeClosed(t, 0)
-				mustBeIdle(t, r)
 			})
 		}
 	}
@@ -195,8 +192,7 @@ func TestStoreThatNeverReturnsFromExtendAndSettle(t *testing.T) {
 		f.Always(idemtest.Extend, idemtest.None)
 		f.Always(idemtest.Settle, idemtest.None)
 		f.Release()
-		r.WaitSettled(t.Context())
-		mustBeIdle(t, r)
+		mustRest(t, r)
 	})
 }
 

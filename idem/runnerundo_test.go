@@ -20,8 +20,7 @@ func TestUndoIsTriedLessAndLessOften(t *testing.T) {
 		mustCall(t, f, idemtest.Settle, 2200*time.Millisecond, 5, 5)
 		mustCall(t, f, idemtest.Settle, 10*time.Minute, 109, 133)
 		f.Always(idemtest.Settle, idemtest.None)
-		r.WaitSettled(t.Context())
-		mustBeIdle(t, r)
+		mustRest(t, r)
 	})
 }
 

@@ -51,9 +51,7 @@ func TestSeal(t *testing.T) {
 		f.Next(idemtest.Settle, slices.Repeat([]idemtest.Fault{idemtest.LoseAnswer}, 3)...) // what is sent again is the same
 		_ = mustRun(t, r, request).Settle(t.Context(), answer("created"))
 		mustReplay(t, r, request, "created")
-		if err := r.WaitSettled(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		mustRest(t, r)
 		mustReplay(t, r, request, "created")
 		mustReplay(t, newRunner(f, idem.Options{Seal: seal(keyA)}), request, "created")
 	})
