@@ -136,19 +136,24 @@ func TestWhatIsRepeated(t *testing.T) {
 	}
 }
 
-// The Transport's own waits are random, and grow.
+// The Transport's own waits are random, and grow. A request can be used again, and
+// gets another key.
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		over := status(503, "Retry-After", "Fri, 31 Dec 1999 00:00:00 GMT")
 		s := &script{answers: []http.HandlerFunc{over}}
 		transport := &idemclient.Transport{Base: serve(t, "HTTP/1.1", s), MaxTries: 9, RetryShare: 10}
-		waits := make([][]time.Duration, 9)
+		waits, keys, r := make([][]time.Duration, 9), map[string]bool{}, post(t, t.Context(), "")
 		for range 200 {
 			s.seen = nil
-			read(transport, post(t, t.Context(), ""))
+			read(transport, r)
+			keys[s.seen[0].key] = true
 			for n := range s.seen[1:] {
 				waits[n+1] = append(waits[n+1], s.seen[n+1].at.Sub(s.seen[n].at))
 			}
+		}
+		if len(keys) != 200 {
+			t.Errorf("got %d keys for 200 requests", len(keys))
 		}
 		for n, all := range waits[1:] {
 			most := min(time.Minute, 500*time.Millisecond<<n)
@@ -352,26 +357,6 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Two requests do not share a new key, and a request can be used again.
-func TestNewKeysDiffer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &script{answers: []http.HandlerFunc{status(201)}}
-		transport, r := &idemclient.Transport{Base: serve(t, "HTTP/1.1", s)}, post(t, t.Context(), "")
-		for range 100 {
-			if code, _, err := read(transport, r); code != 201 {
-				t.Fatal(err)
-			}
-		}
-		keys := map[string]bool{}
-		for _, got := range s.seen {
-			keys[got.key] = true
-		}
-		if len(keys) != 100 {
-			t.Errorf("got %d keys for 100 requests", len(keys))
-		}
-	})
-}
-
 // closable is a body that sees itself closed. It has no GetBody.
 type closable struct {
 	io.Reader
@@ -524,7 +509,7 @@ func TestWhatWasSent(t *testing.T) {
 		if code, _, err := read(transport, post(t, t.Context(), "")); code != 422 || base.dials != 2 {
 			t.Errorf("got %d, %v after %d dials, want 422 after 2", code, err, base.dials)
 		}
-		base.CloseIdleConnections()
+		(&http.Client{Transport: transport}).CloseIdleConnections() // through the Transport
 		base.down, base.dials = 4, 0
 		_, _, err := read(transport, post(t, t.Context(), ""))
 		if kind(0, err) != "error" || !errors.Is(err, errDown) || base.dials != 4 {
@@ -540,6 +525,7 @@ func TestWhatWasSent(t *testing.T) {
 		if kind(0, err) != "unknown" || !errors.Is(err, errDown) {
 			t.Errorf("got %v, want an UnknownError", err)
 		}
+		(&idemclient.Transport{Base: roundTripper(nil)}).CloseIdleConnections() // it has none
 	})
 }
 
@@ -748,23 +734,6 @@ func TestNoLeak(t *testing.T) {
 			}
 		})
 	}
-}
-
-// http.Client closes idle connections through the Transport.
-func TestCloseIdleConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := serve(t, "HTTP/1.1", status(200))
-		transport := &idemclient.Transport{Base: base}
-		client := http.Client{Transport: transport}
-		if code, _, err := read(transport, post(t, t.Context(), "")); code != 200 {
-			t.Fatal(err)
-		}
-		client.CloseIdleConnections()
-		if synctest.Wait(); base.open != 0 {
-			t.Errorf("%d connections are open", base.open)
-		}
-		(&idemclient.Transport{Base: roundTripper(nil)}).CloseIdleConnections() // which has none
-	})
 }
 
 // In an outage a Transport sends 1.2 times as much as without, and 10 more and
