@@ -65,13 +65,7 @@ func CallError(ctx context.Context, doing string, err error) error {
 // driver does: SQLite waits for the file's lock for its busy_timeout. What do
 // returns after that goes to late, unless late is nil.
 func Await[T any](ctx context.Context, doing string, do func() (T, error), late func(T)) (T, error) {
-	r, later := bounded.Call(ctx, func() (T, error) {
-		value, err := do()
-		for Again(err) && ctx.Err() == nil {
-			value, err = do()
-		}
-		return value, err
-	})
+	r, later := bounded.Call(ctx, func() (T, error) { return repeated(ctx, do) })
 	if later != nil && late != nil {
 		go func() {
 			if r := <-later; r.Err == nil {

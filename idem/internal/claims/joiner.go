@@ -117,7 +117,9 @@ func (e *Joiner) Join(
 				e.queue.Leave(c.Key)
 			}
 		}()
-		if a, err = e.join(ctx, c); err == nil {
+		// Each time in a new transaction: the snapshot of the last may be too old.
+		a, err = repeated(ctx, func() (answer, error) { return e.tryJoin(ctx, c) })
+		if err == nil {
 			e.queue.Answered()
 		}
 		return a, err
@@ -139,17 +141,7 @@ func (e *Joiner) Join(
 	return a.record, a.joined, nil
 }
 
-// join claims the key in a transaction. When another was quicker it begins a
-// new transaction, because the snapshot of this one may be too old.
-func (e *Joiner) join(ctx context.Context, c idem.Claim) (answer, error) {
-	for {
-		a, err := e.tryJoin(ctx, c)
-		if !Again(err) || ctx.Err() != nil {
-			return a, err
-		}
-	}
-}
-
+// tryJoin claims the key in a transaction, unless another is quicker.
 func (e *Joiner) tryJoin(ctx context.Context, c idem.Claim) (a answer, err error) {
 	conn, err := e.Conn(ctx)
 	if err != nil {

@@ -1,6 +1,7 @@
 package claims
 
 import (
+	"context"
 	"errors"
 
 	"github.com/sallyport-go/sallyport/internal/sqlschema"
@@ -23,4 +24,14 @@ func SQLState(err error) string {
 		return e.SQLState()
 	}
 	return ""
+}
+
+// repeated calls do for as long as it may succeed now.
+func repeated[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	for {
+		value, err := do()
+		if !Again(err) || ctx.Err() != nil {
+			return value, err
+		}
+	}
 }
