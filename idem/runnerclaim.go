@@ -21,13 +21,12 @@ func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, err
 		return Record{}, nil, err
 	}
 	var a reply
-	asked := time.Now()
 	if b.joiner != nil {
 		a, err = b.join(ctx, s, c)
 	} else {
 		a, err = b.beginWithLease(ctx, s, c)
 	}
-	b.called(ctx, "begin", asked, err == nil || errors.Is(err, ErrFull))
+	b.called(ctx, "begin", began, err == nil || errors.Is(err, ErrFull))
 	// A Join also ends when its caller leaves, or others have failed.
 	left := b.joiner != nil && ctx.Err() != nil
 	if !left && !errors.Is(err, ErrNoTurn) && !errors.Is(err, errOutage) {
