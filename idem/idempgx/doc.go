@@ -39,33 +39,27 @@
 //
 //	BEGIN, INSERT   takes the lock of the key and writes the claim
 //	…               what the handler does
-//	UPDATE, COMMIT  turns the claim into the reply
+//	UPDATE, COMMIT  turns the claim into the reply; COMMIT is skipped if there is none
 //
-// An UPDATE that finds no claim fails, and COMMIT is then skipped. With RollBack, as
-// after a 4xx, the second trip is ROLLBACK, and a third one the INSERT of the
-// reply. Where nothing is kept, as after a 5xx, there is no third. A repeat takes
-// three.
+// With RollBack, as after a 4xx, the second trip is ROLLBACK, and a third one the
+// INSERT of the reply. Where nothing is kept, as after a 5xx, there is no third. A
+// repeat takes three. To learn of roles, the first hundred requests take one trip
+// more, and all of them where handlers change the role.
 //
 // Joined requests take at most half of the pool's connections; the others wait,
 // as in idemsql. Give the pool a size (MaxConns, pool_max_conns in its address):
-// the default of pgx is the number of processors and at least four, which lets
-// two joined requests run at once on a small machine.
+// the default of pgx lets two joined requests run at once on a small machine.
 //
-// To learn of roles, the first hundred take one trip more, and all of them where
-// handlers change the role.
-//
-// COMMIT travels with the UPDATE. When the connection breaks between the two, or
-// when the server has ended the session while the handler ran, it is not known
-// whether the request was committed ([idem.ErrCommitUnknown]); idemsql would
-// know that it was not. A repeat finds out.
+// When the connection breaks between UPDATE and COMMIT, or when the server has
+// ended the session while the handler ran, it is not known whether the request
+// was committed ([idem.ErrCommitUnknown]). With idemsql it would be known that it
+// was not. A repeat finds out.
 //
 // # Modes and poolers
 //
 // It works in every mode of pgx (default_query_exec_mode). In the default one a
-// connection prepares each statement when it first uses it, which takes a round
-// trip more. Behind a pooler that gives each transaction another connection,
-// take cache_describe, exec or simple_protocol; Check of [idemsql.Store] tells.
-//
-// A tracer of pgx sees a batch of BEGIN and INSERT, and one of UPDATE and
-// COMMIT.
+// connection takes a round trip more when it first uses a statement. Behind a
+// pooler that gives each transaction another connection, take cache_describe,
+// exec or simple_protocol; Check of [idemsql.Store] tells. A tracer of pgx sees a
+// batch of BEGIN and INSERT, and one of UPDATE and COMMIT.
 package idempgx

@@ -20,12 +20,9 @@ import (
 type Options = idemsql.Options
 
 // Store keeps claims and replies in a Postgres database, and joins requests with
-// transactions of pgx. Its table has to be there, see Migrate of
-// [idemsql.Store].
-//
-// A Store is used by many goroutines at once, and holds nothing that has to be
-// closed. Use one Store for a database in a process: it counts the
-// transactions that are open.
+// transactions of pgx. Migrate of [idemsql.Store] makes its table. Many goroutines
+// may use it, and nothing has to be closed. Use one Store for a database in a
+// process: it counts the transactions that are open.
 type Store struct {
 	// Store has leases, the table and its upkeep, on the same pool. Its own
 	// Join is not to be used.
@@ -65,11 +62,10 @@ func New(pool *pgxpool.Pool, o Options) *Store {
 		options: pgx.TxOptions{IsoLevel: pgx.TxIsoLevel(level)},
 		names:   claims.NewNames(o.Prefix, claims.PostgresHome, claims.PostgresWhere),
 	}
-	joiner := &claims.Joiner{
+	s.joiner = (&claims.Joiner{
 		Package: "idempgx", Logger: o.Logger, Names: s.names, Size: s.size, Waits: s.waitedFor, Conn: s.conn,
 		One: s.one, Peek: peek, Mark: mark, Keep: keep, Held: held, Roles: true, Tells: true,
-	}
-	s.joiner = joiner.Open()
+	}).Open()
 	return s
 }
 
@@ -81,10 +77,7 @@ func (s *Store) JoinHonorsContext() {}
 // Join implements [idem.Joiner]. At most half as many transactions are open as
 // the pool may have connections; the next get their turn in the order in which
 // they came. A request that has waited for 50 milliseconds gets the reply that
-// is there already, without its turn.
-//
-// The transaction ends with its Settle and not with ctx, so each must be
-// settled.
+// is there already, without its turn. Settle each transaction: ctx does not end it.
 func (s *Store) Join(
 	ctx context.Context, c idem.Claim, timeout time.Duration,
 ) (idem.Record, idem.Transaction, error) {

@@ -15,19 +15,16 @@ import (
 // result, or set IdempotencyOptions.Required. The ctx is the handler's: that of
 // the request behind package middleware, else that of Execution.Context.
 //
-// What is written in the transaction takes effect together with the reply. Its
-// Commit and Rollback do nothing and return an error, because the reply ends it;
-// Begin makes a savepoint, which has both. The handler must not end it by a
-// statement such as COMMIT: what it has written then stands without the reply,
-// its client gets 503, and repeats get an unknown outcome when the lease of the
-// claim has ended. A statement that also begins another one, such as COMMIT AND
-// CHAIN, is not noticed: a 2xx is then committed with that other transaction.
+// What is written in the transaction takes effect together with the reply, which
+// ends it: its Commit and Rollback return an error. Begin makes a savepoint, which
+// has both. The handler must not end it by a statement such as COMMIT: what it
+// has written then stands without the reply, its client gets 503, and repeats get
+// an unknown outcome when the lease of the claim has ended. COMMIT AND CHAIN, which
+// begins another one, is not noticed: a 2xx is then committed with that.
 //
 // Close all Rows before the handler returns. When the transaction has ended its
-// methods return pgx.ErrTxClosed. Do not use then what its Conn and LargeObjects
-// have returned, since the connection is another request's.
-//
-// As with every pgx.Tx, one goroutine at a time may use it. When the context of a
+// methods return pgx.ErrTxClosed, and what its Conn and LargeObjects have returned
+// is another request's. One goroutine at a time may use it. When the context of a
 // statement ends, pgx closes the connection: the client gets 503, unless the
 // handler answers with a status that frees the key, such as 500.
 func Tx(ctx context.Context) (pgx.Tx, bool) {
