@@ -97,6 +97,10 @@ var faults = []string{"", "", "cut before", "cut after", "a declared body breaks
 	"twice", "twice at once", "late", "3s", "8s", "25s", "the answer is long", "refused", "lies", "conflict", "408", "429",
 	"500", "502", "503", "504", "504 after"}
 
+// refuses has the faults with which the server in front answers by itself.
+var refuses = map[string]int{"refused": 401, "lies": 400, "conflict": 409, "504 after": 504,
+	"408": 408, "429": 429, "500": 500, "502": 502, "503": 503, "504": 504}
+
 func (c *chaos) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	operation, body := r.Header.Get("Operation"), new(bytes.Buffer)
 	if _, err := body.ReadFrom(r.Body); err != nil {
@@ -124,12 +128,21 @@ func (c *chaos) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.api.ServeHTTP(recorder, again)
 		return recorder
 	}
-	answer := func(code int) {
+	if code := refuses[fault]; code > 0 {
+		switch fault {
+		case "504 after":
+			served()
+		case "lies":
+			w.Header().Set("X-Should-Retry", "true")
+		case "conflict":
+			w.Header().Set("Retry-After", "1")
+		}
 		if wait := retryAfters[waits.IntN(len(retryAfters))]; waits.IntN(2) == 0 {
 			w.Header().Set("Retry-After", wait)
 		}
 		w.WriteHeader(code)
 		fmt.Fprint(w, fault)
+		return
 	}
 	reply, declared := (*httptest.ResponseRecorder)(nil), true
 	switch fault {
@@ -154,26 +167,6 @@ func (c *chaos) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "late":
 		reply = served()
 		time.Sleep(9 * time.Second)
-	case "refused":
-		answer(401)
-		return
-	case "lies":
-		w.Header().Set("X-Should-Retry", "true")
-		answer(400)
-		return
-	case "conflict":
-		w.Header().Set("Retry-After", "1")
-		answer(409)
-		return
-	case "504 after":
-		served()
-		answer(504)
-		return
-	case "408", "429", "500", "502", "503", "504":
-		var code int
-		fmt.Sscan(fault, &code)
-		answer(code)
-		return
 	default:
 		reply = served()
 	}
