@@ -177,7 +177,7 @@ func (o GatewayOptions) asked(r *http.Request) (method, uri string) {
 func (o GatewayOptions) admit(w http.ResponseWriter, r *http.Request) {
 	c, h := CallerFrom(r.Context()), w.Header()
 	for name, value := range map[string]string{
-		callerRequest: requestID(w, r), callerOrganization: url.PathEscape(c.Organization()),
+		callerRequest: exchangeOf(w).idOf(r), callerOrganization: url.PathEscape(c.Organization()),
 		callerEnvironment: url.PathEscape(string(c.Environment())), callerKey: url.PathEscape(c.KeyID()),
 		callerSubject: url.PathEscape(c.Subject()), callerScopes: joinNames(c.Scopes()),
 	} {
