@@ -61,7 +61,7 @@ var accusers = map[string]int{
 }
 
 // elsewhere are sentences about servers whose responses say nothing, which
-// TestBreaches has.
+// TestRule has.
 var elsewhere = []string{"was answered with a success, and GET"}
 
 var verb = regexp.MustCompile(`%[.0-9]*[a-z]`)

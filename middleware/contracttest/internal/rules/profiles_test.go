@@ -24,17 +24,10 @@ func TestProfiles(t *testing.T) {
 		{"", "", "", ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var defects []string
-			if tt.defect != "" {
-				defects = []string{tt.defect}
-			}
 			to := target()
 			to.Profile = tt.profile
-			results, err := run(t, newServer(defects...).Configure, to,
+			results := run(t, newServer(strings.Fields(tt.defect)...).Configure, to,
 				func(r rules.Rule) bool { return r.Level == rules.Profile })
-			if err != nil {
-				t.Fatal(err)
-			}
 			got := make(map[rules.Status][]string)
 			for name, r := range results {
 				if name, is := strings.CutPrefix(name, "profile/"); is {

@@ -211,11 +211,13 @@ func TestSubsetsWork(t *testing.T) {
 				server, to := newServer(), s.target()
 				server.Delay = time.Millisecond // so that what sends something takes time
 				server.Limit *= s.of("rate-limit")
-				results, err := run(t, server.Configure, to, every)
-				if err != nil {
-					t.Fatalf("%s\n%v", s, err)
-				}
 				var must []string
+				defer func() {
+					if t.Failed() {
+						t.Logf("%s\nmust run: %s", s, cmp.Or(strings.Join(must, " "), "none"))
+					}
+				}()
+				results := run(t, server.Configure, to, every)
 				for _, r := range rules.All() {
 					got := results[r.Name]
 					want := s.want(to, r)
@@ -231,9 +233,6 @@ func TestSubsetsWork(t *testing.T) {
 					}
 				}
 				ran.Add(int64(len(must)))
-				if t.Failed() {
-					t.Logf("%s\nmust run: %s", s, cmp.Or(strings.Join(must, " "), "none"))
-				}
 			})
 		})
 	}
