@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -108,7 +109,7 @@ func TestShortened(t *testing.T) {
 }
 
 func TestCurl(t *testing.T) {
-	s := &Session{target: Target{URL: "http://one.test"}}
+	s := &Session{target: Target{URL: "http://one.test"}, base: &url.URL{Scheme: "http"}}
 	for want, r := range map[string]request{
 		"": {},
 		`curl -i -H "Authorization: Bearer $K" "http://one.test/a/b.c"`: get("/a/b.c", "$K"),
@@ -118,10 +119,20 @@ func TestCurl(t *testing.T) {
 		"curl -i -H \"A: \\\\ \\\" \\` '\" \"http://one.test/\"":        get("/", "").with("A: \\ \" ` '"),
 		`curl -i -X POST -H "Transfer-Encoding: chunked" -d 'it'\''s' "http://one.test/"`: {method: "POST", path: "/",
 			chunked: true, body: "it's"},
+		`curl -i --http2-prior-knowledge "http://one.test/"`: get("/", "").over2(),
+		// What curl does not do stands behind the line.
+		`curl -i "http://one.test/" # with HTTP/1.0`: get("/", "").guised(asHTTP10),
 	} {
 		if got := s.curl(r); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
+	}
+	// A line stays short, whatever was sent.
+	r := request{method: "POST", path: "/", body: "begin" + strings.Repeat(" ", 64<<10) + "end"}
+	line := s.curl(r.with("Idempotency-Key: " + strings.Repeat("k", 1000)))
+	if len(line) > 700 || !strings.Contains(line, "'begin ") || !strings.Contains(line, " end'") ||
+		!strings.Contains(line, "[65304 bytes left out]") {
+		t.Errorf("got %d bytes, %s", len(line), line)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"strings"
 	"syscall"
@@ -140,26 +139,6 @@ func TestLostResponse(t *testing.T) {
 	}
 }
 
-// A line for a shell stays short, whatever was sent.
-func TestCurlIsShort(t *testing.T) {
-	s := &Session{target: Target{URL: "http://kit.test"}}
-	r := request{method: "POST", path: "/", body: "begin" + strings.Repeat(" ", 64<<10) + "end"}
-	line := s.curl(r.with("Idempotency-Key: " + strings.Repeat("k", 1000)))
-	if len(line) > 700 || !strings.Contains(line, "'begin ") || !strings.Contains(line, " end'") ||
-		!strings.Contains(line, "[65304 bytes left out]") {
-		t.Errorf("got %d bytes, %s", len(line), line)
-	}
-}
-
-// What curl does not do stands behind the line.
-func TestCurlSaysWhatItLacks(t *testing.T) {
-	s := &Session{target: Target{URL: "http://one.test"}}
-	want := `curl -i "http://one.test/" # with HTTP/1.0`
-	if line := s.curl(get("/", "").guised(asHTTP10)); line != want {
-		t.Errorf("got %s, want %s", line, want)
-	}
-}
-
 // The report of a body that was cut says so.
 func TestCutIsShown(t *testing.T) {
 	served(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }, func(p *probe) {
@@ -169,13 +148,4 @@ func TestCutIsShown(t *testing.T) {
 			t.Errorf("got %+v", seen)
 		}
 	})
-}
-
-// A request over HTTP/2 without TLS is shown as such.
-func TestCurlOverHTTP2(t *testing.T) {
-	s := &Session{target: Target{URL: "http://one.test"}, base: &url.URL{Scheme: "http"}}
-	want := `curl -i --http2-prior-knowledge "http://one.test/"`
-	if line := s.curl(get("/", "").over2()); line != want {
-		t.Errorf("got %s, want %s", line, want)
-	}
 }

@@ -31,8 +31,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// Each mistake is said, and none where there is none. The words are in
-// TestLook.
+// Each mistake is said, without a key, and none where there is none.
 func TestMistakes(t *testing.T) {
 	const live, test = "svc_live_12345678", "svc_test_12345678"
 	with := func(keys ...string) func(*Target) {
@@ -46,34 +45,46 @@ func TestMistakes(t *testing.T) {
 		change func(*Target)
 		want   []string
 	}{
-		"none":                  {func(*Target) {}, nil},
-		"a scheme":              {func(to *Target) { to.URL = "ftp://kit.test" }, []string{"is not the URL"}},
-		"no host":               {func(to *Target) { to.URL = "http://" }, []string{"is not the URL"}},
-		"no URL":                {func(to *Target) { to.URL = "http://%" }, []string{"is not the URL"}},
-		"a query":               {func(to *Target) { to.URL += "?a" }, []string{"has a user, a query"}},
-		"a fragment":            {func(to *Target) { to.URL += "#a" }, []string{"has a user, a query"}},
-		"a user":                {func(to *Target) { to.URL = "http://a@kit.test" }, []string{"has a user, a query"}},
-		"the base":              {func(to *Target) { to.URL += "/api/v1/" }, []string{"ends in /api/v1"}},
-		"a path":                {func(to *Target) { to.Creates[0].Path = "/a" }, []string{`the path "/a"`}},
-		"a list":                {func(to *Target) { to.Creates[0].List = "/api/v1/?" }, []string{"the path"}},
-		"two creates":           {func(to *Target) { to.Creates = append(to.Creates, to.Creates[0]) }, nil},
-		"no key":                {func(to *Target) { clear(to.Keys) }, []string{"there is no full key"}},
-		"eight bytes":           {with("full", "12345678"), nil},
-		"seven bytes":           {with("full", "1234567"), []string{"the key full is too short"}},
-		"a key twice":           {with("other", live), []string{"the keys full and other are the same"}},
-		"the last byte":         {with("full", live+"a", "other", live+"b"), []string{"full and other differ in their last"}},
-		"another last byte":     {with("full", live+"b", "other", live+"c"), nil},
-		"a space":               {with("full", "1234567 8"), []string{"the key full has a space"}},
-		"a tilde":               {with("full", "1234567~8"), nil},
-		"an exclamation mark":   {with("full", "1234567!8"), nil},
-		"a control character":   {with("full", "1234567\x7f8"), []string{"the key full has a space"}},
-		"another name":          {with("fulll", live+"9"), []string{`there is no key called "fulll"`}},
+		"none": {func(*Target) {}, nil},
+		"a scheme": {func(to *Target) { to.URL = "ftp://kit.test" },
+			[]string{`"ftp://kit.test" is not the URL of a server`}},
+		"no host":    {func(to *Target) { to.URL = "http://" }, []string{"is not the URL"}},
+		"no URL":     {func(to *Target) { to.URL = "http://%" }, []string{"is not the URL"}},
+		"a query":    {func(to *Target) { to.URL += "?a" }, []string{"has a user, a query or a fragment"}},
+		"a fragment": {func(to *Target) { to.URL += "#a" }, []string{"has a user, a query"}},
+		"a user":     {func(to *Target) { to.URL = "http://a@kit.test" }, []string{"has a user, a query"}},
+		"the base": {func(to *Target) { to.URL += "/api/v1/" },
+			[]string{"ends in /api/v1, which the paths have too: leave it out"}},
+		"a path": {func(to *Target) { to.Creates[0].Path = "/a" },
+			[]string{`the path "/a" does not begin with /api/v1/ and a name`}},
+		"a list":      {func(to *Target) { to.Creates[0].List = "/api/v1/?" }, []string{"the path"}},
+		"two creates": {func(to *Target) { to.Creates = append(to.Creates, to.Creates[0]) }, nil},
+		"three creates": {func(to *Target) { to.Creates = append(to.Creates, to.Creates[0], to.Creates[0]) },
+			[]string{"there are 3 routes that create"}},
+		"no key":      {func(to *Target) { clear(to.Keys) }, []string{"there is no full key"}},
+		"eight bytes": {with("full", "12345678"), nil},
+		"seven bytes": {with("full", "1234567"), []string{"the key full is too short"}},
+		"a key twice": {with("other", live), []string{"the keys full and other are the same"}},
+		"the last byte": {with("full", live+"a", "other", live+"b"),
+			[]string{"full and other differ in their last"}},
+		"another last byte":   {with("full", live+"b", "other", live+"c"), nil},
+		"a space":             {with("full", "1234567 8"), []string{"the key full has a space or a character"}},
+		"a tilde":             {with("full", "1234567~8"), nil},
+		"an exclamation mark": {with("full", "1234567!8"), nil},
+		"a control character": {with("full", "1234567\x7f8"), []string{"the key full has a space"}},
+		"a newline":           {with("other", live+"9\n"), []string{"the key other has a space"}},
+		"another name": {with("fulll", live+"9"),
+			[]string{`there is no key called "fulll"; the names are full, none`}},
 		"a sandbox":             {with("sandbox", test, "other", live+"9"), nil},
 		"a test key for full":   {with("full", test, "other", test+"9"), nil},
 		"a live key beside it":  {with("full", test, "other", live), []string{"the key other is a live key"}},
 		"a live sandbox":        {with("sandbox", live+"9"), []string{"the key sandbox is a live key"}},
 		"a live sandbox-none":   {with("sandbox-none", live+"9"), []string{"the key sandbox-none is a live key"}},
 		"swapped":               {with("other", test, "sandbox", live+"9"), []string{"sandbox and other are swapped"}},
+		"full swapped":          {with("full", test, "sandbox", live+"9"), []string{"full and sandbox are swapped"}},
+		"a word in front":       {with("other", "test_svc_12345678"), nil},
+		"a word behind":         {with("other", "svc_12345678_test"), nil},
+		"a word in the secret":  {with("other", "svc_live_12345678_test_9"), nil},
 		"two test keys":         {with("other", test, "none", test+"9"), []string{"none is a test", "other is a test"}},
 		"a test key, a sandbox": {with("full", test, "sandbox", test+"9"), []string{"the key full is a test key"}},
 		"no environment":        {with("other", "acme_prod_12345678"), nil},
@@ -92,19 +103,10 @@ func TestMistakes(t *testing.T) {
 		if err != nil {
 			got = strings.Split(err.Error(), "\n")
 		}
-		if !slices.EqualFunc(got, test.want, strings.Contains) {
+		if !slices.EqualFunc(got, test.want, strings.Contains) || slices.ContainsFunc(got, holdsKey) {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
 	}
 }
 
-func TestEnvironment(t *testing.T) {
-	for key, want := range map[string]string{
-		"svc_live_a": "live", "svc_test_a": "test", "svc_test": "", "live_svc_a": "", "svc_a_live": "",
-		"svc_test_a_b": "test", "svc_prod_a": "", "": "",
-	} {
-		if got := environment(key); got != want {
-			t.Errorf("%s: got %q, want %q", key, got, want)
-		}
-	}
-}
+func holdsKey(mistake string) bool { return strings.Contains(mistake, "1234567") }
