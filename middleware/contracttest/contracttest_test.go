@@ -32,6 +32,13 @@ var creates = []contracttest.Create{
 	{Path: reference.Deliverables, Body: `{"title":"{{random}}"}`, List: reference.Deliverables},
 }
 
+// small is a target of one key and one route.
+func small(h http.Handler, advice bool) contracttest.Target {
+	return contracttest.Target{Handler: h, Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1],
+		Without: []string{"none", "worker", "reader", "writer", "second", "sandbox", "sandbox-none", "other", "revoked",
+			"second-create", "rate-limit"}, Advice: advice, Timeout: patience}
+}
+
 // patience is more than the checks take on the slowest machine.
 const patience = 20 * time.Minute
 
@@ -71,10 +78,7 @@ func TestRun(t *testing.T) {
 // A server that breaks a reading or advice alone passes.
 func TestWarnings(t *testing.T) {
 	t.Parallel()
-	contracttest.Run(t, contracttest.Target{Handler: reference.New("path-location-bare", "no-challenge"),
-		Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1], Timeout: patience,
-		Without: []string{"none", "worker", "reader", "writer", "second", "sandbox", "sandbox-none", "other", "revoked",
-			"second-create", "rate-limit"}})
+	contracttest.Run(t, small(reference.New("path-location-bare", "no-challenge"), false))
 }
 
 // TestRunFails runs this test binary once more with targets that have to fail,
@@ -94,22 +98,17 @@ func TestRunFails(t *testing.T) {
 		}
 		broken.ServeHTTP(w, r)
 	})
-	undeclared := []string{"none", "worker", "reader", "writer", "second", "sandbox", "sandbox-none", "other", "revoked",
-		"second-create"}
+	silent, hung := small(reference.New(), false), small(hang, false)
+	silent.Without, hung.Timeout = nil, time.Minute
 	targets := map[string]contracttest.Target{
-		"refuses everybody": {Handler: refuse, Keys: keys(), Creates: creates},
-		"says nothing": {Handler: reference.New(), Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1],
-			Timeout: patience},
-		"creates again": {Handler: reference.New("idem-replay-creates"), Keys: contracttest.Keys{Full: keys().Full},
-			Creates: creates[:1], Without: append(undeclared, "rate-limit"), Timeout: patience},
-		"advice": {Handler: reference.New("no-challenge"), Keys: contracttest.Keys{Full: keys().Full},
-			Creates: creates[:1], Without: append(undeclared, "rate-limit"), Advice: true, Timeout: patience},
-		"a warning that counts": {Handler: reference.New("path-location-bare"), Keys: contracttest.Keys{Full: keys().Full},
-			Creates: creates[:1], Without: append(undeclared, "rate-limit"), Advice: true, Timeout: patience},
-		"hangs": {Handler: hang, Keys: contracttest.Keys{Full: keys().Full}, Without: append(undeclared,
-			"rate-limit", "create", "list"), Timeout: time.Minute},
-		"has neither":    {Keys: keys()},
-		"has no RootCAs": {Handler: refuse, Keys: keys(), RootCAs: x509.NewCertPool()},
+		"refuses everybody":     {Handler: refuse, Keys: keys(), Creates: creates},
+		"says nothing":          silent,
+		"creates again":         small(reference.New("idem-replay-creates"), false),
+		"advice":                small(reference.New("no-challenge"), true),
+		"a warning that counts": small(reference.New("path-location-bare"), true),
+		"hangs":                 hung,
+		"has neither":           {Keys: keys()},
+		"has no RootCAs":        {Handler: refuse, Keys: keys(), RootCAs: x509.NewCertPool()},
 		"has no Listen": {URL: "http://127.0.0.1:1", Keys: keys(), Listen: func(_ *http.Server,
 			ln net.Listener) net.Listener {
 			return ln

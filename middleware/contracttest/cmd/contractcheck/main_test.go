@@ -31,11 +31,16 @@ func TestMain(m *testing.M) {
 // keys, in which more is said as members of the JSON object.
 func serve(t *testing.T, more string, defects ...string) string {
 	t.Helper()
+	return keysFile(t, serveAt(t, defects...), reference.Keys(), more)
+}
+
+func serveAt(t *testing.T, defects ...string) (url string) {
+	t.Helper()
 	srv := httptest.NewUnstartedServer(nil)
 	reference.New(defects...).Configure(srv.Config)
 	srv.Start()
 	t.Cleanup(srv.Close)
-	return keysFile(t, srv.URL, reference.Keys(), more)
+	return srv.URL
 }
 
 // serveTLS serves the reference server over TLS, with HTTP/2, and returns the

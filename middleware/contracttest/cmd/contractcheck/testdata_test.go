@@ -41,8 +41,7 @@ func TestTestdata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := reference.Keys()
-	contract := string(text)
+	keys, contract := reference.Keys(), string(text)
 	for name, key := range keys {
 		for _, shown := range []string{"svc_live_…", "svc_test_…"} {
 			contract = strings.Replace(contract, `"`+name+`": "`+shown+`"`, `"`+name+`": "`+key+`"`, 1)
@@ -52,14 +51,7 @@ func TestTestdata(t *testing.T) {
 	if err := os.WriteFile(file, []byte(contract), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	clean := serve(t, creates)
-	served, err := os.ReadFile(clean)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, url, _ := strings.Cut(string(served), `"base_url":"`)
-	url, _, _ = strings.Cut(url, `"`)
-	got := check(t, "CI=true", "-keys", file, "-url", url, quick)
+	got := check(t, "CI=true", "-keys", file, "-url", serveAt(t), quick)
 	if got.status != 0 {
 		t.Errorf("contract.json: got status %d\n%s\n%s", got.status, got.stdout, got.stderr)
 	}
@@ -87,11 +79,8 @@ func TestTestdata(t *testing.T) {
 			t.Errorf("the workflow does not have the line %q of the package comment", step)
 		}
 	}
-	c, err := parseFlags(strings.Fields(line), func(name string) string {
-		return map[string]string{"CI": "true",
-			"GITHUB_ACTIONS": "true"}[name]
-	},
-		strings.NewReader(contract), t.Output())
+	on := func(string) string { return "true" } // CI and GITHUB_ACTIONS
+	c, err := parseFlags(strings.Fields(line), on, strings.NewReader(contract), t.Output())
 	if err != nil || !c.strict || !c.github || c.junit == "" || c.target.Keys["full"] != keys["full"] {
 		t.Errorf("contractcheck %s: got %+v, %v", line, c, err)
 	}
