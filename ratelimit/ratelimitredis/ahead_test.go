@@ -25,6 +25,32 @@ func aheadOn(client redis.Scripter) *ratelimitredis.Store {
 	return ratelimitredis.New(client, ratelimitredis.Options{Ahead: horizon, Failover: patient})
 }
 
+// ahead calls f in a bubble, with a Store on a server that is no way off and a
+// charge of a bucket in which no unit comes back.
+func ahead(t *testing.T, f func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		server := newFake(0)
+		f(t, server, aheadOn(server), ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1})
+	})
+}
+
+// left reads a bucket.
+func left(t *testing.T, store ratelimit.Store, c ratelimit.Charge) int64 {
+	t.Helper()
+	c.Cost = 0
+	return take(t, store, c).States[0].Remaining
+}
+
+// warmUp takes a decision a millisecond.
+func warmUp(t *testing.T, decisions int, store ratelimit.Store, charges ...ratelimit.Charge) {
+	t.Helper()
+	for range decisions {
+		take(t, store, charges...)
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // 1,000 requests a second of one organization under 5,000 a second cost at most
 // one trip for twenty of them.
 func TestAheadSavesTrips(t *testing.T) {
@@ -116,14 +142,8 @@ func TestAheadLapses(t *testing.T) {
 		{distance, time.Hour, 1},
 		{horizon, horizon, 1}, // brings units that nobody spends
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			server := newFake(0)
-			store := aheadOn(server)
-			one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
-			for range 50 {
-				take(t, store, one)
-				time.Sleep(time.Millisecond)
-			}
+		ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
+			warmUp(t, 50, store, one)
 			server.distance = tt.distance
 			take(t, store, one)
 			server.distance = 0
@@ -132,11 +152,10 @@ func TestAheadLapses(t *testing.T) {
 				t.Errorf("%v after the trip began: %d trips for the next decision, want %d", tt.after, n, tt.trips)
 			}
 			time.Sleep(horizon)
-			one.Cost = 0
 			// An hour later one unit has come back.
 			want := int64(1000 - 51 - inHand - tt.trips + int(tt.after/time.Hour))
-			if d := take(t, store, one); d.States[0].Remaining != want {
-				t.Errorf("%v after the trip began: %d units are left, want %d", tt.after, d.States[0].Remaining, want)
+			if got := left(t, store, one); got != want {
+				t.Errorf("%v after the trip began: %d units are left, want %d", tt.after, got, want)
 			}
 		})
 	}
@@ -145,21 +164,14 @@ func TestAheadLapses(t *testing.T) {
 // What lapses is at most an eighth of what is spent and a lot, although the
 // requests come in rushes that end when units were taken ahead.
 func TestAheadWastesLittle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
-		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 		one.Policy.Limit.Burst = 100_000
 		const rushes, each = 300, 51
 		for range rushes {
-			for range each {
-				take(t, store, one)
-				time.Sleep(time.Millisecond)
-			}
+			warmUp(t, each, store, one)
 			time.Sleep(2 * horizon)
 		}
-		one.Cost = 0
-		lapsed := 100_000 - rushes*each - take(t, store, one).States[0].Remaining
+		lapsed := 100_000 - rushes*each - left(t, store, one)
 		if lapsed < inHand || lapsed > rushes*each/8+inHand {
 			t.Errorf("%d units lapsed of %d decisions, want at most an eighth", lapsed, rushes*each)
 		}
@@ -178,15 +190,12 @@ func TestAheadCredit(t *testing.T) {
 		{2_000, 25 * time.Microsecond},  // of which 1,999 units lapse: far more than 10,000
 		{30_000, 25 * time.Microsecond}, // which are worth 10,000
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			server := newFake(0)
-			store := aheadOn(server)
-			one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+		ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 			one.Policy.Limit.Burst = 1_000_000
-			admitted, left := 0, int64(0)
+			admitted, remain := 0, int64(0)
 			admit := func() (byTrip bool) {
 				before := server.sent()
-				left = take(t, store, one).States[0].Remaining
+				remain = take(t, store, one).States[0].Remaining
 				admitted++
 				return server.sent() > before
 			}
@@ -197,9 +206,7 @@ func TestAheadCredit(t *testing.T) {
 			for !admit() { // until units are in hand
 				time.Sleep(row.gap)
 			}
-			look := one
-			look.Cost = 0
-			lapse := left - take(t, store, look).States[0].Remaining
+			lapse := remain - left(t, store, one)
 			time.Sleep(2 * horizon)
 			want := min(8*lapse-min(int64(admitted), 10_000), 10_000) + 1 // the last one brings units
 			var got int64
@@ -217,12 +224,10 @@ func TestAheadCredit(t *testing.T) {
 
 // Denials are no decisions for which units are taken later.
 func TestAheadCountsNoDenial(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 		p := policy(20_000, time.Second)
 		p.Limit.Burst = 1000
-		one := ratelimit.Charge{Policy: p, Bucket: "b", Cost: 1}
+		one.Policy = p
 		rest := one
 		rest.Cost = 1000
 		take(t, store, rest)
@@ -233,9 +238,8 @@ func TestAheadCountsNoDenial(t *testing.T) {
 		}
 		time.Sleep(horizon/2 + 1) // until it is full again
 		take(t, store, one)
-		one.Cost = 0
-		if d := take(t, store, one); d.States[0].Remaining != 999 {
-			t.Errorf("after ten denials and a decision %d of 1000 units are left, want 999", d.States[0].Remaining)
+		if got := left(t, store, one); got != 999 {
+			t.Errorf("after ten denials and a decision %d of 1000 units are left, want 999", got)
 		}
 	})
 }
@@ -245,35 +249,22 @@ func TestAheadCountsNoDenial(t *testing.T) {
 // they were admitted, and then units are taken.
 func TestAheadOfSlowTrips(t *testing.T) {
 	const ms = time.Millisecond
-	one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
-	charged := func(t *testing.T, server *fake) int64 {
-		look := one
-		look.Cost = 0
-		return 1000 - take(t, ratelimitredis.New(server, ratelimitredis.Options{Failover: patient}), look).States[0].Remaining
+	charged := func(t *testing.T, server *fake, one ratelimit.Charge) int64 {
+		return 1000 - left(t, ratelimitredis.New(server, ratelimitredis.Options{Failover: patient}), one)
 	}
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
-		for range 50 {
-			take(t, store, one)
-			time.Sleep(ms)
-		}
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
+		warmUp(t, 50, store, one)
 		server.distance = 40 * ms
 		go store.Take(context.Background(), []ratelimit.Charge{one})
 		synctest.Wait()
 		server.distance = 0
-		for range 5 {
-			take(t, store, one)
-			time.Sleep(ms)
-		}
+		warmUp(t, 5, store, one)
 		time.Sleep(40 * ms)
-		if got := charged(t, server); got != 50+1+inHand+5 {
+		if got := charged(t, server, one); got != 50+1+inHand+5 {
 			t.Errorf("%d units are charged, want those of 56 decisions and of one trip", got)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 		take(t, store, one)
 		time.Sleep(10 * ms)
 		server.distance = 60 * ms
@@ -284,17 +275,12 @@ func TestAheadOfSlowTrips(t *testing.T) {
 		server.distance = 0
 		time.Sleep(91 * ms)
 		take(t, store, one)
-		if got := charged(t, server); got != 11+10 {
+		if got := charged(t, server, one); got != 11+10 {
 			t.Errorf("%d units are charged, want those of 12 decisions and nine ahead", got)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
-		for range 50 {
-			take(t, store, one)
-			time.Sleep(ms)
-		}
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
+		warmUp(t, 50, store, one)
 		server.distance = time.Second // this trip hangs
 		go store.Take(context.Background(), []ratelimit.Charge{one})
 		synctest.Wait()
@@ -303,18 +289,16 @@ func TestAheadOfSlowTrips(t *testing.T) {
 			time.Sleep(ms)
 			take(t, store, one)
 		}
-		before := charged(t, server)
+		before := charged(t, server, one)
 		time.Sleep(ms) // a horizon after it began
 		take(t, store, one)
-		if after := charged(t, server); before != 50+99 || after != before+50 {
+		if after := charged(t, server, one); before != 50+99 || after != before+50 {
 			t.Errorf("%d units are charged, and a horizon after a trip that hangs %d, want %d and 50 more", before, after, 50+99)
 		}
 		time.Sleep(time.Second)
 	})
 	for pause, want := range map[time.Duration]int64{horizon - 1: 30, horizon: 21} { // long ago is no rate
-		synctest.Test(t, func(t *testing.T) {
-			server := newFake(0)
-			store := aheadOn(server)
+		ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 			for i := range 20 {
 				if i == 10 {
 					time.Sleep(horizon / 2)
@@ -323,22 +307,17 @@ func TestAheadOfSlowTrips(t *testing.T) {
 			}
 			time.Sleep(pause)
 			take(t, store, one)
-			if got := charged(t, server); got != want {
+			if got := charged(t, server, one); got != want {
 				t.Errorf("%v after the last of 20 decisions: %d units are charged with the next one, want %d", pause, got, want)
 			}
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 		take(t, store, one) // one in half a horizon: no units for that
 		time.Sleep(55 * ms)
-		for range 45 {
-			take(t, store, one)
-			time.Sleep(ms)
-		}
+		warmUp(t, 45, store, one)
 		take(t, store, one)
-		if got := charged(t, server); got != 1+45+45 {
+		if got := charged(t, server, one); got != 1+45+45 {
 			t.Errorf("%d units are charged, want those of 47 decisions and 44 ahead", got)
 		}
 	})
@@ -346,9 +325,7 @@ func TestAheadOfSlowTrips(t *testing.T) {
 
 // Clients see units in hand as left, and never more than the burst.
 func TestAheadShowsWhatIsLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 		charges := []ratelimit.Charge{
 			{Policy: slow("org"), Bucket: "o", Cost: 3}, {Policy: slow("key"), Bucket: "k", Cost: 1},
 		}
@@ -370,10 +347,8 @@ func TestAheadShowsWhatIsLeft(t *testing.T) {
 			t.Errorf("in the server %d and %d are left, want 700 and 400", a, b)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // two at a time are few enough to take ahead
-		server := newFake(0)
-		store := aheadOn(server)
-		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+	// two at a time are few enough to take ahead
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 		for i := range int64(40) {
 			if left := take(t, store, one).States[0].Remaining; left != 1000-(i+1) {
 				t.Errorf("decision %d of 40 a second: %d are left", i+1, left)
@@ -384,10 +359,8 @@ func TestAheadShowsWhatIsLeft(t *testing.T) {
 			t.Errorf("40 decisions, two in half a horizon, took %d trips, want one for two when that is known", n)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // units that lapse during a trip are not left
-		server := newFake(0)
-		store := aheadOn(server)
-		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+	// units that lapse during a trip are not left
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 		stock(t, server, store, one)
 		server.distance = horizon
 		var left int64
@@ -398,10 +371,8 @@ func TestAheadShowsWhatIsLeft(t *testing.T) {
 			t.Errorf("got %d left, want %d", left, 1000-51-inHand-1)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
-		one := ratelimit.Charge{Policy: policy(1000, time.Second), Bucket: "b", Cost: 1}
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
+		one.Policy = policy(1000, time.Second)
 		stock(t, server, store, one)
 		time.Sleep(horizon - 1)
 		if s := take(t, store, one).States[0]; s.Remaining != 1000 || s.Reset != 0 || server.sent() != 51 {
@@ -435,9 +406,7 @@ func TestAheadLosesNothing(t *testing.T) {
 // Units belong to the list of charges, limits and costs for which they were
 // taken. A look goes to the server.
 func TestAheadIsForOneList(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 		org := ratelimit.Charge{Policy: slow("org"), Bucket: "o", Cost: 1}
 		key := ratelimit.Charge{Policy: slow("key"), Bucket: "k", Cost: 1}
 		stock(t, server, store, org, key)
@@ -486,10 +455,7 @@ func TestAheadIsForOneList(t *testing.T) {
 // While units are in hand nobody is denied. Then the server denies, and says
 // how long.
 func TestAheadDenialIsOfTheServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
-		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 		stock(t, server, store, one)
 		rest := one
 		rest.Cost = 1000 - 51 - inHand
@@ -522,14 +488,8 @@ func TestAheadDenialIsOfTheServer(t *testing.T) {
 
 // A denial while a trip is under way does not spoil the units that it brings.
 func TestAheadDeniedMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
-		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
-		for range 50 {
-			take(t, store, one)
-			time.Sleep(time.Millisecond)
-		}
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
+		warmUp(t, 50, store, one)
 		server.distance = 20 * time.Millisecond
 		go store.Take(context.Background(), []ratelimit.Charge{one})
 		synctest.Wait()
@@ -554,10 +514,7 @@ func TestAheadDeniedMeanwhile(t *testing.T) {
 // bounded.
 func TestAheadUnderAFlood(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
-		one := ratelimit.Charge{Policy: slow("p"), Bucket: "b", Cost: 1}
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 		time.Sleep(time.Hour)
 		stock(t, server, store, one)
 		// All at one time.
@@ -583,9 +540,7 @@ func TestAheadUnderAFlood(t *testing.T) {
 // Lists that share a set have a place each.
 func TestAheadOfManyLists(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 		p := slow("p")
 		const lists, each = 2000, 20
 		for range each {
@@ -620,9 +575,7 @@ func TestMemoryOfUnitsInHand(t *testing.T) {
 // A decision from units in hand allocates nothing, like one of
 // ratelimit.Memory.
 func TestAllocationsOfUnitsInHand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := newFake(0)
-		store := aheadOn(server)
+	ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
 		charges := []ratelimit.Charge{
 			{Policy: slow("organization"), Bucket: "o", Cost: 1},
 			{Policy: slow("key"), Bucket: "k", Cost: 1},

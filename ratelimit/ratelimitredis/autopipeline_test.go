@@ -31,15 +31,8 @@ func pipelines(t *testing.T, client *redis.Client) *redis.AutoPipeliner {
 
 // patientPipelines returns a Store like patientStore.
 func patientPipelines(t *testing.T, client *redis.Client, ahead time.Duration) *ratelimitredis.Store {
-	s := ratelimitredis.New(pipelines(t, client), ratelimitredis.Options{
-		Prefix: redistest.OwnPrefix(t, client), Ahead: ahead, Failover: patient,
-	})
-	t.Cleanup(func() {
-		if n := fallbacks(s); n > 0 {
-			t.Errorf("%d decisions were made without Redis", n)
-		}
-	})
-	return s
+	return patientWith(t, pipelines(t, client),
+		ratelimitredis.Options{Prefix: redistest.OwnPrefix(t, client), Ahead: ahead})
 }
 
 func TestAutoPipeline(t *testing.T) {

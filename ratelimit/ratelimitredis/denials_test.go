@@ -118,30 +118,3 @@ func TestRememberedDenialEnds(t *testing.T) {
 		}
 	})
 }
-
-// The states of a remembered denial change with time as in Redis.
-func TestRememberedDenialAges(t *testing.T) {
-	client := redistest.Connect(t, redistest.Options(t))
-	store := patientStore(t, client)
-	long, short := policy(2, time.Minute), policy(2, 100*time.Millisecond)
-	short.Name = "short"
-	charges := []ratelimit.Charge{{Policy: long, Bucket: "b", Cost: 1}, {Policy: short, Bucket: "b", Cost: 1}}
-	take(t, store, ratelimit.Charge{Policy: long, Bucket: "b", Cost: 2})
-	take(t, store, ratelimit.Charge{Policy: short, Bucket: "b", Cost: 2})
-	first := take(t, store, charges...)
-	if first.Allowed || first.Limiting != 0 {
-		t.Fatalf("got %+v, want to be denied by the first take", first)
-	}
-	<-time.After(first.States[1].Reset + 2*time.Millisecond)
-	second := take(t, store, charges...)
-	asked := take(t, store.Counters(), charges...)
-	switch {
-	case second.Allowed || second.Limiting != 0 || second.Wait >= first.Wait || second.Wait < asked.Wait:
-		t.Errorf("the wait was %v and is remembered as %v, when it is %v", first.Wait, second.Wait, asked.Wait)
-	case second.States[0].Reset < asked.States[0].Reset || second.States[0].Reset >= first.States[0].Reset:
-		t.Errorf("Reset was %v and is remembered as %v, when it is %v",
-			first.States[0].Reset, second.States[0].Reset, asked.States[0].Reset)
-	case second.States[1] != ratelimit.State{Remaining: 2}:
-		t.Errorf("a bucket that is full again is remembered as %+v", second.States[1])
-	}
-}

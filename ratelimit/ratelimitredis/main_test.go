@@ -104,7 +104,12 @@ func patientStore(t testing.TB, client redis.UniversalClient) *ratelimitredis.St
 }
 
 func patientStoreAt(t testing.TB, client redis.UniversalClient, prefix string) *ratelimitredis.Store {
-	s := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient})
+	return patientWith(t, client, ratelimitredis.Options{Prefix: prefix})
+}
+
+func patientWith(t testing.TB, client redis.Scripter, o ratelimitredis.Options) *ratelimitredis.Store {
+	o.Failover = patient
+	s := ratelimitredis.New(client, o)
 	t.Cleanup(func() {
 		if n := fallbacks(s); n > 0 {
 			t.Errorf("%d decisions were made without Redis", n)

@@ -5,7 +5,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -155,16 +154,13 @@ func TestOutOfMemoryChargesNothing(t *testing.T) {
 // asks for more. Then each policy follows its Fallback.
 func TestAheadOutage(t *testing.T) {
 	for _, mode := range []ratelimit.Fallback{ratelimit.Local, ratelimit.Closed} {
-		synctest.Test(t, func(t *testing.T) {
-			server := newFake(0)
-			store := aheadOn(server)
-			one := []ratelimit.Charge{{Policy: slow("p"), Bucket: "b", Cost: 1}}
-			one[0].Policy.Fallback = mode
-			stock(t, server, store, one...)
+		ahead(t, func(t *testing.T, server *fake, store *ratelimitredis.Store, one ratelimit.Charge) {
+			one.Policy.Fallback = mode
+			stock(t, server, store, one)
 			server.set(true)
 			for i := range 2 * inHand {
 				before := fallbacks(store)
-				_, err := store.Take(t.Context(), one)
+				_, err := store.Take(t.Context(), []ratelimit.Charge{one})
 				fell := fallbacks(store) > before
 				if want := i == untilLow || i > inHand; fell != want {
 					t.Errorf("mode %d, decision %d: without the server and without units: %v, want %v", mode, i+1, fell, want)
@@ -176,7 +172,7 @@ func TestAheadOutage(t *testing.T) {
 			server.set(false)
 			time.Sleep(2 * time.Second)
 			before := fallbacks(store)
-			take(t, store, one...)
+			take(t, store, one)
 			if isDown(store) || fallbacks(store) > before {
 				t.Errorf("mode %d: the server is not asked again", mode)
 			}
