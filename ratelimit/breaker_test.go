@@ -135,9 +135,7 @@ func TestFailoverKeepsCalling(t *testing.T) {
 // crowd that arrives before the breaker opens, and after a day of probes.
 func TestFailoverGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFaulty()
-		store.fail(hang(t))
-		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+		store, f := failing(hang(t))
 		p := mode("open", ratelimit.Open)
 		var wg sync.WaitGroup
 		for range 5000 {
@@ -179,9 +177,7 @@ func goroutines() (n int) {
 // Each probe that hangs doubles the time until the next one, sixteen times.
 func TestFailoverDoublesTheCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFaulty()
-		store.fail(refuse)
-		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+		store, f := failing(refuse)
 		p := mode("open", ratelimit.Open)
 		for range 5 {
 			takeOne(t, f, p, "org")
@@ -205,9 +201,7 @@ func TestFailoverDoublesTheCooldown(t *testing.T) {
 // When hung probes have returned, the next one starts after the usual cooldown.
 func TestFailoverRecoversFromHanging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFaulty()
-		store.fail(func(context.Context) error { time.Sleep(10 * time.Second); return errRefused })
-		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+		store, f := failing(func(context.Context) error { time.Sleep(10 * time.Second); return errRefused })
 		p := mode("open", ratelimit.Open)
 		for range 100 {
 			takeOne(t, f, p, "org")

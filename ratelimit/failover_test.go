@@ -60,6 +60,13 @@ func mode(name string, m ratelimit.Fallback) *ratelimit.Policy {
 	return &ratelimit.Policy{Name: name, Limit: ratelimit.MustParse("2-H"), Fallback: m}
 }
 
+// failing returns a store with a fault, and a Failover in front of it.
+func failing(fault func(context.Context) error) (*faulty, *ratelimit.Failover) {
+	store := newFaulty()
+	store.fail(fault)
+	return store, ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+}
+
 var discard = slog.New(slog.DiscardHandler)
 
 func TestFailoverTimeout(t *testing.T) {
@@ -114,24 +121,24 @@ func TestFailoverModes(t *testing.T) {
 		{"closed wins over open", []*ratelimit.Policy{closed, open}, nil, true},
 	} {
 		test := func(t *testing.T) {
-			store := newFaulty()
-			store.fail(refuse)
+			_, f := failing(refuse)
 			fallback := &ratelimit.Memory{}
-			f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
 			f.Count(fallback)
 			var charges []ratelimit.Charge
 			for _, p := range tt.policies {
 				charges = append(charges, ratelimit.Charge{Policy: p, Bucket: "org", Cost: 1})
 			}
 			if tt.refused {
-				// Before the breaker opens and after.
-				for range 10 {
+				// The error names the cause: first the store's, then the breaker's.
+				for i := range 10 {
 					_, err := f.Take(context.Background(), charges)
-					if err == nil || !strings.HasPrefix(err.Error(), "ratelimit: store unavailable: policy ") {
-						t.Fatalf("error %v, want it to say that the store is unavailable", err)
+					if err == nil || !strings.HasPrefix(err.Error(), "ratelimit: store unavailable: policy ") ||
+						errors.Is(err, errRefused) != (i < 5) ||
+						strings.Contains(err.Error(), "not called after failures in a row") != (i >= 5) {
+						t.Fatalf("call %d: error %v, want it to say that the store is unavailable, and why", i, err)
 					}
 				}
-				if got := take(t, fallback, ratelimit.Charge{Policy: local, Bucket: "org"}).States[0].Remaining; got != 2 {
+				if got := left(t, fallback, local, "org"); got != 2 {
 					t.Errorf("a refusal charged the local bucket: %d of 2 remain", got)
 				}
 				if n := f.Stats().Fallbacks; n != 10 {
@@ -151,26 +158,6 @@ func TestFailoverModes(t *testing.T) {
 		}
 		t.Run(tt.name, func(t *testing.T) { synctest.Test(t, test) })
 	}
-}
-
-// The error of a refusal names the cause, first the store's and then the
-// breaker's.
-func TestFailoverCause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFaulty()
-		store.fail(refuse)
-		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
-		closed := []ratelimit.Charge{{Policy: mode("closed", ratelimit.Closed), Bucket: "org", Cost: 1}}
-		for range 5 {
-			if _, err := f.Take(context.Background(), closed); !errors.Is(err, errRefused) {
-				t.Errorf("error %v, want the store's in it", err)
-			}
-		}
-		if _, err := f.Take(context.Background(), closed); err == nil ||
-			!strings.Contains(err.Error(), "not called after failures in a row") {
-			t.Errorf("error %v, want it to say that the store is not called", err)
-		}
-	})
 }
 
 // Without a Logger the lines go to slog.Default.
@@ -194,9 +181,7 @@ func TestFailoverDefaultLogger(t *testing.T) {
 
 func TestFailoverCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFaulty()
-		store.fail(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+		store, f := failing(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		charges := []ratelimit.Charge{{Policy: mode("local", ratelimit.Local), Bucket: "org", Cost: 1}}
 		for range 100 {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -236,9 +221,7 @@ func TestFailoverCallerLeaves(t *testing.T) {
 
 func TestFailoverErrCostIsAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFaulty()
-		store.fail(func(context.Context) error { return ratelimit.ErrCost }) // its plan is not ours
-		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+		store, f := failing(func(context.Context) error { return ratelimit.ErrCost }) // its plan is not ours
 		charges := []ratelimit.Charge{{Policy: mode("open", ratelimit.Open), Bucket: "org", Cost: 1}}
 		for range 10 {
 			if _, err := f.Take(context.Background(), charges); !errors.Is(err, ratelimit.ErrCost) {
@@ -270,9 +253,7 @@ func TestFailoverNoReturn(t *testing.T) {
 		"store ended its goroutine":          func(context.Context) error { runtime.Goexit(); return nil },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store := newFaulty()
-			store.fail(fault)
-			f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+			_, f := failing(fault)
 			if d := takeOne(t, f, mode("local", ratelimit.Local), "org"); !d.Allowed {
 				t.Errorf("%s: %+v, want it decided locally", why, d)
 			}
@@ -289,35 +270,16 @@ func TestFailoverNoReturn(t *testing.T) {
 // slice.
 func TestFailoverCopiesTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFaulty()
-		store.fail(func(context.Context) error { time.Sleep(time.Second); return nil })
-		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+		store, f := failing(func(context.Context) error { time.Sleep(time.Second); return nil })
 		p := mode("local", ratelimit.Local)
 		charges := []ratelimit.Charge{{Policy: p, Bucket: "org", Cost: 1}}
 		f.Take(t.Context(), charges)
 		charges[0] = ratelimit.Charge{}
 		time.Sleep(2 * time.Second)
-		if got := take(t, store.Store, ratelimit.Charge{Policy: p, Bucket: "org"}).States[0].Remaining; got != 1 {
+		if got := left(t, store.Store, p, "org"); got != 1 {
 			t.Errorf("%d of 2 remain after a late charge of 1", got)
 		}
 	})
-}
-
-func TestNewFailoverPanics(t *testing.T) {
-	for name, build := range map[string]func(){
-		"nil":     func() { ratelimit.NewFailover(nil, ratelimit.FailoverOptions{}) },
-		"nil *T":  func() { ratelimit.NewFailover((*ratelimit.Memory)(nil), ratelimit.FailoverOptions{}) },
-		"timeout": func() { ratelimit.NewFailover(newFaulty(), ratelimit.FailoverOptions{Timeout: -1}) },
-	} {
-		func() {
-			defer func() {
-				if v, _ := recover().(string); !strings.HasPrefix(v, "ratelimit: NewFailover: ") {
-					t.Errorf("%s: panics with %q", name, v)
-				}
-			}()
-			build()
-		}()
-	}
 }
 
 // isDown and fallbacks are the two figures of Stats.
@@ -338,9 +300,8 @@ func TestFailoverSuite(t *testing.T) {
 func TestFailoverLocalSuite(t *testing.T) {
 	ratelimittest.Suite{
 		New: func(t *testing.T) ratelimit.Store {
-			store := newFaulty()
-			store.fail(refuse)
-			return ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+			_, f := failing(refuse)
+			return f
 		},
 		Bubble: true, Atomic: true, Smooth: true, DenialWritesNothing: true,
 	}.Run(t)

@@ -186,19 +186,6 @@ func TestFromLimiterErrors(t *testing.T) {
 	}
 }
 
-func TestFromLimiterPanics(t *testing.T) {
-	for _, store := range []limiter.Store{nil, (*recording)(nil)} {
-		func() {
-			defer func() {
-				if v, _ := recover().(string); v != "ratelimit: FromLimiter: nil store" {
-					t.Errorf("FromLimiter of a nil %T panics with %q", store, v)
-				}
-			}()
-			ratelimit.FromLimiter(store)
-		}()
-	}
-}
-
 func TestFromLimiterSuite(t *testing.T) {
 	ratelimittest.Suite{
 		New: func(t *testing.T) ratelimit.Store {

@@ -65,16 +65,36 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-func TestMustParse(t *testing.T) {
-	if got := ratelimit.MustParse("10-M"); got.Count != 10 {
-		t.Errorf("MustParse gives %+v", got)
+func TestPanics(t *testing.T) {
+	valid, timeout := ratelimit.MustParse("10-M"), ratelimit.FailoverOptions{Timeout: -1}
+	failover := func(s ratelimit.Store, o ratelimit.FailoverOptions) func() {
+		return func() { ratelimit.NewFailover(s, o) }
 	}
-	defer func() {
-		if v, _ := recover().(string); !strings.HasPrefix(v, "ratelimit: limit \"10\"") {
-			t.Errorf("MustParse panics with %q", v)
-		}
-	}()
-	ratelimit.MustParse("10")
+	for what, tt := range map[string]struct {
+		says string // at the beginning
+		f    func()
+	}{
+		"a limit without a unit": {`ratelimit: limit "10"`, func() { ratelimit.MustParse("10") }},
+		"GCRA, no limit":         {"ratelimit: GCRA: ", func() { ratelimit.GCRA(0, 0, ratelimit.Limit{}, 0) }},
+		"GCRA, over the burst":   {"ratelimit: GCRA: ", func() { ratelimit.GCRA(0, 0, valid, 11) }},
+		"GCRA, a negative cost":  {"ratelimit: GCRA: ", func() { ratelimit.GCRA(0, 0, valid, -1) }},
+		"Failover of nil":        {"ratelimit: NewFailover: ", failover(nil, ratelimit.FailoverOptions{})},
+		"Failover of a nil Memory": {"ratelimit: NewFailover: ",
+			failover((*ratelimit.Memory)(nil), ratelimit.FailoverOptions{})},
+		"a negative timeout": {"ratelimit: NewFailover: ", failover(newFaulty(), timeout)},
+		"FromLimiter of nil": {"ratelimit: FromLimiter: nil store", func() { ratelimit.FromLimiter(nil) }},
+		"FromLimiter of a nil pointer": {"ratelimit: FromLimiter: nil store",
+			func() { ratelimit.FromLimiter((*recording)(nil)) }},
+	} {
+		func() {
+			defer func() {
+				if v, _ := recover().(string); !strings.HasPrefix(v, tt.says) {
+					t.Errorf("%s: panics with %q", what, v)
+				}
+			}()
+			tt.f()
+		}()
+	}
 }
 
 func TestValidate(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,6 +33,12 @@ func take(t *testing.T, s ratelimit.Store, charges ...ratelimit.Charge) ratelimi
 func takeOne(t *testing.T, s ratelimit.Store, p *ratelimit.Policy, bucket string) ratelimit.Decision {
 	t.Helper()
 	return take(t, s, ratelimit.Charge{Policy: p, Bucket: bucket, Cost: 1})
+}
+
+// left reads a bucket.
+func left(t *testing.T, s ratelimit.Store, p *ratelimit.Policy, bucket string) int64 {
+	t.Helper()
+	return take(t, s, ratelimit.Charge{Policy: p, Bucket: bucket}).States[0].Remaining
 }
 
 func exhaust(t *testing.T, s ratelimit.Store, p *ratelimit.Policy, bucket string) (admitted int) {
@@ -142,49 +149,39 @@ func TestMemoryFull(t *testing.T) {
 	})
 }
 
-// Eight buckets fill all places. A new one replaces the one with the least
-// debt, also where the same decision charges that one: both keep what they were
-// charged.
-func TestMemoryForgetsTheLeastDebt(t *testing.T) {
+// A new bucket replaces the one with the least debt, also where the same
+// decision charges that one: both keep what they were charged. Or the Memory
+// grows, and all of them move.
+func TestMemoryNinthBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := policy("live", "10-M")
+		charge := func(bucket string, cost int64) ratelimit.Charge {
+			return ratelimit.Charge{Policy: p, Bucket: bucket, Cost: cost}
+		}
+		debts, twos := []int64{5, 3, 9, 1, 7, 2, 8, 6}, slices.Repeat([]int64{2}, 8)
+		grown := map[string]int64{"a": 6, "b": 6, "c": 8, "d": 8, "h": 8, "new": 8}
 		for _, tt := range []struct {
+			size    int
+			spent   []int64 // of a to h
 			charges []ratelimit.Charge
 			left    map[string]int64
 		}{
-			{[]ratelimit.Charge{{Policy: p, Bucket: "new", Cost: 4}},
+			{1, debts, []ratelimit.Charge{charge("new", 4)},
 				map[string]int64{"a": 5, "b": 7, "c": 1, "d": 10, "e": 3, "f": 8, "g": 2, "h": 4, "new": 6}},
-			{[]ratelimit.Charge{{Policy: p, Bucket: "new", Cost: 4}, {Policy: p, Bucket: "d", Cost: 3}},
+			{1, debts, []ratelimit.Charge{charge("new", 4), charge("d", 3)},
 				map[string]int64{"new": 6, "d": 6, "f": 10, "b": 7}}, // d, which came back, and f for it
+			{32, twos, []ratelimit.Charge{charge("new", 2), charge("a", 2), charge("b", 2)}, grown},
+			{32, twos, []ratelimit.Charge{charge("a", 2), charge("new", 2), charge("b", 2)}, grown},
+			{32, twos, []ratelimit.Charge{charge("a", 2), charge("b", 2), charge("new", 2)}, grown},
 		} {
-			store := ratelimit.NewMemorySize(1)
-			for i, bucket := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-				take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket, Cost: []int64{5, 3, 9, 1, 7, 2, 8, 6}[i]})
+			store := ratelimit.NewMemorySize(tt.size)
+			for i, cost := range tt.spent {
+				take(t, store, charge(string(rune('a'+i)), cost))
 			}
 			take(t, store, tt.charges...)
 			for bucket, want := range tt.left {
-				if got := take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket}).States[0].Remaining; got != want {
-					t.Errorf("bucket %s: %d remain, want %d", bucket, got, want)
-				}
-			}
-		}
-	})
-}
-
-// A ninth bucket makes the Memory grow, and all of them move.
-func TestMemoryGrowsWithinADecision(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := policy("live", "10-M")
-		charge := func(bucket string) ratelimit.Charge { return ratelimit.Charge{Policy: p, Bucket: bucket, Cost: 2} }
-		for _, decision := range [][]string{{"new", "a", "b"}, {"a", "new", "b"}, {"a", "b", "new"}} {
-			store := ratelimit.NewMemorySize(32)
-			for _, bucket := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-				take(t, store, charge(bucket))
-			}
-			take(t, store, charge(decision[0]), charge(decision[1]), charge(decision[2]))
-			for bucket, want := range map[string]int64{"a": 6, "b": 6, "c": 8, "d": 8, "h": 8, "new": 8} {
-				if got := take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket}).States[0].Remaining; got != want {
-					t.Errorf("%v: bucket %s: %d remain, want %d", decision, bucket, got, want)
+				if got := left(t, store, p, bucket); got != want {
+					t.Errorf("%d places, %v: bucket %s: %d remain, want %d", tt.size, tt.charges, bucket, got, want)
 				}
 			}
 		}
@@ -254,9 +251,6 @@ func TestMemoryOlderThanItsBubble(t *testing.T) {
 func TestMemoryForgetsTheLeastDebtOfTwoSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &ratelimit.Policy{Name: "live", Limit: ratelimit.Limit{Count: 1000, Period: time.Hour}}
-		left := func(store ratelimit.Store, bucket string) int64 {
-			return take(t, store, ratelimit.Charge{Policy: p, Bucket: bucket}).States[0].Remaining
-		}
 		const rounds = 1000
 		leasts := 0
 		for range rounds {
@@ -266,7 +260,7 @@ func TestMemoryForgetsTheLeastDebtOfTwoSets(t *testing.T) {
 				take(t, store, ratelimit.Charge{Policy: p, Bucket: name, Cost: 100})
 			}
 			for _, name := range names[:100] {
-				if left(store, name) == 900 {
+				if left(t, store, p, name) == 900 {
 					take(t, store, ratelimit.Charge{Policy: p, Bucket: name, Cost: int64(1 + len(kept))})
 					kept = append(kept, name)
 				}
@@ -277,14 +271,14 @@ func TestMemoryForgetsTheLeastDebtOfTwoSets(t *testing.T) {
 			take(t, store, ratelimit.Charge{Policy: p, Bucket: "new", Cost: 500})
 			forgotten := 0
 			for i, name := range kept {
-				if left(store, name) == 1000 {
+				if left(t, store, p, name) == 1000 {
 					forgotten++
 					if i == 0 {
 						leasts++
 					}
 				}
 			}
-			if got := left(store, "new"); forgotten != 1 || got != 500 {
+			if got := left(t, store, p, "new"); forgotten != 1 || got != 500 {
 				t.Fatalf("a new bucket made %d others forgotten and has %d of 1000 left, want one and 500", forgotten, got)
 			}
 		}
@@ -337,9 +331,8 @@ func TestMemoryRaceLosesNothing(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range spent {
-		left := take(t, store, ratelimit.Charge{Policy: p, Bucket: names[i]}).States[0].Remaining
-		if want := p.Limit.Burst - spent[i].Load(); left != want {
-			t.Errorf("bucket %d: %d remain, want %d", i, left, want)
+		if got, want := left(t, store, p, names[i]), p.Limit.Burst-spent[i].Load(); got != want {
+			t.Errorf("bucket %d: %d remain, want %d", i, got, want)
 		}
 	}
 }
