@@ -287,24 +287,22 @@ func isDown(f *ratelimit.Failover) bool { return f.Stats().Down }
 
 func fallbacks(f *ratelimit.Failover) int64 { return f.Stats().Fallbacks }
 
-func TestFailoverSuite(t *testing.T) {
-	ratelimittest.Suite{
-		New: func(t *testing.T) ratelimit.Store {
+// Without its store a Failover still keeps every rule, in this process.
+func TestSuite(t *testing.T) {
+	for name, store := range map[string]func() ratelimit.Store{
+		"Memory": func() ratelimit.Store { return &ratelimit.Memory{} },
+		"Failover": func() ratelimit.Store {
 			return ratelimit.NewFailover(&ratelimit.Memory{}, ratelimit.FailoverOptions{})
 		},
-		Bubble: true, Atomic: true, Smooth: true, DenialWritesNothing: true,
-	}.Run(t)
-}
-
-// Without its store a Failover still keeps every rule, in this process.
-func TestFailoverLocalSuite(t *testing.T) {
-	ratelimittest.Suite{
-		New: func(t *testing.T) ratelimit.Store {
-			_, f := failing(refuse)
-			return f
-		},
-		Bubble: true, Atomic: true, Smooth: true, DenialWritesNothing: true,
-	}.Run(t)
+		"without its store": func() ratelimit.Store { _, f := failing(refuse); return f },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ratelimittest.Suite{
+				New:    func(*testing.T) ratelimit.Store { return store() },
+				Bubble: true, Atomic: true, Smooth: true, DenialWritesNothing: true,
+			}.Run(t)
+		})
+	}
 }
 
 // A store that is away is asked about once a second without requests, until it

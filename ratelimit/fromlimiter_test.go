@@ -72,6 +72,11 @@ func TestFromLimiterCalls(t *testing.T) {
 		if !slices.Equal(store.calls, tt.calls) {
 			t.Errorf("%s: calls %q, want %q", tt.name, store.calls, tt.calls)
 		}
+		store.err = errRefused
+		d, err := ratelimit.FromLimiter(store).Take(t.Context(), tt.charges)
+		if failed := tt.charges != nil; errors.Is(err, errRefused) != failed || d.Allowed == failed {
+			t.Errorf("%s, of a store that fails: Allowed %v, error %v", tt.name, d.Allowed, err)
+		}
 	}
 }
 
@@ -168,21 +173,6 @@ func TestFromLimiterRace(t *testing.T) {
 		ratelimit.Charge{Policy: key, Bucket: "k", Cost: 1})
 	if d.Allowed || d.Limiting != 1 {
 		t.Errorf("%+v, want it denied by the second take", d)
-	}
-}
-
-func TestFromLimiterErrors(t *testing.T) {
-	store := newRecording()
-	store.err = errors.New("connection refused")
-	s, p := ratelimit.FromLimiter(store), policy("org", "10-M")
-	for _, charges := range [][]ratelimit.Charge{
-		{{Policy: p, Bucket: "o", Cost: 1}},
-		{{Policy: p, Bucket: "o", Cost: 2}},
-		{{Policy: p, Bucket: "o"}},
-	} {
-		if d, err := s.Take(context.Background(), charges); !errors.Is(err, store.err) || d.Allowed {
-			t.Errorf("cost %d: Allowed %v, error %v, want the store's", charges[0].Cost, d.Allowed, err)
-		}
 	}
 }
 

@@ -23,14 +23,10 @@ func TestParse(t *testing.T) {
 		{"007-D", ratelimit.Limit{Count: 7, Period: day}},
 		{"1000000-S", ratelimit.Limit{Count: 1_000_000, Period: time.Second}},
 	} {
-		got, err := ratelimit.Parse(tt.in)
-		if err != nil || got != tt.want {
+		if got, err := ratelimit.Parse(tt.in); err != nil || got != tt.want {
 			t.Errorf("Parse(%q) = %+v, %v, want %+v", tt.in, got, err, tt.want)
 		}
 	}
-}
-
-func TestParseErrors(t *testing.T) {
 	for _, tt := range []struct{ in, says string }{
 		{"", "want a count"},
 		{"100", "want a count"},
@@ -56,11 +52,9 @@ func TestParseErrors(t *testing.T) {
 		{"9223372036854775808-D", "too large"},
 	} {
 		got, err := ratelimit.Parse(tt.in)
-		if err == nil || !strings.Contains(err.Error(), tt.says) || !strings.HasPrefix(err.Error(), "ratelimit: limit ") {
-			t.Errorf("Parse(%q) = %+v, %v, want an error that says %q", tt.in, got, err, tt.says)
-		}
-		if got != (ratelimit.Limit{}) {
-			t.Errorf("Parse(%q) returns %+v beside its error", tt.in, got)
+		if err == nil || !strings.Contains(err.Error(), tt.says) || !strings.HasPrefix(err.Error(), "ratelimit: limit ") ||
+			got != (ratelimit.Limit{}) {
+			t.Errorf("Parse(%q) = %+v, %v, want no limit and an error that says %q", tt.in, got, err, tt.says)
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/ratelimit"
-	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"
 )
 
 func policy(name, limit string) *ratelimit.Policy {
@@ -335,11 +334,4 @@ func TestMemoryRaceLosesNothing(t *testing.T) {
 			t.Errorf("bucket %d: %d remain, want %d", i, got, want)
 		}
 	}
-}
-
-func TestMemorySuite(t *testing.T) {
-	ratelimittest.Suite{
-		New:    func(t *testing.T) ratelimit.Store { return &ratelimit.Memory{} },
-		Bubble: true, Atomic: true, Smooth: true, DenialWritesNothing: true,
-	}.Run(t)
 }

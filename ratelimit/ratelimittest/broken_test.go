@@ -120,31 +120,6 @@ func readThenWrite() takeFunc {
 	return byKey(time.Nanosecond, func(t charge) string { return string(t.AppendKey(nil)) })
 }
 
-// windows counts in fixed windows.
-func windows() takeFunc {
-	type window struct{ number, used int64 }
-	counters := map[string]window{}
-	start := time.Now()
-	return func(_ *memory, _ context.Context, charges []charge) (decision, error) {
-		t := charges[0]
-		now, period := time.Since(start), t.Policy.Limit.Period
-		w := counters[t.Bucket]
-		if n := int64(now / period); n != w.number {
-			w = window{number: n}
-		}
-		end := time.Duration(w.number+1)*period - now
-		var states [ratelimit.MaxCharges]ratelimit.State
-		if w.used+t.Cost > t.Policy.Limit.Count {
-			states[0].Wait = end
-		} else {
-			w.used += t.Cost
-			counters[t.Bucket] = w
-		}
-		states[0].Remaining, states[0].Reset = t.Policy.Limit.Count-w.used, end
-		return ratelimit.Decide(charges, states), nil
-	}
-}
-
 // lazy makes the charges of a decision only at the next call.
 func lazy() takeFunc {
 	var kept []charge
@@ -222,7 +197,10 @@ var brokenStores = []struct {
 			time.Sleep(time.Second)
 			return m.Take(ctx, charges)
 		})},
-	{"counts in windows", []string{"Time/Window"}, windows},
+	{"counts in windows", []string{"Time/Window"}, func() takeFunc {
+		c := &byClock{used: make(map[string]int64)}
+		return func(_ *memory, ctx context.Context, charges []charge) (decision, error) { return c.Take(ctx, charges) }
+	}},
 	{"says that it is full too early", []string{"Time/Reset"}, with(retold(func(_ []charge, d *decision) {
 		d.States[0].Reset /= 2
 	}))},
