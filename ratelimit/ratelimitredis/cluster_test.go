@@ -48,8 +48,7 @@ func TestCluster(t *testing.T) {
 	for org := range 20 {
 		var charges []ratelimit.Charge
 		for _, name := range []string{"organization", "key", "route", "client"} {
-			p := policy(3, time.Hour)
-			p.Name = name
+			p := named(name, 3)
 			// Braces in buckets are no hash tags.
 			bucket := fmt.Sprintf("%s %d{}{a}}", name, org)
 			if name == "client" {

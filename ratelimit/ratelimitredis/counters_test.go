@@ -19,9 +19,7 @@ import (
 // a clock ahead left behind denies nobody for longer than the bucket takes to
 // fill.
 func TestCountersFollowGCRA(t *testing.T) {
-	client := redistest.Connect(t, redistest.Options(t))
-	prefix := redistest.OwnPrefix(t, client)
-	store := patientStoreAt(t, client, prefix)
+	client, prefix, store := connected(t)
 	perMinute := ratelimit.Limit{Count: 10, Period: time.Minute}
 	for _, tt := range []struct {
 		name  string
@@ -94,11 +92,8 @@ func keyOf(t *testing.T, client redis.UniversalClient, prefix, end string) strin
 }
 
 func TestDenialWritesNothing(t *testing.T) {
-	client := redistest.Connect(t, redistest.Options(t))
-	prefix := redistest.OwnPrefix(t, client)
-	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient})
-	spent, free, fresh := policy(5, time.Hour), policy(5, time.Hour), policy(5, time.Hour)
-	free.Name, fresh.Name = "free", "fresh"
+	client, prefix, store := connected(t)
+	spent, free, fresh := named("spent", 5), named("free", 5), named("fresh", 5)
 	take(t, store, ratelimit.Charge{Policy: spent, Bucket: "b", Cost: 5},
 		ratelimit.Charge{Policy: free, Bucket: "b", Cost: 2})
 	// A clock that stepped back left it beyond a full burst.
@@ -132,9 +127,7 @@ func TestDenialWritesNothing(t *testing.T) {
 
 // A counter expires when its bucket is full again, and not before.
 func TestCountersExpire(t *testing.T) {
-	client := redistest.Connect(t, redistest.Options(t))
-	prefix := redistest.OwnPrefix(t, client)
-	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient})
+	client, prefix, store := connected(t)
 	for i, l := range []ratelimit.Limit{
 		{Count: 1, Period: time.Hour},
 		{Count: 7, Period: time.Hour},
@@ -167,8 +160,7 @@ func TestCountersExpire(t *testing.T) {
 // Intervals are rounded up to microseconds, so a limit is never looser than
 // asked. A burst beyond the range of Lua's numbers is cut.
 func TestMicroseconds(t *testing.T) {
-	client := redistest.Connect(t, redistest.Options(t))
-	store := patientStore(t, client)
+	client, _, store := connected(t)
 	for _, tt := range []struct {
 		limit ratelimit.Limit
 		cost  int64
@@ -202,9 +194,7 @@ func TestMicroseconds(t *testing.T) {
 
 // A value that is not a number counts as a full bucket.
 func TestForeignValue(t *testing.T) {
-	client := redistest.Connect(t, redistest.Options(t))
-	prefix := redistest.OwnPrefix(t, client)
-	store := patientStoreAt(t, client, prefix)
+	client, prefix, store := connected(t)
 	one := ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: t.Name(), Cost: 1}
 	take(t, store, one)
 	if err := client.Set(t.Context(), keyOf(t, client, prefix, t.Name()), "not a number", time.Hour).Err(); err != nil {
@@ -218,11 +208,7 @@ func TestForeignValue(t *testing.T) {
 // The script charges for all decisions that are asked for while every bucket
 // has twice the units, and else for one.
 func TestAmount(t *testing.T) {
-	client := redistest.Connect(t, redistest.Options(t))
-	store := patientStore(t, client)
-	named := func(name string, count int64) *ratelimit.Policy {
-		return &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: 1000 * time.Hour}}
-	}
+	_, _, store := connected(t)
 	a, b := named("a", 100), named("b", 10)
 	lowered := named("a", 100)
 	lowered.Limit.Burst = 30

@@ -15,10 +15,7 @@ import (
 func TestDenialsAreRemembered(t *testing.T) {
 	client := redistest.Start(t).Client()
 	store := ratelimitredis.New(client, ratelimitredis.Options{Failover: patient})
-	org, key := policy(5, time.Hour), policy(100, time.Hour)
-	key.Name = "key"
-	other, raised := policy(5, time.Hour), policy(50, time.Hour)
-	other.Name = "other"
+	org, key, other, raised := named("p", 5), named("key", 100), named("other", 5), named("p", 50)
 	raised.Limit.Burst = 100
 	one := []ratelimit.Charge{{Policy: org, Bucket: "o", Cost: 1}, {Policy: key, Bucket: "k", Cost: 1}}
 	with := func(edit func(charges []ratelimit.Charge)) []ratelimit.Charge {

@@ -117,6 +117,18 @@ func patientWith(t testing.TB, client redis.Scripter, o ratelimitredis.Options) 
 	return s
 }
 
+// connected returns a client of the Redis that tests share, and a patientStore.
+func connected(t testing.TB) (client *redis.Client, prefix string, store *ratelimitredis.Store) {
+	client = redistest.Connect(t, redistest.Options(t))
+	prefix = redistest.OwnPrefix(t, client)
+	return client, prefix, patientStoreAt(t, client, prefix)
+}
+
+// named returns a policy of so many an hour.
+func named(name string, count int64) *ratelimit.Policy {
+	return &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: time.Hour}}
+}
+
 func policy(count int64, period time.Duration) *ratelimit.Policy {
 	return &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: count, Period: period}}
 }

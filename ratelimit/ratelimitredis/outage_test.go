@@ -135,8 +135,7 @@ func TestOutOfMemoryChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
 	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: "p"})
-	a, b := policy(5, time.Hour), policy(5, time.Hour)
-	b.Name = "b"
+	a, b := named("a", 5), named("b", 5)
 	charges := []ratelimit.Charge{{Policy: a, Bucket: "x", Cost: 1}, {Policy: b, Bucket: "x", Cost: 1}}
 	take(t, store.Counters(), charges[:1]...)
 	server.Fill()

@@ -5,13 +5,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
-	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -45,9 +43,6 @@ func newStack(t testing.TB, limits middleware.RateLimitOptions, route middleware
 // costs none.
 func TestCommandsOfARequest(t *testing.T) {
 	client := redistest.Start(t).Client()
-	named := func(name string, count int64) *ratelimit.Policy {
-		return &ratelimit.Policy{Name: name, Limit: ratelimit.Limit{Count: count, Period: time.Hour}}
-	}
 	get := newStack(t, middleware.RateLimitOptions{
 		Store:        ratelimitredis.New(client, ratelimitredis.Options{Failover: patient}),
 		Organization: named("organization", 100),

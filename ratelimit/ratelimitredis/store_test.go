@@ -256,8 +256,7 @@ func refused(t testing.TB) redis.UniversalClient {
 
 func TestSuite(t *testing.T) {
 	t.Parallel()
-	client := redistest.Connect(t, redistest.Options(t))
-	store := patientStore(t, client)
+	_, _, store := connected(t)
 	ratelimittest.Suite{
 		New: func(t *testing.T) ratelimit.Store { return store },
 		Unavailable: func(t *testing.T) ratelimit.Store {
