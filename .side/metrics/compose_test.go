@@ -1,11 +1,6 @@
 package metrics
 
 import (
-	"bytes"
-	"context"
-	"database/sql"
-	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -17,11 +12,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/goccy/go-yaml"
-	_ "github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
@@ -107,23 +101,9 @@ func TestComposition(t *testing.T) {
 // replica.
 func TestCompositionServes(t *testing.T) {
 	t.Parallel()
-	dsn := servers.Postgres.Address(t)
-	servers.Redis.Met(t) // one of its own
-	servers.Program(t, "redis-server", "redis-server")
+	database := newDatabase(t)
 	c := readComposition(t)
-	dir := t.TempDir()
-	socket := filepath.Join(dir, "redis.sock")
-	redis := c.Services["redis"].Command
-	startProcess(t, nil, redis[0], append(redis[1:], "--port", "0", "--unixsocket", socket, "--dir", dir)...)
-	eventually(t, "Redis answers", func() bool {
-		conn, err := net.Dial("unix", socket)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	})
-
-	database := newDatabase(t, dsn)
+	_, socket := startRedis(t, c.Services["redis"].Command[1:]...)
 	binary := buildExample(t)
 	var replicas []*example
 	for range c.Services["api"].Deploy.Replicas {
@@ -158,64 +138,35 @@ func TestCompositionServes(t *testing.T) {
 
 	var ids []string
 	for i := range 2 * len(replicas) {
-		r, err := http.NewRequestWithContext(context.Background(), "POST", proxy.URL+"/api/v1/tasks",
-			strings.NewReader(`{"title":"Call back"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Authorization", "Bearer "+replicas[0].Keys.Full)
-		r.Header.Set("Idempotency-Key", "one")
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var body bytes.Buffer
-		body.ReadFrom(resp.Body)
-		resp.Body.Close()
+		resp, body := send(t, proxy.URL, replicas[0].Keys.Full, "POST", "/api/v1/tasks", "one")
 		if resp.StatusCode != http.StatusCreated || (resp.Header.Get("Idempotent-Replayed") == "true") != (i > 0) {
 			t.Errorf("request %d: got %s, replayed %q", i, resp.Status, resp.Header.Get("Idempotent-Replayed"))
 		}
-		ids = append(ids, body.String())
+		ids = append(ids, body)
 	}
 	if slices.Sort(ids); len(slices.Compact(ids)) != 1 {
 		t.Errorf("one key created %q", ids)
 	}
 	for _, replica := range replicas {
-		resp, err := http.Get("http://" + replica.metrics + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var text bytes.Buffer
-		text.ReadFrom(resp.Body)
-		resp.Body.Close()
-		if !strings.Contains(text.String(), "sallyport_idempotency_last_sweep_timestamp_seconds") {
+		_, text := send(t, "http://"+replica.metrics, "", "GET", "/metrics", "")
+		if !strings.Contains(text, "sallyport_idempotency_last_sweep_timestamp_seconds") {
 			t.Error("a replica on a database does not show its sweep")
 		}
 	}
 }
 
-// newDatabase returns the DSN of a database that ends with the test.
-func newDatabase(t *testing.T, dsn string) string {
+// newDatabase returns the DSN of a schema that ends with the test.
+func newDatabase(t *testing.T) string {
 	t.Helper()
-	server, err := sql.Open("pgx", dsn)
+	u, err := url.Parse(servers.Postgres.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := fmt.Sprintf("composition_%d_%d", os.Getpid(), time.Now().UnixNano())
-	if _, err := server.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatal(err)
+	q := u.Query()
+	for name, value := range pgtest.Schema(t).RuntimeParams {
+		q.Set(name, value)
 	}
-	t.Cleanup(func() {
-		if _, err := server.Exec("DROP DATABASE " + name + " WITH (FORCE)"); err != nil {
-			t.Error(err)
-		}
-		server.Close()
-	})
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Path = name
+	u.RawQuery = q.Encode()
 	return u.String()
 }
 

@@ -32,19 +32,9 @@ const hung = time.Minute
 // alert is true in its trouble and not before.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
-	servers.Redis.Met(t) // one of its own
-	servers.Program(t, "redis-server", "redis-server")
 	servers.Program(t, "prometheus", "prometheus")
 	dir := t.TempDir()
-	socket := filepath.Join(dir, "redis.sock")
-	redis := startProcess(t, nil, "redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--dir", dir)
-	eventually(t, "Redis answers", func() bool {
-		c, err := net.Dial("unix", socket)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
-	})
+	redis, socket := startRedis(t, "--save", "")
 
 	binary := buildExample(t)
 	inRedis := startExample(t, binary, "-redis", "unix://"+socket, "-latency", "3s")
@@ -169,6 +159,24 @@ func startProcess(t *testing.T, stderr io.Writer, name string, args ...string) *
 	return cmd
 }
 
+// startRedis starts a Redis that answers, and returns the name of its socket.
+func startRedis(t *testing.T, args ...string) (redis *exec.Cmd, socket string) {
+	t.Helper()
+	servers.Redis.Met(t) // one of its own
+	servers.Program(t, "redis-server", "redis-server")
+	dir := t.TempDir()
+	socket = filepath.Join(dir, "redis.sock")
+	redis = startProcess(t, nil, "redis-server", append(args, "--port", "0", "--unixsocket", socket, "--dir", dir)...)
+	eventually(t, "Redis answers", func() bool {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	return redis, socket
+}
+
 // An example is a server of this repository, and the address of its metrics.
 type example struct {
 	BaseURL string `json:"base_url"`
@@ -220,11 +228,13 @@ func startExample(t *testing.T, binary string, args ...string) *example {
 }
 
 func (e *example) send(t *testing.T, key, method, path, idempotencyKey string) {
-	r, err := http.NewRequest(method, e.BaseURL+path, strings.NewReader(`{"title":"Call back"}`))
-	if err != nil {
-		t.Error(err)
-		return
-	}
+	send(t, e.BaseURL, key, method, path, idempotencyKey)
+}
+
+// send returns a response with its body read. If there is none, the test fails
+// and goes on.
+func send(t *testing.T, base, key, method, path, idempotencyKey string) (*http.Response, string) {
+	r, _ := http.NewRequest(method, base+path, strings.NewReader(`{"title":"Call back"}`))
 	r.Header.Set("Authorization", "Bearer "+key)
 	if idempotencyKey != "" {
 		r.Header.Set("Idempotency-Key", idempotencyKey)
@@ -232,10 +242,11 @@ func (e *example) send(t *testing.T, key, method, path, idempotencyKey string) {
 	resp, err := (&http.Client{Timeout: hung}).Do(r)
 	if err != nil {
 		t.Error(err)
-		return
+		return new(http.Response), ""
 	}
-	io.Copy(io.Discard, resp.Body)
-	resp.Body.Close()
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp, string(body)
 }
 
 // A server is a Prometheus.
