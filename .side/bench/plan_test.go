@@ -4,16 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"fmt"
-	"net/url"
-	"os"
 	"runtime"
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
-	"github.com/redis/go-redis/v9"
+	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
@@ -59,23 +57,10 @@ func BenchmarkPlanMemory(b *testing.B) {
 // BenchmarkPlanPostgres asks Postgres for the size of the table with its
 // indexes.
 func BenchmarkPlanPostgres(b *testing.B) {
-	dsn := os.Getenv("SALLYPORT_POSTGRES")
-	if dsn == "" {
-		b.Skip("SALLYPORT_POSTGRES is not set")
-	}
-	admin := open(b, dsn)
-	schema := fmt.Sprintf("bench_%d", time.Now().UnixNano())
-	run(b, admin, "CREATE SCHEMA "+schema)
-	b.Cleanup(func() { run(b, admin, "DROP SCHEMA "+schema+" CASCADE") })
-	u, err := url.Parse(dsn)
-	if err != nil {
-		b.Fatal(err)
-	}
-	q := u.Query()
-	q.Set("search_path", schema)
-	u.RawQuery = q.Encode()
-
-	db := open(b, u.String())
+	config := pgtest.Schema(b)
+	db := stdlib.OpenDB(*config)
+	defer db.Close()
+	db.SetMaxOpenConns(1) // so that SET lasts
 	store := idemsql.Postgres(db, idemsql.Options{})
 	if err := store.Migrate(context.Background()); err != nil {
 		b.Fatal(err)
@@ -87,7 +72,7 @@ func BenchmarkPlanPostgres(b *testing.B) {
 	size := func() (bytes float64) {
 		const query = `SELECT sum(pg_total_relation_size(oid)) FROM pg_class
 			WHERE relkind = 'r' AND relnamespace = $1::regnamespace`
-		if err := db.QueryRow(query, schema).Scan(&bytes); err != nil {
+		if err := db.QueryRow(query, config.RuntimeParams["search_path"]).Scan(&bytes); err != nil {
 			b.Fatal(err)
 		}
 		return bytes
@@ -95,22 +80,11 @@ func BenchmarkPlanPostgres(b *testing.B) {
 	plan(b, "dead-rows", size())
 	var tables string
 	const query = `SELECT string_agg(tablename, ', ') FROM pg_tables WHERE schemaname = $1`
-	if err := db.QueryRow(query, schema).Scan(&tables); err != nil {
+	if err := db.QueryRow(query, config.RuntimeParams["search_path"]).Scan(&tables); err != nil {
 		b.Fatal(err)
 	}
 	run(b, db, "VACUUM FULL "+tables)
 	plan(b, "packed", size())
-}
-
-func open(b *testing.B, dsn string) *sql.DB {
-	b.Helper()
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		b.Fatal(err)
-	}
-	db.SetMaxOpenConns(1) // so that SET lasts
-	b.Cleanup(func() { db.Close() })
-	return db
 }
 
 func run(b *testing.B, db *sql.DB, statement string) {
@@ -122,33 +96,23 @@ func run(b *testing.B, db *sql.DB, statement string) {
 
 // BenchmarkPlanRedis asks Redis what its keys take.
 func BenchmarkPlanRedis(b *testing.B) {
-	address := os.Getenv("SALLYPORT_REDIS")
-	if address == "" {
-		b.Skip("SALLYPORT_REDIS is not set")
-	}
-	o, err := redis.ParseURL(address)
-	if err != nil {
-		b.Fatal(err)
-	}
-	client := redis.NewClient(o)
-	b.Cleanup(func() { client.Close() })
+	client := redistest.Connect(b, redistest.Options(b))
 	ctx := context.Background()
-	prefix := fmt.Sprintf("bench%d:", time.Now().UnixNano())
+	prefix := redistest.OwnPrefix(b, client)
 	store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 	for i := range b.N {
 		settle(b, store, i)
 	}
-	total, count := int64(0), 0
-	for keys := client.Scan(ctx, 0, prefix+"*", 1000).Iterator(); keys.Next(ctx); {
-		bytes, err := client.MemoryUsage(ctx, keys.Val()).Result()
+	total, keys := int64(0), redistest.KeysOf(b, client, prefix)
+	for _, key := range keys {
+		bytes, err := client.MemoryUsage(ctx, key).Result()
 		if err != nil {
 			b.Fatal(err)
 		}
-		total, count = total+bytes, count+1
-		client.Unlink(ctx, keys.Val())
+		total += bytes
 	}
-	if count != b.N {
-		b.Fatalf("found %d keys, want %d", count, b.N)
+	if len(keys) != b.N {
+		b.Fatalf("found %d keys, want %d", len(keys), b.N)
 	}
 	plan(b, "used", float64(total))
 }
