@@ -232,15 +232,8 @@ func testFigures(t *testing.T, away, name string) {
 
 // What replies in memory take, and how many had to go.
 func TestFiguresOfMemory(t *testing.T) {
-	for _, name := range packages {
-		t.Run(name, func(t *testing.T) { testFiguresOfMemory(t, name) })
-	}
-}
-
-func testFiguresOfMemory(t *testing.T, name string) {
 	memory := &idem.Memory{Budget: 4000, MinRetention: 1}
 	replies := idem.NewRunner(memory, idem.Options{})
-	m := newMeasured(t, name, nil, replies, nil)
 	for i := range 20 {
 		_, e, err := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey(fmt.Sprint(i)), Tenant: "acme"}, nil)
 		if err != nil {
@@ -252,10 +245,12 @@ func testFiguresOfMemory(t *testing.T, name string) {
 	if s.Forgotten == 0 || s.Bytes == int64(s.Forgotten) {
 		t.Fatalf("%+v", s)
 	}
-	all := m.read(t)
-	for figure, want := range map[string]float64{"memory": float64(s.Bytes), "forgotten": float64(s.Forgotten)} {
-		if got := all["sallyport.idempotency."+figure+"{}"]; got != want {
-			t.Errorf("%s is %v, want %v", figure, got, want)
+	for _, name := range packages {
+		all := newMeasured(t, name, nil, replies, nil).read(t)
+		for figure, want := range map[string]float64{"memory": float64(s.Bytes), "forgotten": float64(s.Forgotten)} {
+			if got := all["sallyport.idempotency."+figure+"{}"]; got != want {
+				t.Errorf("%s: %s is %v, want %v", name, figure, got, want)
+			}
 		}
 	}
 }

@@ -137,48 +137,43 @@ func (a answer) member(name string) string {
 	return text
 }
 
-var (
-	problemCodes = map[int]string{401: "api_key_missing", 403: "insufficient_scope", 404: "not_found", 429: "rate_limited",
-		500: "internal"}
-	connectCodes = map[int]string{401: "unauthenticated", 403: "permission_denied", 404: "not_found",
-		429: "resource_exhausted", 500: "internal"}
-)
-
 const tasksPath = "/api/v1/tasks"
+
+// wire is what is sent to a recipe, and the codes of its refusals.
+type wire struct {
+	create, get, none string
+	codes             map[int]string
+}
+
+var rest = &wire{"POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", map[int]string{
+	401: "api_key_missing", 403: "insufficient_scope", 404: "not_found", 429: "rate_limited", 500: "internal",
+}}
+
+var rpc = &wire{"POST " + createProcedure, "POST " + getProcedure, "POST /tasks.v1.Tasks/None", map[int]string{
+	401: "unauthenticated", 403: "permission_denied", 404: "not_found", 429: "resource_exhausted", 500: "internal",
+}}
 
 // recipes is the table of all recipes.
 var recipes = []struct {
-	file                      string
-	build                     build
-	create, get, none         string // what is sent
+	file  string
+	build build
+	*wire
 	createPattern, getPattern string // what the Event says
 	created, refused          int    // what a create gets, and one that the router's own error path refuses
-	codes                     map[int]string
 }{
-	{"chi.go", Chi, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "/api/v1/tasks", "/api/v1/tasks/{id}",
-		201, 422, problemCodes},
-	{"gin.go", Gin, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "/api/v1/tasks", "/api/v1/tasks/:id",
-		201, 422, problemCodes},
-	{"ginwrap.go", GinWrap, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
-		"GET /api/v1/tasks/{id}", 201, 422, problemCodes},
-	{"echo.go", Echo, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "/api/v1/tasks", "/api/v1/tasks/:id",
-		201, 422, problemCodes},
-	{"echo4.go", Echo4, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "/api/v1/tasks",
-		"/api/v1/tasks/:id", 201, 422, problemCodes},
-	{"huma.go", Huma, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
-		"GET /api/v1/tasks/{id}", 201, 422, problemCodes},
-	{"oapicodegen.go", OapiCodegen, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
-		"GET /api/v1/tasks/{id}", 201, 422, problemCodes},
-	{"connect.go", Connect, "POST " + createProcedure, "POST " + getProcedure, "POST /tasks.v1.Tasks/None", "POST " +
-		createProcedure, "POST " + getProcedure, 200, 400, connectCodes},
-	{"gateway.go", Gateway, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
-		"GET /api/v1/tasks/{id=*}", 200, 400, problemCodes},
+	{"chi.go", Chi, rest, "/api/v1/tasks", "/api/v1/tasks/{id}", 201, 422},
+	{"gin.go", Gin, rest, "/api/v1/tasks", "/api/v1/tasks/:id", 201, 422},
+	{"ginwrap.go", GinWrap, rest, "POST /api/v1/tasks", "GET /api/v1/tasks/{id}", 201, 422},
+	{"echo.go", Echo, rest, "/api/v1/tasks", "/api/v1/tasks/:id", 201, 422},
+	{"echo4.go", Echo4, rest, "/api/v1/tasks", "/api/v1/tasks/:id", 201, 422},
+	{"huma.go", Huma, rest, "POST /api/v1/tasks", "GET /api/v1/tasks/{id}", 201, 422},
+	{"oapicodegen.go", OapiCodegen, rest, "POST /api/v1/tasks", "GET /api/v1/tasks/{id}", 201, 422},
+	{"connect.go", Connect, rpc, "POST " + createProcedure, "POST " + getProcedure, 200, 400},
+	{"gateway.go", Gateway, rest, "POST /api/v1/tasks", "GET /api/v1/tasks/{id=*}", 200, 400},
 	{"otelhttp.go", func(k keystore.Store, o middleware.Options, t *Tasks) http.Handler {
 		return OtelHTTP(k, o, t, noop.NewTracerProvider())
-	}, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
-		"GET /api/v1/tasks/{id}", 201, 422, problemCodes},
-	{"gzhttp.go", Gzip, "POST " + tasksPath, "GET /api/v1/tasks/7", "GET /api/v1/none", "POST /api/v1/tasks",
-		"GET /api/v1/tasks/{id}", 201, 422, problemCodes},
+	}, rest, "POST /api/v1/tasks", "GET /api/v1/tasks/{id}", 201, 422},
+	{"gzhttp.go", Gzip, rest, "POST /api/v1/tasks", "GET /api/v1/tasks/{id}", 201, 422},
 }
 
 func TestRecipes(t *testing.T) {

@@ -71,68 +71,31 @@ func TestChiAllow(t *testing.T) {
 	}
 }
 
-// TestChiMiddleware: with chi's Recoverer a body that a panic has cut short
-// looks whole to the client, and with its RealIP a client passes the networks of
-// a key.
-func TestChiMiddleware(t *testing.T) {
-	keys, issuer := issuing.InMemory(keystore.Service{})
-	secret, _, err := issuer.Issue(t.Context(), keystore.Key{Organization: "org_1", Environment: keystore.Sandbox,
-		Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
-	if err != nil {
-		t.Fatal(err)
+// TestRecovery: with chi's Recoverer, or gin's Recovery outside, a body that a
+// panic has cut short looks whole to the client.
+func TestRecovery(t *testing.T) {
+	guard := middleware.New(nil, middleware.Options{Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
+	panics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "half")
+		_ = http.NewResponseController(w).Flush()
+		panic("no such task")
+	})
+	half, inside := guard.Recover(panics), guard.Recover(chimiddleware.Recoverer(panics))
+	engine := func(outside ...gin.HandlerFunc) http.Handler {
+		e := gin.New()
+		e.Use(outside...)
+		e.GET("/", gin.WrapH(half))
+		return e
 	}
-	guard := middleware.New(keys, middleware.Options{Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}})
-	for _, chis := range []bool{false, true} {
-		root := chi.NewRouter()
-		root.Use(guard.RequestID, guard.Recover)
-		if chis {
-			//lint:ignore SA1019 services that are older have it
-			root.Use(chimiddleware.RealIP, chimiddleware.Recoverer)
-		}
-		root.With(guard.Authenticate, guard.Enforce(middleware.AnyCaller())).Get("/key", notFound)
-		root.Get("/half", func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, "half")
-			_ = http.NewResponseController(w).Flush()
-			panic("no such task")
-		})
-		srv := httptest.NewServer(root)
-		defer srv.Close()
-		get := func(path string) (status int, whole bool) {
-			r, _ := http.NewRequest("GET", srv.URL+path, nil)
-			r.Header.Set("Authorization", "Bearer "+secret.Reveal())
-			r.Header.Set("X-Real-IP", "192.0.2.1")
-			res, err := http.DefaultClient.Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer res.Body.Close()
-			_, err = io.ReadAll(res.Body)
-			return res.StatusCode, err == nil
-		}
-		if _, whole := get("/half"); whole != chis {
-			t.Errorf("with Recoverer %t: half a body is whole: %t", chis, whole)
-		}
-		if status, _ := get("/key"); (status == 404) != chis {
-			t.Errorf("with RealIP %t: got %d", chis, status)
-		}
-	}
-}
-
-// TestGinRecovery: with gin.Recovery outside, a body that a panic has cut short
-// looks whole to the client.
-func TestGinRecovery(t *testing.T) {
-	for _, recovery := range []bool{false, true} {
-		engine := gin.New()
-		if recovery {
-			engine.Use(gin.RecoveryWithWriter(io.Discard))
-		}
-		guard := middleware.New(nil, middleware.Options{})
-		engine.GET("/", gin.WrapH(guard.Recover(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, "half")
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		}))))
-		srv := httptest.NewServer(engine)
+	for _, tt := range []struct {
+		name  string
+		h     http.Handler
+		whole bool
+	}{
+		{"chi", half, false}, {"chi with Recoverer", inside, true},
+		{"gin", engine(), false}, {"gin with Recovery", engine(gin.RecoveryWithWriter(io.Discard)), true},
+	} {
+		srv := httptest.NewServer(tt.h)
 		defer srv.Close()
 		res, err := http.Get(srv.URL)
 		if err != nil {
@@ -140,8 +103,35 @@ func TestGinRecovery(t *testing.T) {
 		}
 		body, err := io.ReadAll(res.Body)
 		res.Body.Close()
-		if whole := err == nil; whole != recovery {
-			t.Errorf("with gin.Recovery %t: got %q, %v", recovery, body, err)
+		if whole := err == nil; whole != tt.whole {
+			t.Errorf("%s: got %q, %v", tt.name, body, err)
+		}
+	}
+}
+
+// TestRealIP: with chi's RealIP a client passes the networks of a key.
+func TestRealIP(t *testing.T) {
+	keys, issuer := issuing.InMemory(keystore.Service{})
+	secret, _, err := issuer.Issue(t.Context(), keystore.Key{Organization: "org_1", Environment: keystore.Sandbox,
+		Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guard := middleware.New(keys, middleware.Options{})
+	for _, realIP := range []bool{false, true} {
+		root := chi.NewRouter()
+		root.Use(guard.RequestID)
+		if realIP {
+			//lint:ignore SA1019 services that are older have it
+			root.Use(chimiddleware.RealIP)
+		}
+		root.With(guard.Authenticate, guard.Enforce(middleware.AnyCaller())).Get("/key", notFound)
+		r, w := httptest.NewRequest("GET", "/key", nil), httptest.NewRecorder()
+		r.RemoteAddr = "127.0.0.1:1234"
+		r.Header.Set("Authorization", "Bearer "+secret.Reveal())
+		r.Header.Set("X-Real-IP", "192.0.2.1")
+		if root.ServeHTTP(w, r); (w.Code == 404) != realIP {
+			t.Errorf("with RealIP %t: got %d", realIP, w.Code)
 		}
 	}
 }
