@@ -1,7 +1,6 @@
 package bench_test
 
 import (
-	"math/rand/v2"
 	"net/http"
 	"runtime"
 	"sync"
@@ -168,41 +167,6 @@ func BenchmarkPath(b *testing.B) {
 				if got := serve(); got != p.status {
 					b.Fatalf("at the end: got %d, want %d", got, p.status)
 				}
-			})
-		}
-	}
-}
-
-// BenchmarkParallel is the GETs from as many goroutines as there are
-// processors, to one server.
-func BenchmarkParallel(b *testing.B) {
-	for _, row := range []struct {
-		name string
-		keys int
-	}{{"get-hot", 1}, {"get-10k-keys", bench.ManyKeys}} {
-		for _, peer := range bench.Peers() {
-			b.Run("peer="+peer.Name+"/path="+row.name+"-parallel", func(b *testing.B) {
-				s := world().Limited(1e9, world().Period)
-				server, headers := peer.New(s), make([]string, row.keys)
-				serve := server.Loop(list)
-				for i := range headers {
-					headers[i] = authorization(s.Tokens[i])
-					serve(headers[i], "")
-				}
-				runtime.GC()
-				b.ReportAllocs()
-				b.ResetTimer()
-				before := cpuTime()
-				b.RunParallel(func(pb *testing.PB) {
-					serve := server.Loop(list)
-					for i := rand.IntN(row.keys); pb.Next(); i++ {
-						if got := serve(headers[i%row.keys], ""); got != http.StatusOK {
-							b.Errorf("got %d, want 200", got)
-							return
-						}
-					}
-				})
-				b.ReportMetric(float64(cpuTime()-before)/float64(b.N), "cpu-ns/op")
 			})
 		}
 	}
