@@ -50,12 +50,15 @@ type running struct {
 
 func start(t *testing.T, args ...string) *running {
 	t.Helper()
-	c, err := parseFlags(args, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.patience = patience
-	s, err := openStores(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	return startWith(t, openFor(t, "", args...), args...)
+}
+
+// openFor opens the stores that the flags name. The limits in Redis have a prefix.
+func openFor(t *testing.T, prefix string, args ...string) stores {
+	t.Helper()
+	c := mustParse(t, args...)
+	c.limitsPrefix = prefix
+	s, err := openStores(t.Context(), c, logger(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,22 +67,30 @@ func start(t *testing.T, args ...string) *running {
 			t.Error(err)
 		}
 	})
-	return startWith(t, s, args...)
+	return s
 }
 
-func startWith(t *testing.T, s stores, args ...string) *running {
+func mustParse(t *testing.T, args ...string) config {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "keys.json")
-	c, err := parseFlags(append([]string{"-addr", "127.0.0.1:0", "-keys-out", file}, args...), t.Output())
+	c, err := parseFlags(args, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.patience = patience
+	return c
+}
+
+func logger(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+
+func startWith(t *testing.T, s stores, args ...string) *running {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "keys.json")
+	c := mustParse(t, append([]string{"-addr", "127.0.0.1:0", "-keys-out", file}, args...)...)
 	ctx, end := context.WithCancel(context.Background())
 	srv := &running{client: &http.Client{Transport: &http.Transport{}}, end: end, ended: make(chan struct{})}
 	stdout, w := io.Pipe()
 	go func() {
-		srv.err = serve(ctx, c, s, w, slog.New(slog.NewTextHandler(t.Output(), nil)))
+		srv.err = serve(ctx, c, s, w, logger(t))
 		w.Close()
 		close(srv.ended)
 	}()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,15 +12,11 @@ import (
 )
 
 func TestMetrics(t *testing.T) {
-	c, err := parseFlags(nil, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := memoryStores()
 	keys := keystore.NewCached(s.keys, keystore.CacheOptions{})
 	s.keys = keys
-	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
-	srv, api := newServer(c, s, nil, logger)
+	logger := logger(t)
+	srv, api := newServer(mustParse(t), s, nil, logger)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,67 +19,6 @@ import (
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
-
-func TestEveryResponseCarriesARequestID(t *testing.T) {
-	srv := start(t)
-	seen := make(map[string]string)
-	check := func(what string, header http.Header) {
-		id := header.Values("Svc-Request-Id")
-		if len(id) != 1 || id[0] == "" {
-			t.Errorf("%s: got Svc-Request-Id %q, want one", what, id)
-		} else if before, ok := seen[id[0]]; ok {
-			t.Errorf("%s: got the request id of %s", what, before)
-		} else {
-			seen[id[0]] = what
-		}
-	}
-	for _, row := range []struct {
-		secret, method, path, body string
-		status                     int
-	}{
-		{srv.keys.Full, "GET", "/api/v1/account", "", 200},
-		{srv.keys.Full, "HEAD", "/api/v1/account", "", 200},
-		{srv.keys.Full, "POST", "/api/v1/tasks", `{"title": "x"}`, 201},
-		{srv.keys.Full, "GET", "/api/v1/tasks", "", 200},
-		{srv.keys.Full, "GET", "/api/v1/tasks/none", "", 404},
-		{srv.keys.Full, "PATCH", "/api/v1/tasks", "", 405},
-		{srv.keys.None, "GET", "/api/v1/tasks", "", 403},
-		{"", "GET", "/api/v1/tasks", "", 401},
-		{"", "GET", "/api/v1/nothing", "", 401},
-		{"", "GET", "/healthz", "", 200},
-		{"", "GET", "/elsewhere", "", 404},
-	} {
-		got := srv.must(t, row.secret, row.method, row.path, row.body)
-		if got.StatusCode != row.status {
-			t.Errorf("%s %s: got %s, want %d", row.method, row.path, got.Status, row.status)
-		}
-		check(row.method+" "+row.path, got.Header)
-	}
-	for what, raw := range map[string]string{
-		"no HTTP":   "GARBAGE\r\n\r\n",
-		"no host":   "GET / HTTP/1.1\r\n\r\n",
-		"too large": "GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 64<<10) + "\r\n\r\n",
-	} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(srv.base, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		io.WriteString(conn, raw)
-		got, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		check(what, got.Header)
-		conn.Close()
-	}
-}
-
-func TestHealthNeedsNoKey(t *testing.T) {
-	srv := start(t)
-	if got := srv.must(t, "", "GET", "/healthz", ""); got.StatusCode != http.StatusOK || got.text != "ok\n" {
-		t.Errorf("got %s %q", got.Status, got.text)
-	}
-}
 
 func TestRates(t *testing.T) {
 	for _, row := range []struct {
@@ -141,45 +79,6 @@ func TestLatencyDelaysCreatingAlone(t *testing.T) {
 			t.Errorf("requests that create nothing took %v", took)
 		}
 	})
-}
-
-func TestCreatingOnceFor200ClientsWithOneKey(t *testing.T) {
-	t.Parallel()
-	srv := start(t, "-rate", "1000-S", "-latency", "200ms")
-	replies := make([]reply, 200)
-	var wg sync.WaitGroup
-	for i := range replies {
-		wg.Go(func() {
-			var err error
-			replies[i], err = srv.do(t.Context(), srv.keys.Full, "POST", "/api/v1/tasks", `{"title": "once"}`, "Idempotency-Key",
-				"k")
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if t.Failed() {
-		return
-	}
-	var firsts int
-	ids := make(map[string]bool)
-	for _, got := range replies {
-		if got.StatusCode != http.StatusCreated || got.text != replies[0].text ||
-			got.Header.Get("Location") != replies[0].Header.Get("Location") {
-			t.Fatalf("got %s %s, want the same as all: %s", got.Status, got.text, replies[0].text)
-		}
-		if got.Header.Get("Idempotent-Replayed") == "" {
-			firsts++
-		}
-		ids[got.Header.Get("Svc-Request-Id")] = true
-	}
-	if firsts != 1 || len(ids) != len(replies) {
-		t.Errorf("got %d first responses and %d request ids, want 1 and %d", firsts, len(ids), len(replies))
-	}
-	if got := decode[taskList](t, srv.must(t, srv.keys.Full, "GET", "/api/v1/tasks", "")); len(got.Tasks) != 1 {
-		t.Errorf("got %d tasks, want 1", len(got.Tasks))
-	}
 }
 
 // gatedTasks hold each create at a gate.

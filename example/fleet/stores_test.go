@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -17,9 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/rs/xid"
-
+	"github.com/sallyport-go/sallyport/.ci/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/redistest"
 	"github.com/sallyport-go/sallyport/.ci/servers"
 )
 
@@ -27,7 +24,10 @@ import (
 // of each kind that no other test sees.
 func inEachDatabase(t *testing.T, f func(t *testing.T, flags []string)) {
 	for kind, flags := range map[string]func(t *testing.T) []string{
-		"sqlite":   func(t *testing.T) []string { return []string{"-sqlite", newFile(t)} },
+		"sqlite": func(t *testing.T) []string {
+			servers.SQLite.Met(t)
+			return []string{"-sqlite", filepath.Join(t.TempDir(), "fleet.db")}
+		},
 		"postgres": func(t *testing.T) []string { return []string{"-postgres", newDatabase(t)} },
 	} {
 		t.Run(kind, func(t *testing.T) {
@@ -37,35 +37,24 @@ func inEachDatabase(t *testing.T, f func(t *testing.T, flags []string)) {
 	}
 }
 
-// newFile returns the name of a database of SQLite that is not there yet.
-func newFile(t *testing.T) string {
-	servers.SQLite.Met(t)
-	return filepath.Join(t.TempDir(), "fleet.db")
+// inEachStore is inEachDatabase, and f in memory.
+func inEachStore(t *testing.T, f func(t *testing.T, flags []string)) {
+	t.Run("memory", func(t *testing.T) { f(t, nil) })
+	inEachDatabase(t, f)
 }
 
-// newDatabase makes a database in the Postgres of the tests and returns its DSN.
+// newDatabase returns the DSN of a schema of the test's own.
 func newDatabase(t *testing.T) string {
 	t.Helper()
-	dsn := servers.Postgres.Address(t)
-	server, err := sql.Open("pgx", dsn)
+	u, err := url.Parse(servers.Postgres.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := "example_" + xid.New().String()
-	if _, err := server.ExecContext(t.Context(), `CREATE DATABASE `+name); err != nil {
-		t.Fatal(err)
+	q := u.Query()
+	for name, value := range pgtest.Schema(t).RuntimeParams {
+		q.Set(name, value)
 	}
-	t.Cleanup(func() {
-		if _, err := server.ExecContext(context.Background(), `DROP DATABASE `+name+` WITH (FORCE)`); err != nil {
-			t.Error(err)
-		}
-		server.Close()
-	})
-	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Path = "/" + name
+	u.RawQuery = q.Encode()
 	return u.String()
 }
 
@@ -93,42 +82,10 @@ func TestKeysTasksAndRepliesSurviveARestart(t *testing.T) {
 			t.Errorf("the repeat after the restart: got %s %s, want the first reply %s", again.Status, again.text, created.text)
 		}
 		for _, key := range []string{secret, second.keys.Full} {
-			list := decode[struct{ Tasks []task }](t, second.must(t, key, http.MethodGet, tasksPath, ""))
+			list := decode[taskList](t, second.must(t, key, http.MethodGet, tasksPath, ""))
 			if len(list.Tasks) != 1 || list.Tasks[0].Title != "Moor the ferry" {
 				t.Errorf("got tasks %v, want the one that was created before", list.Tasks)
 			}
-		}
-	})
-}
-
-func TestTasksInADatabase(t *testing.T) {
-	t.Parallel()
-	inEachDatabase(t, func(t *testing.T, flags []string) {
-		srv := start(t, flags...)
-		var ids []string
-		for _, title := range []string{"one", "two", "three"} {
-			ids = append(ids, srv.create(t, srv.keys.Full, title).ID)
-		}
-		for range 2 {
-			got := decode[task](t, srv.must(t, srv.keys.Full, http.MethodPost, tasksPath+"/"+ids[1]+"/cancel", "",
-				"Idempotency-Key", xid.New().String()))
-			if got.State != cancelled {
-				t.Errorf("cancel: got %+v", got)
-			}
-		}
-		wantProblem(t, "another organization's task", srv.must(t, srv.keys.Other, http.MethodGet, tasksPath+"/"+ids[0], ""),
-			http.StatusNotFound, "not_found")
-		wantProblem(t, "a sandbox key", srv.must(t, srv.keys.Sandbox, http.MethodPost, tasksPath+"/"+ids[0]+"/cancel", ""),
-			http.StatusNotFound, "not_found")
-		for _, id := range []string{"%ff", "a%00b", "task_", "task_%ff", "task_" + xid.New().String()} {
-			wantProblem(t, id, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath+"/"+id, ""), http.StatusNotFound,
-				"not_found")
-			wantProblem(t, id, srv.must(t, srv.keys.Full, http.MethodPost, tasksPath+"/"+id+"/cancel", ""), http.StatusNotFound,
-				"not_found")
-		}
-		list := decode[taskList](t, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath, "")).Tasks
-		if len(list) != 3 || list[0].ID != ids[2] || list[1].ID != ids[1] || list[2].ID != ids[0] {
-			t.Errorf("got %v, want %s, the newest first", list, ids)
 		}
 	})
 }
@@ -138,16 +95,7 @@ func TestTasksInADatabase(t *testing.T) {
 func TestAFailedCreateLeavesNoTask(t *testing.T) {
 	t.Parallel()
 	inEachDatabase(t, func(t *testing.T, flags []string) {
-		c, err := parseFlags(flags, t.Output())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.patience = patience
-		s, err := openStores(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.close() })
+		s := openFor(t, "", flags...)
 		failing := &failsOnce{taskStore: s.tasks}
 		s.tasks = failing
 		srv := startWith(t, s, flags...)
@@ -159,7 +107,7 @@ func TestAFailedCreateLeavesNoTask(t *testing.T) {
 			"k"); got.StatusCode != http.StatusCreated || got.Header.Get("Idempotent-Replayed") != "" {
 			t.Errorf("the repeat: got %s, want a first 201", got.Status)
 		}
-		if list := decode[struct{ Tasks []task }](t, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath,
+		if list := decode[taskList](t, srv.must(t, srv.keys.Full, http.MethodGet, tasksPath,
 			"")); len(list.Tasks) != 1 {
 			t.Errorf("got %d tasks, want 1", len(list.Tasks))
 		}
@@ -180,24 +128,10 @@ func (s *failsOnce) Create(ctx context.Context, tenant, title string) (t task, e
 
 func TestTwoServersBehaveAsOne(t *testing.T) {
 	t.Parallel()
-	cache := servers.Redis.Address(t)
-	prefix := ownPrefix(t, cache)
-	flags := []string{"-postgres", newDatabase(t), "-redis", cache, "-rate", "1000-S", "-sandbox-rate", "20-H"}
-	var servers [2]*running
-	for i := range servers {
-		c, err := parseFlags(flags, t.Output())
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.patience, c.limitsPrefix = patience, prefix
-		s, err := openStores(t.Context(), c, slog.New(slog.NewTextHandler(t.Output(), nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.close() })
-		servers[i] = startWith(t, s, flags...)
-	}
-	a, b := servers[0], servers[1]
+	flags := []string{"-postgres", newDatabase(t), "-redis", servers.Redis.Address(t), "-rate", "1000-S",
+		"-sandbox-rate", "20-H"}
+	prefix := redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t)))
+	a, b := startWith(t, openFor(t, prefix, flags...), flags...), startWith(t, openFor(t, prefix, flags...), flags...)
 
 	const clients = 50
 	replies := make([]reply, clients)
@@ -215,7 +149,7 @@ func TestTwoServersBehaveAsOne(t *testing.T) {
 			t.Fatalf("client %d: got %+v, want what client 0 got, %s", i, r, replies[0].text)
 		}
 	}
-	if list := decode[struct{ Tasks []task }](t, b.must(t, b.keys.Full, http.MethodGet, tasksPath,
+	if list := decode[taskList](t, b.must(t, b.keys.Full, http.MethodGet, tasksPath,
 		"")); len(list.Tasks) != 1 {
 		t.Errorf("got %d tasks, want 1", len(list.Tasks))
 	}
@@ -234,23 +168,6 @@ func TestTwoServersBehaveAsOne(t *testing.T) {
 	if admitted != 20 {
 		t.Errorf("the two servers together admitted %d requests, want 20", admitted)
 	}
-}
-
-// ownPrefix is that of keys in Redis which nobody else has, and which go with
-// the test.
-func ownPrefix(t *testing.T, cache string) string {
-	prefix := "test-" + rand.Text() + ":"
-	t.Cleanup(func() {
-		ctx := context.Background()
-		client := redis.NewClient(must(redis.ParseURL(cache)))
-		defer client.Close()
-		for keys := client.Scan(ctx, 0, "*"+prefix+"*", 1000).Iterator(); keys.Next(ctx); {
-			if err := client.Del(ctx, keys.Val()).Err(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	return prefix
 }
 
 func TestAStoreThatIsNotThereIsSaidAtTheStart(t *testing.T) {
@@ -312,7 +229,7 @@ func (hungStore) List(ctx context.Context, _ string) ([]task, error) {
 
 func TestAStoreThatHangsIsGivenUp(t *testing.T) {
 	h := within(time.Millisecond,
-		(&tasks{store: hungStore{}, logger: slog.New(slog.NewTextHandler(t.Output(), nil))}).list)
+		(&tasks{store: hungStore{}, logger: logger(t)}).list)
 	w := httptest.NewRecorder()
 	h(w, httptest.NewRequest("GET", "/", nil))
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
@@ -335,18 +252,15 @@ func TestReadiness(t *testing.T) {
 		if got := srv.must(t, "", "GET", "/readyz", ""); got.StatusCode != want || strings.Contains(got.text, "secret") {
 			t.Errorf("got %s %q, want %d", got.Status, got.text, want)
 		}
-		if got := srv.must(t, "", "GET", "/healthz", ""); got.StatusCode != 200 {
-			t.Errorf("alive: got %s", got.Status)
+		if got := srv.must(t, "", "GET", "/healthz", ""); got.StatusCode != 200 || got.text != "ok\n" ||
+			got.Header.Get("Svc-Request-Id") == "" {
+			t.Errorf("alive: got %s %q", got.Status, got.text)
 		}
 	}
 }
 
 func TestReadinessWhileDraining(t *testing.T) {
-	c, err := parseFlags(nil, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv, _ := newServer(c, memoryStores(), nil, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	srv, _ := newServer(mustParse(t), memoryStores(), nil, logger(t))
 	drained := make(chan struct{})
 	srv.RegisterOnShutdown(func() { close(drained) })
 	if err := srv.Shutdown(t.Context()); err != nil {
@@ -361,11 +275,4 @@ func TestReadinessWhileDraining(t *testing.T) {
 	for ready() != http.StatusServiceUnavailable { // the hooks run on goroutines of their own
 		runtime.Gosched()
 	}
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }
