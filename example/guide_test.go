@@ -30,11 +30,8 @@ var logCalls = []string{
 // TestTheGuideHasEveryLineOfTheLog: the operator's guide has each text that the
 // library logs once, and no other. An ellipsis stands for the rest of a text.
 func TestTheGuideHasEveryLineOfTheLog(t *testing.T) {
-	guide, err := os.ReadFile("../.github/OPERATING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(guide), "\n## Lines of the log\n")
+	guide := read(t, "../.github/OPERATING.md")
+	_, table, _ := strings.Cut(guide, "\n## Lines of the log\n")
 	found := make(map[string][]string) // texts of the library by what the guide has
 	for line := range strings.Lines(table) {
 		if cells := strings.Split(line, "|"); len(cells) > 3 {
@@ -113,15 +110,9 @@ func TestAttributesOfTheLog(t *testing.T) {
 // incident are there. That the metrics of the dashboard are is a test of
 // middlewareprom.
 func TestTheIncidentsAreTrue(t *testing.T) {
-	guide, err := os.ReadFile("../.github/OPERATING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dashboard, err := os.ReadFile("../middleware/middlewareprom/grafana.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, _ := strings.Cut(string(guide), "\n## Incidents\n")
+	guide := read(t, "../.github/OPERATING.md")
+	dashboard := read(t, "../middleware/middlewareprom/grafana.json")
+	_, text, _ := strings.Cut(guide, "\n## Incidents\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	text = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, "")
 	texts, lines := logTexts(t), 0
@@ -129,7 +120,7 @@ func TestTheIncidentsAreTrue(t *testing.T) {
 		start, open := strings.CutSuffix(quoted[1], "…")
 		switch {
 		case strings.HasPrefix(start, "sallyport_"):
-			if !regexp.MustCompile(start + `(_bucket)?\b`).Match(dashboard) {
+			if !regexp.MustCompile(start + `(_bucket)?\b`).MatchString(dashboard) {
 				t.Errorf("there is no metric %s", start)
 			}
 		case strings.HasPrefix(start, "sallyport "), start == "appendonly yes", !strings.Contains(start, " "):
@@ -152,10 +143,7 @@ func TestTheIncidentsAreTrue(t *testing.T) {
 // TestTheGuideWatchesFiguresThatExist: each figure of the guide is a field of
 // the figures, or a method of the store, that it is said to be from.
 func TestTheGuideWatchesFiguresThatExist(t *testing.T) {
-	guide, err := os.ReadFile("../.github/OPERATING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	guide := read(t, "../.github/OPERATING.md")
 	from := map[string]reflect.Type{
 		"idem.Runner.Stats":     reflect.TypeFor[idem.RunnerStats](),
 		"idem.Memory.Stats":     reflect.TypeFor[idem.MemoryStats](),
@@ -165,7 +153,7 @@ func TestTheGuideWatchesFiguresThatExist(t *testing.T) {
 		"ratelimit.Memory":      reflect.TypeFor[*ratelimit.Memory](),
 	}
 	figures := 0
-	for line := range strings.Lines(string(guide)) {
+	for line := range strings.Lines(guide) {
 		cells := strings.Split(line, "|")
 		if len(cells) < 4 || !strings.Contains(cells[2], "`") {
 			continue
@@ -196,12 +184,9 @@ func TestTheGuideWatchesFiguresThatExist(t *testing.T) {
 // TestTheControlsNameTestsThatExist: each test of SECURITY.md is one of the
 // repository.
 func TestTheControlsNameTestsThatExist(t *testing.T) {
-	text, err := os.ReadFile("../.github/SECURITY.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := read(t, "../.github/SECURITY.md")
 	var tests strings.Builder
-	err = filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") {
 			source, readErr := os.ReadFile(path)
 			tests.Write(source)
@@ -212,12 +197,12 @@ func TestTheControlsNameTestsThatExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := regexp.MustCompile("`(Test\\w+)`").FindAllSubmatch(text, -1)
+	names := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1)
 	if len(names) < 20 {
 		t.Errorf("found %d tests only", len(names))
 	}
 	for _, name := range names {
-		if !strings.Contains(tests.String(), "\nfunc "+string(name[1])+"(t *testing.T)") {
+		if !strings.Contains(tests.String(), "\nfunc "+name[1]+"(t *testing.T)") {
 			t.Errorf("there is no test %s", name[1])
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -50,30 +49,5 @@ func TestTheListHasTheNewestFirst(t *testing.T) {
 	list := decode[struct{ Tasks []task }](t, srv.send(t, "full", "GET", "/api/v1/tasks", "").text).Tasks
 	if len(list) != 100 || list[0].Title != "104" || list[99].Title != "5" {
 		t.Errorf("got %d tasks, from %v to %v", len(list), list[0], list[len(list)-1])
-	}
-}
-
-func TestCreatingOnceForManyClientsWithOneKey(t *testing.T) {
-	srv := start(t, "1000-S")
-	replies := make([]reply, 20)
-	var all sync.WaitGroup
-	for i := range replies {
-		all.Go(func() {
-			replies[i] = srv.send(t, "full", "POST", "/api/v1/tasks", `{"title": "once"}`, "Idempotency-Key", "k")
-		})
-	}
-	all.Wait()
-	firsts := 0
-	for _, got := range replies {
-		if got.StatusCode != http.StatusCreated || got.text != replies[0].text {
-			t.Errorf("got %s %s, want what all get: %s", got.Status, got.text, replies[0].text)
-		}
-		if got.Header.Get("Idempotent-Replayed") == "" {
-			firsts++
-		}
-	}
-	list := decode[struct{ Tasks []task }](t, srv.send(t, "full", "GET", "/api/v1/tasks", "").text).Tasks
-	if firsts != 1 || len(list) != 1 {
-		t.Errorf("got %d first responses and %d tasks, want 1 and 1", firsts, len(list))
 	}
 }
