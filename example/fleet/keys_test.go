@@ -21,18 +21,17 @@ func TestIssuedKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, none, worker := 16, 0, 3
 		for _, want := range []struct {
 			name, secret, before string
 			organization         string
 			environment          keystore.Environment
 			scopes               int
 		}{
-			{"full", keys.Full, last.Full, "org_harbour", keystore.Production, all},
-			{"sandbox", keys.Sandbox, last.Sandbox, "org_harbour", keystore.Sandbox, all},
-			{"none", keys.None, last.None, "org_harbour", keystore.Production, none},
-			{"worker", keys.Worker, last.Worker, "org_harbour", keystore.Production, worker},
-			{"other", keys.Other, last.Other, "org_lantern", keystore.Production, all},
+			{"full", keys.Full, last.Full, "org_harbour", keystore.Production, 16},
+			{"sandbox", keys.Sandbox, last.Sandbox, "org_harbour", keystore.Sandbox, 16},
+			{"none", keys.None, last.None, "org_harbour", keystore.Production, 0},
+			{"worker", keys.Worker, last.Worker, "org_harbour", keystore.Production, 3},
+			{"other", keys.Other, last.Other, "org_lantern", keystore.Production, 16},
 		} {
 			k, err := store.Lookup(t.Context(), keystore.DigestOf(want.secret))
 			if err != nil {

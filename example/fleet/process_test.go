@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -49,13 +48,10 @@ func TestExitCodes(t *testing.T) {
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		err := cmd.Run()
-		status := 0
-		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-			status = exit.ExitCode()
-		} else if err != nil {
+		if cmd.ProcessState == nil {
 			t.Fatal(err)
 		}
-		if status != row.status || !strings.Contains(stderr.String(), row.stderr) {
+		if status := cmd.ProcessState.ExitCode(); status != row.status || !strings.Contains(stderr.String(), row.stderr) {
 			t.Errorf("%s: got status %d and %q, want %d and %q", row.args, status, &stderr, row.status, row.stderr)
 		}
 	}

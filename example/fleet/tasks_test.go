@@ -135,38 +135,28 @@ func TestOrganizationsAndEnvironmentsAreApart(t *testing.T) {
 func TestWhatAClientCanGetWrong(t *testing.T) {
 	t.Parallel()
 	srv := start(t, "-rate", "100000-S")
-	long := strings.Repeat("é", 200)
-	for i, row := range []struct {
+	type request struct {
 		method, path, body string
 		status             int
 		code               string
-	}{
-		{"POST", "/api/v1/tasks", ``, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `title=x`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `{"title": "x"`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `{"title": "x"} {}`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `{"title": "x",}`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `["x"]`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `"x"`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `null`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `{}`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `{"title": null}`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `{"title": 1}`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `{"title": ""}`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `{"title": " \u2003"}`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `{"title": "a\u0000b"}`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `{"title": "a\nb"}`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", "{\"title\": \"\xff\"}", 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `{"title": "` + long + `x"}`, 400, "bad_request"},
-		{"POST", "/api/v1/tasks", strings.Repeat("[", 60<<10), 400, "bad_request"},
-		{"POST", "/api/v1/tasks", `{"title": "` + strings.Repeat("x", 64<<10) + `"}`, 400, "bad_request"},
+	}
+	rows := []request{
 		{"GET", "/api/v1/tasks/a%2Fb", "", 404, "not_found"},
 		{"GET", "/api/v1/nothing", "", 404, "not_found"},
 		{"GET", "/api/v2/tasks", "", 404, "not_found"},
 		{"GET", "/", "", 404, "not_found"},
 		{"DELETE", "/api/v1/tasks", "", 405, "method_not_allowed"},
 		{"GET", "/api/v1/tasks/x/cancel", "", 405, "method_not_allowed"},
+	}
+	for _, body := range []string{
+		"", "title=x", `{"title": "x"`, `{"title": "x"} {}`, `{"title": "x",}`, `["x"]`, `"x"`, "null", "{}",
+		`{"title": null}`, `{"title": 1}`, `{"title": ""}`, `{"title": " \u2003"}`, `{"title": "a\u0000b"}`,
+		`{"title": "a\nb"}`, "{\"title\": \"\xff\"}", `{"title": "` + strings.Repeat("é", 200) + `x"}`,
+		strings.Repeat("[", 60<<10), `{"title": "` + strings.Repeat("x", 64<<10) + `"}`,
 	} {
+		rows = append(rows, request{"POST", tasksPath, body, 400, "bad_request"})
+	}
+	for i, row := range rows {
 		what := fmt.Sprintf("%s %s %.40s", row.method, row.path, row.body)
 		wantProblem(t, what, srv.must(t, srv.keys.Full, row.method, row.path, row.body), row.status, row.code)
 		if row.method == "POST" {
