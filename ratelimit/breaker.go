@@ -32,7 +32,7 @@ const maxCalls = 1024
 // store returns. These two come in either order.
 type breaker struct {
 	log   *slog.Logger
-	probe func() // asks without requests, from when the breaker opens
+	probe func(outage int) // asks without requests, from when the breaker opens
 
 	mu       sync.Mutex
 	first    time.Time // when the first call began
@@ -41,11 +41,10 @@ type breaker struct {
 	failures int       // in a row
 	cause    error     // the last of these that was not a timeout
 	open     bool
-	closed   int       // times, after it was open
+	closed   int       // times, after it was open: the number of an outage
 	since    time.Time // open since
 	next     time.Time // when the next probe may start
 	probing  bool      // a caller waits for a probe
-	probes   bool      // probe was called and asks on
 	hung     int       // probes without a waiting caller that have not returned
 }
 
@@ -125,10 +124,7 @@ func (b *breaker) failed(c *call, err error) error {
 	opens := !b.open && b.failures >= maxFailures
 	if opens {
 		b.open, b.since, b.next = true, now, now.Add(cooldown)
-		if !b.probes {
-			b.probes = true
-			b.probe()
-		}
+		b.probe(b.closed)
 	}
 	b.giveUp(c)
 	b.mu.Unlock()
@@ -138,12 +134,11 @@ func (b *breaker) failed(c *call, err error) error {
 	return err
 }
 
-// probesOn reports whether the store is to be probed again.
-func (b *breaker) probesOn() bool {
+// lasts reports whether an outage is not over.
+func (b *breaker) lasts(outage int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.probes = b.open
-	return b.open
+	return b.open && b.closed == outage
 }
 
 // abandoned records that the caller left, which says nothing about the store.

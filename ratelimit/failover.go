@@ -78,8 +78,9 @@ func NewFailover(s Store, o FailoverOptions) *Failover {
 }
 
 // probeLater asks the store after the cooldown, and again while it does not
-// answer. Between two questions there is a timer and no goroutine.
-func (f *Failover) probeLater() {
+// answer in the same outage. Between two questions there is a timer and no
+// goroutine.
+func (f *Failover) probeLater(outage int) {
 	unused := weak.Make(f)
 	time.AfterFunc(cooldown+rand.N(cooldown/4), func() {
 		f := unused.Value()
@@ -88,8 +89,8 @@ func (f *Failover) probeLater() {
 		}
 		probe := &Policy{Name: "probe", Limit: Limit{Count: 1000, Period: time.Second}}
 		_, _ = f.call(context.Background(), []Charge{{Policy: probe, Cost: 1}})
-		if f.breaker.probesOn() {
-			f.probeLater()
+		if f.breaker.lasts(outage) {
+			f.probeLater(outage)
 		}
 	})
 }

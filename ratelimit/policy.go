@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Fallback says what happens to a policy's charges while the store cannot
@@ -59,18 +60,6 @@ func (p *Policy) Validate() error {
 }
 
 func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '*':
-		case i == 0:
-			return false
-		case c >= '0' && c <= '9':
-		case c == '!', c == '#', c == '$', c == '%', c == '&', c == '\'', c == '+', c == '-', c == '.',
-			c == '^', c == '_', c == '`', c == '|', c == '~', c == ':', c == '/':
-		default:
-			return false
-		}
-	}
-	return s != ""
+	const first = "*abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return s != "" && strings.Contains(first, s[:1]) && strings.Trim(s, first+"0123456789!#$%&'+-.^_`|~:/") == ""
 }
