@@ -82,8 +82,8 @@ type counters struct {
 	client   redis.Scripter
 	prefix   string
 	seed     maphash.Seed
-	denials  *denials
-	ahead    *ahead      // nil: no units are taken ahead
+	denials  denials
+	ahead    *ahead
 	answered atomic.Bool // the last call was
 }
 
@@ -104,36 +104,26 @@ func (c *counters) take(ctx context.Context, charges []ratelimit.Charge) (rateli
 	if len(charges) == 0 {
 		return ratelimit.Decide(charges, [ratelimit.MaxCharges]ratelimit.State{}), nil
 	}
-	key, amount := listKey(c.seed, charges), int64(1)
-	var before int64
-	// What costs nothing is a look at Redis, and there is nothing to take.
-	hands := c.ahead
+	key, hands := listKey(c.seed, charges), c.ahead
 	if !slices.ContainsFunc(charges, func(c ratelimit.Charge) bool { return c.Cost > 0 }) {
-		hands = nil
+		hands = nil // a look at Redis: there is nothing to take
 	}
-	if hands != nil {
-		amount, before = hands.ask(key)
-	}
+	amount, before := hands.ask(key)
 	a, err := c.trip(ctx, charges, amount)
 	if err != nil {
 		return ratelimit.Decision{}, fmt.Errorf("ratelimitredis: %w", err)
 	}
-	show := shown{debts: a.debts}
-	if hands != nil {
-		show = hands.keep(key, a.amount, before, a.debts)
-	}
+	show := hands.keep(key, a.amount, before, a.debts)
 	states := show.states(charges, show.at)
 	for i := range charges {
 		states[i].Wait = a.waits[i]
 	}
 	if a.amount == 0 {
 		c.denials.remember(key, states)
-		if hands != nil {
-			// The trip was for more before all were spent, or another has
-			// brought some.
-			if d, ok := hands.spend(key, charges); ok {
-				return d, nil
-			}
+		// The trip was for more before all were spent, or another has brought
+		// some.
+		if d, ok := hands.spend(key, charges); ok {
+			return d, nil
 		}
 	}
 	return ratelimit.Decide(charges, states), nil

@@ -11,9 +11,7 @@ import (
 // denials are the latest denials by Redis, known by the listKey of the
 // decision. Denials of single charges would answer more requests, but not
 // truly: the wait depends on all charges.
-type denials struct {
-	recent *lru.Cache[uint64, denial]
-}
+type denials struct{ *lru.Cache[uint64, denial] }
 
 type denial struct {
 	at     time.Time
@@ -24,21 +22,21 @@ type denial struct {
 // each of their requests costs Redis a command, as without a cache.
 const maxDenials = 8192
 
-func newDenials() *denials {
+func newDenials() denials {
 	recent, _ := lru.New[uint64, denial](maxDenials) // the size is positive
-	return &denials{recent}
+	return denials{recent}
 }
 
 // remember is called when Redis has answered. A time before the answer would
 // make the waits that known returns too short.
-func (d *denials) remember(key uint64, states [ratelimit.MaxCharges]ratelimit.State) {
-	d.recent.Add(key, denial{time.Now(), states})
+func (d denials) remember(key uint64, states [ratelimit.MaxCharges]ratelimit.State) {
+	d.Add(key, denial{time.Now(), states})
 }
 
 // known returns the denial of charges, if there is one, less the time that has
 // passed since.
-func (d *denials) known(key uint64, charges []ratelimit.Charge) (ratelimit.Decision, bool) {
-	known, ok := d.recent.Get(key)
+func (d denials) known(key uint64, charges []ratelimit.Charge) (ratelimit.Decision, bool) {
+	known, ok := d.Get(key)
 	if !ok {
 		return ratelimit.Decision{}, false
 	}

@@ -33,8 +33,7 @@
 //     the latest trip.
 //
 // When a caller sends far more than its limit, processes near Redis get most of
-// it: at 16 times a limit of 100 a second, processes 3 ms farther away admit a
-// third of what the near ones do, with Ahead and without.
+// it, with Ahead and without.
 //
 // Redis may be unreachable at any time, from the start on. A [Store] decides
 // within its timeout all the same, each policy by its Fallback, and notices
@@ -69,6 +68,7 @@
 package ratelimitredis
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"strings"
@@ -104,9 +104,6 @@ type Options struct {
 // 8,192 lists of charges. Until then, deleting a counter from Redis has no
 // effect for a list that was denied; giving the policy another limit has.
 type Store struct {
-	seed     maphash.Seed
-	ahead    *ahead // nil: no units are taken ahead
-	denials  *denials
 	failover *ratelimit.Failover
 	counters *counters
 }
@@ -127,16 +124,12 @@ func New(client redis.Scripter, o Options) *Store {
 	if o.Ahead < 0 {
 		panic("ratelimitredis: New: negative Ahead")
 	}
-	if o.Prefix == "" {
-		o.Prefix = "sallyport:rate"
-	}
-	s := &Store{seed: maphash.MakeSeed(), denials: newDenials()}
+	c := &counters{client: client, prefix: cmp.Or(o.Prefix, "sallyport:rate"), seed: maphash.MakeSeed(),
+		denials: newDenials()}
 	if o.Ahead > 0 {
-		s.ahead = newAhead(o.Ahead)
+		c.ahead = newAhead(o.Ahead)
 	}
-	s.counters = &counters{client: client, prefix: o.Prefix, seed: s.seed, denials: s.denials, ahead: s.ahead}
-	s.failover = ratelimit.NewFailover(s.counters, o.Failover)
-	return s
+	return &Store{ratelimit.NewFailover(c, o.Failover), c}
 }
 
 // Ready connects to Redis and runs the script once, until ctx ends and without
@@ -156,19 +149,16 @@ func (s *Store) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit
 	if err := ratelimit.Check(charges); err != nil {
 		return ratelimit.Decision{}, err
 	}
-	key := listKey(s.seed, charges)
-	if s.ahead != nil {
-		if d, ok := s.ahead.spend(key, charges); ok {
-			return d, nil
-		}
+	c := s.counters
+	key := listKey(c.seed, charges)
+	if d, ok := c.ahead.spend(key, charges); ok {
+		return d, nil
 	}
-	if d, ok := s.denials.known(key, charges); ok {
+	if d, ok := c.denials.known(key, charges); ok {
 		// The trip that spend wanted would be in vain, and there may be units
 		// from one before the denial.
-		if s.ahead != nil {
-			if admitted, ok := s.ahead.spend(key, charges); ok {
-				return admitted, nil
-			}
+		if admitted, ok := c.ahead.spend(key, charges); ok {
+			return admitted, nil
 		}
 		return d, nil
 	}
