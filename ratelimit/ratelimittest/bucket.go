@@ -18,10 +18,8 @@ var oddNames = []string{
 }
 
 var bucketRules = []rule{
-	{
-		name: "Bucket/Isolated",
-		text: "Buckets with different names never share a counter, whatever bytes the names hold.",
-		check: func(e *env) {
+	{"Bucket/Isolated", "Buckets with different names never share a counter, whatever bytes the names hold.",
+		nil, func(e *env) {
 			p := e.hourly("", 1)
 			for _, name := range oddNames {
 				if d := e.take(one(p, name, 1)...); !d.Allowed {
@@ -33,12 +31,9 @@ var bucketRules = []rule{
 					e.failf("the bucket %.20q (%d bytes) does not know that it is spent", name, len(name))
 				}
 			}
-		},
-	},
-	{
-		name: "Bucket/Policies",
-		text: "Two policies never share a counter, also when name and bucket run together to the same text.",
-		check: func(e *env) {
+		}},
+	{"Bucket/Policies", "Two policies never share a counter, also when name and bucket run together to the same text.",
+		nil, func(e *env) {
 			for _, pair := range [][2]struct{ policy, bucket string }{
 				{{"a", "x"}, {"b", "x"}},
 				{{"a", "bc"}, {"ab", "c"}},
@@ -58,13 +53,11 @@ var bucketRules = []rule{
 				// The next pairs begin anew.
 				e.tag += "x"
 			}
-		},
-	},
-	{
-		name: "Bucket/Limits",
-		text: "Two limits under one name never share a counter: " +
+		}},
+	{"Bucket/Limits",
+		"Two limits under one name never share a counter: " +
 			"a decision under one neither spends nor gives back what the other admits.",
-		check: func(e *env) {
+		nil, func(e *env) {
 			daily := e.policy("", ratelimit.Limit{Count: 5, Period: 24 * time.Hour})
 			for i, l := range []ratelimit.Limit{
 				{Count: 5, Period: time.Hour},
@@ -87,12 +80,9 @@ var bucketRules = []rule{
 					e.failf("decisions under %+v gave back units that were spent under 5 a day", l)
 				}
 			}
-		},
-	},
-	{
-		name: "Bucket/SlicesAreTheCallers",
-		text: "A store does not keep the slice of charges: the caller uses it again.",
-		check: func(e *env) {
+		}},
+	{"Bucket/SlicesAreTheCallers", "A store does not keep the slice of charges: the caller uses it again.",
+		nil, func(e *env) {
 			p := e.hourly("", 2)
 			charges := make([]ratelimit.Charge, 1)
 			for _, bucket := range []string{"a", "b", "a", "b"} {
@@ -103,6 +93,5 @@ var bucketRules = []rule{
 			if got := e.remaining(p, "c"); got != 2 {
 				e.failf("%d of 2 remain in a bucket that nobody took from", got)
 			}
-		},
-	},
+		}},
 }

@@ -10,11 +10,10 @@ import (
 )
 
 var errorRules = []rule{
-	{
-		name: "Error/Cost",
-		text: "A cost over the burst, of one charge or of all from one bucket, is an error " +
+	{"Error/Cost",
+		"A cost over the burst, of one charge or of all from one bucket, is an error " +
 			"that wraps ErrCost, not a denial, and charges nothing.",
-		check: func(e *env) {
+		nil, func(e *env) {
 			p, other := e.hourly("", 10), e.hourly("other", 10)
 			for _, cost := range []int64{11, 20, math.MaxInt64} {
 				for _, charges := range [][]ratelimit.Charge{
@@ -35,12 +34,9 @@ var errorRules = []rule{
 			if a, b := e.remaining(p, "x"), e.remaining(other, "x"); a != 10 || b != 10 {
 				e.failf("%d and %d of 10 remain", a, b)
 			}
-		},
-	},
-	{
-		name: "Error/Nonsense",
-		text: "Charges that no store accepts are errors that do not wrap ErrCost, and nothing is charged.",
-		check: func(e *env) {
+		}},
+	{"Error/Nonsense", "Charges that no store accepts are errors that do not wrap ErrCost, and nothing is charged.",
+		nil, func(e *env) {
 			good := ratelimit.Charge{Policy: e.hourly("", 10), Bucket: "x", Cost: 1}
 			for name, charges := range map[string][]ratelimit.Charge{
 				"five charges":    {good, good, good, good, good},
@@ -58,13 +54,11 @@ var errorRules = []rule{
 			if got := e.remaining(good.Policy, "x"); got != 10 {
 				e.failf("%d of 10 remain", got)
 			}
-		},
-	},
-	{
-		name: "Error/Cancelled",
-		text: "Under a cancelled context Take decides or returns an error that wraps context.Canceled; " +
+		}},
+	{"Error/Cancelled",
+		"Under a cancelled context Take decides or returns an error that wraps context.Canceled; " +
 			"it does not hang, and the store serves others as before.",
-		check: func(e *env) {
+		nil, func(e *env) {
 			p := e.hourly("", 10)
 			ctx, cancel := context.WithCancel(e.t.Context())
 			cancel()
@@ -78,13 +72,9 @@ var errorRules = []rule{
 			if n, _ := e.exhaust(p, "x"); n < 9 || n > 10 {
 				e.failf("%d of 10 were admitted after one take that was cancelled", n)
 			}
-		},
-	},
-	{
-		name:  "Error/Unavailable",
-		text:  "A store that cannot be reached returns an error: it neither admits, nor denies, nor panics.",
-		needs: func(s Suite) bool { return s.Unavailable != nil },
-		check: func(e *env) {
+		}},
+	{"Error/Unavailable", "A store that cannot be reached returns an error: it neither admits, nor denies, nor panics.",
+		func(s Suite) bool { return s.Unavailable != nil }, func(e *env) {
 			store := e.suite.Unavailable(e.t)
 			p := e.hourly("", 10)
 			for _, charges := range [][]ratelimit.Charge{
@@ -99,6 +89,5 @@ var errorRules = []rule{
 					e.failf("error %v and Allowed %v", err, d.Allowed)
 				}
 			}
-		},
-	},
+		}},
 }
