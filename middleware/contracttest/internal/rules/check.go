@@ -81,30 +81,31 @@ func (s *Session) Run(ctx context.Context, wanted func(Rule) bool, report func(R
 
 // check checks one rule. It ends when ctx does, with Unclear.
 func (s *Session) check(ctx context.Context, r Rule) Result {
-	result := Result{Rule: r, Status: Held}
-	if r.Level == Wire && !s.target.Wire {
-		result.Status = LeftOut
-		result.Detail = "a profile of its own, which no stock server keeps: ask for it with -wire or Target.Wire"
-		return result
-	}
-	if r.Level == Profile && s.target.Profile == "" {
-		result.Status, result.Detail = LeftOut, "of a protocol: ask for it with -profile"
-		return result
-	}
+	result := Result{Rule: r, Status: LeftOut}
 	missing, without := s.missing(r)
-	if len(without) > 0 {
-		why := map[bool]string{true: s.limit.slow}[slices.Contains(without, "rate-limit")]
-		result.Status, result.Detail = LeftOut, "the target does not offer "+offerText(without)+why
-		return result
-	}
-	if len(missing) > 0 {
-		result.Status = Skipped
-		result.missing = missing
+	switch {
+	case r.Level == Wire && !s.target.Wire:
+		result.Detail = "a profile of its own, which no stock server keeps: ask for it with -wire or Target.Wire"
+	case r.Level == Profile && s.target.Profile == "":
+		result.Detail = "of a protocol: ask for it with -profile"
+	case len(without) > 0:
+		result.Detail = "the target does not offer " + offerText(without)
+		if slices.Contains(without, "rate-limit") {
+			result.Detail += s.limit.slow
+		}
+	case len(missing) > 0:
+		result.Status, result.missing = Skipped, missing
 		result.Detail = "it needs " + offerText(missing) +
 			"; or say that the target does not offer it: without " + strings.Join(missing, ",")
-		return result
+	default:
+		s.judge(ctx, &result)
 	}
-	late := r.when == end && ctx.Err() != nil
+	return result
+}
+
+// judge runs the check of a rule.
+func (s *Session) judge(ctx context.Context, result *Result) {
+	late := result.Rule.when == end && ctx.Err() != nil
 	if late {
 		ctx = context.WithoutCancel(ctx) // what was seen in time counts
 	}
@@ -112,7 +113,8 @@ func (s *Session) check(ctx context.Context, r Rule) Result {
 	defer cancel()
 	p := &probe{Session: s, ctx: ctx}
 	start := time.Now()
-	if end := ended(func() { r.check(p) }); end != nil {
+	result.Status = Held
+	if end := ended(func() { result.Rule.check(p) }); end != nil {
 		result.Status, result.Detail = end.status, s.redact.text(end.detail)
 		result.Curl = s.redact.text(s.curl(end.answer.to))
 		if end.answer.status != 0 {
@@ -123,7 +125,6 @@ func (s *Session) check(ctx context.Context, r Rule) Result {
 		result.Status, result.Detail = Unclear, noTime
 	}
 	result.Took = time.Since(start)
-	return result
 }
 
 // missing returns the needs of a rule that the target lacks, and those of them

@@ -25,7 +25,7 @@ func served(t *testing.T, handler http.HandlerFunc, look func(p *probe)) {
 			t.Fatal(err)
 		}
 		s := &Session{target: to, base: base, redact: newRedactor(to.Keys), have: to.offered()}
-		s.clients.byKey, s.seen.ids = make(map[string]*http.Client), make(map[string]request)
+		s.seen.ids = make(map[string]request)
 		defer s.Close()
 		look(&probe{Session: s, ctx: t.Context()})
 	})

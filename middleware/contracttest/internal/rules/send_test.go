@@ -80,7 +80,7 @@ func TestUnreadRequestIsSentAgain(t *testing.T) {
 					}
 					return conn, err
 				}}}
-				s.clients.byKey, s.seen.ids = make(map[string]*http.Client), make(map[string]request)
+				s.seen.ids = make(map[string]request)
 				defer s.Close()
 				a, err := s.try(t.Context(), request{method: "POST", path: "/", body: "x"})
 				if (err == nil) != answered || answered && a.status != 201 || !answered && !unread(err) {

@@ -24,7 +24,6 @@ type Session struct {
 	http2   bool          // the server speaks it
 	latency time.Duration // of a GET
 	creates time.Duration // that a create takes
-	start   time.Time
 	redact  *redactor
 	effects effects
 	limit   limit
@@ -32,10 +31,7 @@ type Session struct {
 	silent  bool   // the response to a create does not name what was made
 	echoes  bool   // it holds nothing that the server made, so that equal bodies get equal responses
 
-	clients struct {
-		sync.Mutex
-		byKey map[string]*http.Client
-	}
+	clients sync.Map // *http.Client, by the key and the version of HTTP
 
 	places chan struct{} // one for each check that runs, and more for what checks do at one time
 
@@ -53,8 +49,7 @@ func Open(ctx context.Context, t Target) (*Session, error) {
 	if err != nil {
 		return nil, errors.New(keys.text(err.Error()))
 	}
-	s := &Session{target: t, base: base, have: t.offered(), redact: keys, start: time.Now()}
-	s.clients.byKey = make(map[string]*http.Client)
+	s := &Session{target: t, base: base, have: t.offered(), redact: keys}
 	s.seen.ids = make(map[string]request)
 	if err := s.look(ctx); err != nil {
 		s.Close()
@@ -69,10 +64,8 @@ func Open(ctx context.Context, t Target) (*Session, error) {
 
 // Close drops the connections.
 func (s *Session) Close() {
-	s.clients.Lock()
-	defer s.clients.Unlock()
-	for _, c := range s.clients.byKey {
-		c.CloseIdleConnections()
+	for _, c := range s.clients.Range {
+		c.(*http.Client).CloseIdleConnections()
 	}
 }
 
@@ -119,10 +112,8 @@ func (s *Session) client(r request) *http.Client {
 	if !r.shared {
 		name = fmt.Sprint(r.http2, strings.Join(r.lines[:min(1, len(r.lines))], ""))
 	}
-	s.clients.Lock()
-	defer s.clients.Unlock()
-	if c := s.clients.byKey[name]; c != nil {
-		return c
+	if c, ok := s.clients.Load(name); ok {
+		return c.(*http.Client)
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!r.http2)
@@ -139,8 +130,8 @@ func (s *Session) client(r request) *http.Client {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	s.clients.byKey[name] = c
-	return c
+	first, _ := s.clients.LoadOrStore(name, c)
+	return first.(*http.Client)
 }
 
 // Plan says what will be done.
