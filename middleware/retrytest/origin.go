@@ -107,11 +107,11 @@ var bystanders = []string{
 
 // stacks are those of all goroutines, without their labels: a profile with them
 // takes a hundred times as long.
-var stacks struct {
+var stacks = struct {
 	sync.Mutex
 	all   []runtime.StackRecord
 	known map[uintptr]frame // by program counter
-}
+}{known: map[uintptr]frame{}}
 
 // frame is what an instruction says of a goroutine that is there.
 type frame uint8
@@ -156,9 +156,6 @@ func frameAt(pc uintptr) frame {
 			f = stands
 		case originOf(at.Function, at.File) == host:
 			f = hosts
-		}
-		if stacks.known == nil {
-			stacks.known = map[uintptr]frame{}
 		}
 		stacks.known[pc] = f
 	}

@@ -226,24 +226,13 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (s driver.Stmt,
 	if err != nil {
 		return nil, err
 	}
-	w := &stmt{s, c, query}
-	if converter, ok := s.(driver.ColumnConverter); ok {
-		return convertingStmt{w, converter}, nil
-	}
-	return w, nil
+	return &stmt{s, c, query}, nil
 }
 
 type stmt struct {
 	driver.Stmt
 	conn  *conn
 	query string
-}
-
-type columnConverter = driver.ColumnConverter // a field of that name would hide its method
-
-type convertingStmt struct {
-	*stmt
-	columnConverter
 }
 
 func (s *stmt) CheckNamedValue(v *driver.NamedValue) error {

@@ -21,16 +21,17 @@ import (
 // also in a later version of Go; those of Rows are the driver's own.
 func TestTheWrappersLoseNoInterface(t *testing.T) {
 	wrappers := map[string]any{
-		"conn": &conn{}, "stmt": &stmt{}, "converter": convertingStmt{}, "tx": &tx{}, "connector": connector{},
+		"conn": &conn{}, "stmt": &stmt{}, "tx": &tx{}, "connector": connector{},
 	}
 	wants := map[string]string{
 		"Conn": "conn", "ConnBeginTx": "conn", "ConnPrepareContext": "conn", "ExecerContext": "conn",
 		"QueryerContext":    "conn",
 		"NamedValueChecker": "conn stmt", "Pinger": "conn", "SessionResetter": "conn", "Validator": "conn",
-		"Stmt": "stmt", "StmtExecContext": "stmt", "StmtQueryContext": "stmt", "ColumnConverter": "converter",
+		"Stmt": "stmt", "StmtExecContext": "stmt", "StmtQueryContext": "stmt",
 		"Tx": "tx", "Connector": "connector",
 		"Execer": "", "Queryer": "", // database/sql prefers those with a context
-		"Driver": "", "DriverContext": "", "Result": "", "Valuer": "", "ValueConverter": "",
+		"ColumnConverter": "", // deprecated for NamedValueChecker
+		"Driver":          "", "DriverContext": "", "Result": "", "Valuer": "", "ValueConverter": "",
 	}
 	source, err := build.Import("database/sql/driver", "", build.FindOnly)
 	if err != nil {
@@ -115,17 +116,6 @@ func (noRows) Columns() []string         { return nil }
 func (noRows) Close() error              { return nil }
 func (noRows) Next([]driver.Value) error { return driver.ErrBadConn }
 
-type convertingBare struct{ bare }
-
-func (b convertingBare) Open(string) (driver.Conn, error) { return b, nil }
-func (b convertingBare) Prepare(string) (driver.Stmt, error) {
-	return convertingBareStmt{bareStmt{b.calls}}, nil
-}
-
-type convertingBareStmt struct{ bareStmt }
-
-func (convertingBareStmt) ColumnConverter(int) driver.ValueConverter { return driver.String }
-
 type rich struct{ bare }
 
 func (r rich) Open(string) (driver.Conn, error)   { return r, nil }
@@ -178,7 +168,6 @@ func TestTheWrappersChangeNothing(t *testing.T) {
 		driver func(*calls) driver.Driver
 	}{
 		{"bare", func(c *calls) driver.Driver { return bare{c} }},
-		{"converting", func(c *calls) driver.Driver { return convertingBare{bare{c}} }},
 		{"rich", func(c *calls) driver.Driver { return rich{bare{c}} }},
 	} {
 		t.Run(d.name, func(t *testing.T) {
