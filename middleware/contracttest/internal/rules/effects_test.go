@@ -59,16 +59,6 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-func TestCountsInWords(t *testing.T) {
-	for n, want := range map[int][2]string{
-		0: {"none", "none"}, 1: {"1 resource", "at most 1"}, 2: {"2 resources", "at most 2"},
-	} {
-		if got := [2]string{resources(n), atMost(n)}; got != want {
-			t.Errorf("%d: got %q, want %q", n, got, want)
-		}
-	}
-}
-
 // What a list shows is judged by the creations that it knows of.
 func TestWatch(t *testing.T) {
 	status, list := 200, ""
