@@ -30,43 +30,16 @@ func pipelines(t *testing.T, client *redis.Client) *redis.AutoPipeliner {
 }
 
 // patientPipelines returns a Store like patientStore.
-func patientPipelines(t *testing.T, client *redis.Client, ahead time.Duration) *ratelimitredis.Store {
-	return patientWith(t, pipelines(t, client),
-		ratelimitredis.Options{Prefix: redistest.OwnPrefix(t, client), Ahead: ahead})
+func patientPipelines(t *testing.T, client *redis.Client) *ratelimitredis.Store {
+	return patientWith(t, pipelines(t, client), ratelimitredis.Options{Prefix: redistest.OwnPrefix(t, client)})
 }
 
 func TestAutoPipeline(t *testing.T) {
-	store := patientPipelines(t, redistest.Connect(t, redistest.Options(t)), 0)
+	store := patientPipelines(t, redistest.Connect(t, redistest.Options(t)))
 	ratelimittest.Suite{
 		New:    func(t *testing.T) ratelimit.Store { return store },
 		Atomic: true, Smooth: true, DenialWritesNothing: true,
 	}.Run(t)
-}
-
-// With units ahead no more than the burst is admitted. On a slow machine it
-// may be less: units in hand lapse.
-func TestAutoPipelineAhead(t *testing.T) {
-	store := patientPipelines(t, redistest.Connect(t, redistest.Options(t)), 100*time.Millisecond)
-	p := &ratelimit.Policy{Name: "p", Limit: ratelimit.Limit{Count: 1, Period: 1000 * time.Hour, Burst: 1000}}
-	var admitted atomic.Int64
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 500 {
-				d, err := store.Take(t.Context(), []ratelimit.Charge{{Policy: p, Bucket: "b", Cost: 1}})
-				if err != nil {
-					t.Error(err)
-				}
-				if d.Allowed {
-					admitted.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if n := admitted.Load(); n == 0 || n > 1000 {
-		t.Errorf("%d of a burst of 1000 were admitted", n)
-	}
 }
 
 // batches is a hook that counts the pipelines of more than one command.
@@ -88,7 +61,7 @@ func TestAutoPipelineTravelsTogether(t *testing.T) {
 	client := redistest.Connect(t, redistest.Options(t))
 	var several batches
 	client.AddHook(&several)
-	store := patientPipelines(t, client, 0)
+	store := patientPipelines(t, client)
 	redistest.Eventually(t, "a pipeline has several commands", func() bool {
 		var wg sync.WaitGroup
 		for range 64 {
