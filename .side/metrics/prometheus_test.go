@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -202,29 +201,37 @@ func buildExample(t *testing.T) (binary string) {
 func startExample(t *testing.T, binary string, args ...string) *example {
 	t.Helper()
 	keys := filepath.Join(t.TempDir(), "keys.json")
-	reader, log := io.Pipe()
-	startProcess(t, log, binary, append(args, "-addr", "127.0.0.1:0", "-metrics", "127.0.0.1:0", "-keys-out", keys)...)
-	address := make(chan string, 1)
-	go func() {
-		lines := bufio.NewScanner(reader)
-		for lines.Scan() {
-			if _, rest, ok := strings.Cut(lines.Text(), "serving metrics at http://"); ok {
-				at, _, _ := strings.Cut(rest, "/")
-				address <- at
-			}
-		}
-	}()
-	var e example
+	e := example{metrics: startServing(t, `serving metrics at http://([^/]+)/`, binary,
+		append(args, "-addr", "127.0.0.1:0", "-metrics", "127.0.0.1:0", "-keys-out", keys)...)}
 	eventually(t, "the example prints its keys", func() bool {
 		text, err := os.ReadFile(keys)
 		return err == nil && json.Unmarshal(text, &e) == nil
 	})
-	select {
-	case e.metrics = <-address:
-	case <-time.After(hung):
-		t.Fatal("the example does not say where its metrics are")
-	}
 	return &e
+}
+
+// startServing starts a program, and returns the address that it prints on stderr:
+// what the group of the pattern matches.
+func startServing(t *testing.T, pattern, name string, args ...string) string {
+	t.Helper()
+	reader, w := io.Pipe()
+	startProcess(t, w, name, args...)
+	address, printed := make(chan string, 1), regexp.MustCompile(pattern)
+	go func() {
+		for lines := bufio.NewScanner(reader); lines.Scan(); {
+			if found := printed.FindStringSubmatch(lines.Text()); found != nil {
+				address <- found[1]
+				_, _ = io.Copy(io.Discard, reader)
+			}
+		}
+	}()
+	select {
+	case at := <-address:
+		return at
+	case <-time.After(hung):
+		t.Fatalf("%s does not say where it serves", name)
+		return ""
+	}
 }
 
 func (e *example) send(t *testing.T, key, method, path, idempotencyKey string) {
@@ -269,35 +276,16 @@ func startPrometheus(t *testing.T, dir string, targets ...string) server {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 10 { // somebody else may take the port meanwhile
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
+	at := "http://" + startServing(t, `Listening on".* address=(\S+)`, "prometheus", "--config.file", config,
+		"--web.listen-address", "127.0.0.1:0", "--storage.tsdb.path", filepath.Join(dir, "data"))
+	eventually(t, "Prometheus is ready", func() bool {
+		resp, err := http.Get(at + "/-/ready")
+		if err == nil {
+			resp.Body.Close()
 		}
-		at := ln.Addr().String()
-		ln.Close()
-		var log bytes.Buffer
-		cmd := startProcess(t, &log, "prometheus", "--config.file", config, "--web.listen-address", at,
-			"--storage.tsdb.path", filepath.Join(dir, strings.ReplaceAll(at, ":", "-")))
-		ended := make(chan struct{})
-		go func() { cmd.Process.Wait(); close(ended) }()
-		for deadline := time.Now().Add(hung); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-			if resp, err := http.Get("http://" + at + "/-/ready"); err == nil {
-				resp.Body.Close()
-				if resp.StatusCode == http.StatusOK {
-					return server("http://" + at)
-				}
-			}
-			select {
-			case <-ended:
-				deadline = time.Now()
-			default:
-			}
-		}
-		t.Logf("Prometheus at %s: %s", at, &log)
-	}
-	t.Fatal("Prometheus does not start")
-	return ""
+		return err == nil && resp.StatusCode == http.StatusOK
+	})
+	return server(at)
 }
 
 // get reads an answer of Prometheus' API.
