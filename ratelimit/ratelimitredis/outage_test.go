@@ -158,9 +158,8 @@ func TestAheadOutage(t *testing.T) {
 			stock(t, server, store, one)
 			server.set(true)
 			for i := range 2 * inHand {
-				before := fallbacks(store)
-				_, err := store.Take(t.Context(), []ratelimit.Charge{one})
-				fell := fallbacks(store) > before
+				var err error
+				fell := !byRedis(store, func() { _, err = store.Take(t.Context(), []ratelimit.Charge{one}) })
 				if want := i == untilLow || i > inHand; fell != want {
 					t.Errorf("mode %d, decision %d: without the server and without units: %v, want %v", mode, i+1, fell, want)
 				}
@@ -170,9 +169,7 @@ func TestAheadOutage(t *testing.T) {
 			}
 			server.set(false)
 			time.Sleep(2 * time.Second)
-			before := fallbacks(store)
-			take(t, store, one)
-			if isDown(store) || fallbacks(store) > before {
+			if !byRedis(store, func() { take(t, store, one) }) || isDown(store) {
 				t.Errorf("mode %d: the server is not asked again", mode)
 			}
 		})

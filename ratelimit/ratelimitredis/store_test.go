@@ -59,11 +59,7 @@ func TestSlowConnection(t *testing.T) {
 		Failover: ratelimit.FailoverOptions{Logger: patient.Logger},
 	})
 	look := ratelimit.Charge{Policy: policy(5, time.Hour), Bucket: "b"}
-	decides := func() bool {
-		before := fallbacks(store)
-		take(t, store, look)
-		return fallbacks(store) == before
-	}
+	decides := func() bool { return byRedis(store, func() { take(t, store, look) }) }
 
 	reach := unreachable()
 	began := time.Now()
@@ -248,6 +244,14 @@ func TestNewPanics(t *testing.T) {
 func isDown(s *ratelimitredis.Store) bool { return s.Stats().Down }
 
 func fallbacks(s *ratelimitredis.Store) int64 { return s.Stats().Fallbacks }
+
+// byRedis reports whether a decision that f asks for is made by Redis, or by units
+// that are from there.
+func byRedis(s *ratelimitredis.Store, f func()) bool {
+	before := fallbacks(s)
+	f()
+	return fallbacks(s) == before
+}
 
 // refused is a client without a server.
 func refused(t testing.TB) redis.UniversalClient {
