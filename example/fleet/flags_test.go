@@ -18,6 +18,7 @@ func TestFlags(t *testing.T) {
 	}{
 		{"", func(c *config) {}},
 		{"-addr :9000 -metrics :9100", func(c *config) { c.addr, c.metrics = ":9000", ":9100" }},
+		{"-gateway :9200", func(c *config) { c.gateway = ":9200" }},
 		{"-keys-out k.json", func(c *config) { c.keysOut = "k.json" }},
 		{"-rate 7-M", func(c *config) { c.rate = ratelimit.MustParse("7-M") }},
 		{"-sandbox-rate 3-H", func(c *config) { c.sandboxRate = ratelimit.MustParse("3-H") }},
