@@ -2,13 +2,11 @@ package keystoretest
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -16,9 +14,7 @@ import (
 )
 
 // newEntry returns an entry about k with an ID that is above those before.
-func newEntry(k *keystore.Key) issuing.AuditEntry {
-	return newEntryAt(k, at(0))
-}
+func newEntry(k *keystore.Key) issuing.AuditEntry { return newEntryAt(k, at(0)) }
 
 func newEntryAt(k *keystore.Key, now time.Time) issuing.AuditEntry {
 	return issuing.AuditEntry{
@@ -28,17 +24,22 @@ func newEntryAt(k *keystore.Key, now time.Time) issuing.AuditEntry {
 	}
 }
 
-func audit(t testing.TB, m issuing.Store, organization, key, after string) []issuing.AuditEntry {
+// audited updates k at a time and returns the entry.
+func (t test) audited(k *keystore.Key, at time.Time) issuing.AuditEntry {
 	t.Helper()
-	page, err := m.Audit(t.Context(), organization, key, after)
-	if err != nil {
-		t.Fatalf("Audit returned %v, want a page", err)
-	}
-	return page
+	e := newEntryAt(k, at)
+	t.noError(t.Update(t.Context(), k, e), "Update of the latest version")
+	k.Version++
+	return e
+}
+
+func (t test) audit(organization, key, after string) []issuing.AuditEntry {
+	t.Helper()
+	return must(t.Audit(t.Context(), organization, key, after))(t, "Audit")
 }
 
 // wantAudit reports a page that is not these entries in this order.
-func wantAudit(t testing.TB, rule string, got []issuing.AuditEntry, want ...issuing.AuditEntry) {
+func (t test) wantAudit(rule string, got []issuing.AuditEntry, want ...issuing.AuditEntry) {
 	t.Helper()
 	same := func(g, w issuing.AuditEntry) bool {
 		equal := g.At.Equal(w.At)
@@ -51,90 +52,72 @@ func wantAudit(t testing.TB, rule string, got []issuing.AuditEntry, want ...issu
 }
 
 var auditCases = []testCase{
-	{"Audit/Insert", func(t testing.TB, m issuing.Store) {
+	{"Audit/Insert", func(t test) {
 		k := newKey(unique("org"))
-		first := insert(t, m, k)
-		same(t, "Find after Insert", find(t, m, k), k)
+		first := t.insert(k)
 		again, successor := newKey(k.Organization), newKey(k.Organization)
 		again.Digest, successor.RotatedFrom = k.Digest, k.RotatedFrom
-		for _, c := range []struct {
-			key  *keystore.Key
-			want error
-		}{{again, issuing.ErrExists}, {successor, issuing.ErrRotated}} {
-			wantError(t, m.Insert(t.Context(), c.key, newEntry(c.key), 0), c.want,
-				"Insert of a key that cannot be stored")
-		}
-		wantAudit(t, "Audit after Insert, two of three refused", audit(t, m, k.Organization, "", ""), first)
+		t.refusedInsert(again, k, issuing.ErrExists, "a Digest that is taken")
+		t.refusedInsert(successor, k, issuing.ErrRotated, "a second successor")
+		t.wantAudit("Audit after Insert, two of three refused", t.audit(k.Organization, "", ""), first)
 
 		kept := first
 		kept.Changes = slices.Clone(first.Changes)
 		first.Changes[0].After = "changed"
-		for _, e := range audit(t, m, k.Organization, "", "") {
+		for _, e := range t.audit(k.Organization, "", "") {
 			e.Changes[0].After = "changed"
 		}
-		wantAudit(t, "Audit, after the caller changed what it had given and got,", audit(t, m, k.Organization, "", ""),
-			kept)
+		t.wantAudit("Audit, after the caller changed what it had given and got,", t.audit(k.Organization, "", ""), kept)
 	}},
 
-	{"Audit/Update", func(t testing.TB, m issuing.Store) {
+	{"Audit/Update", func(t test) {
 		k := newKey(unique("org"))
-		first := insert(t, m, k)
+		first := t.insert(k)
+		stale := k.Clone()
 		k.Name = "audited"
-		e := newEntry(k)
-		if err := m.Update(t.Context(), k, e); err != nil {
-			t.Fatalf("Update returned %v, want nil", err)
-		}
-		stale, gone := k.Clone(), newKey(k.Organization)
+		e := t.audited(k, at(0))
 		stale.Name = "stale"
-		wantError(t, m.Update(t.Context(), stale, newEntry(k)), issuing.ErrConflict,
-			"Update of version 1")
-		wantError(t, m.Update(t.Context(), gone, newEntry(k)), keystore.ErrNotFound, "Update of no key")
-		k.Version = 2
-		same(t, "Find after Update", find(t, m, k), k)
-		wantAudit(t, "Audit after Update, two of three refused", audit(t, m, k.Organization, k.ID, ""), e, first)
+		t.wantError(t.tryUpdate(stale), issuing.ErrConflict, "Update of version 1")
+		t.wantError(t.tryUpdate(newKey(k.Organization)), keystore.ErrNotFound, "Update of no key")
+		t.keeps(k, "a key after Update")
+		t.wantAudit("Audit after Update, two of three refused", t.audit(k.Organization, k.ID, ""), e, first)
 	}},
 
-	{"Audit/Race", func(t testing.TB, m issuing.Store) {
+	{"Audit/Race", func(t test) {
 		k := newKey(unique("org"))
-		first := insert(t, m, k)
+		first := t.insert(k)
 		entries := make([]issuing.AuditEntry, racers)
 		errs := atOnce(racers, func(i int) error {
 			entries[i] = newEntry(k)
-			return m.Update(t.Context(), k.Clone(), entries[i])
+			return t.Update(t.Context(), k.Clone(), entries[i])
 		})
-		winner := oneWins(t, errs, issuing.ErrConflict, "a race of Update of one version")
-		wantAudit(t, "Audit after the race", audit(t, m, k.Organization, "", ""), entries[winner], first)
+		winner := t.oneWins(errs, issuing.ErrConflict, "a race of Update of one version")
+		t.wantAudit("Audit after the race", t.audit(k.Organization, "", ""), entries[winner], first)
 	}},
 
-	{"Audit/Pages", func(t testing.TB, m issuing.Store) {
+	{"Audit/Pages", func(t test) {
 		k, other := newKey(unique("org")), newKey(unique("org"))
-		first := insert(t, m, k)
-		insert(t, m, other)
+		first := t.insert(k)
+		t.insert(other)
 		all, ofKey := []issuing.AuditEntry{first}, []issuing.AuditEntry{first}
 		for i := range 205 {
-			added := k
 			if i%4 == 0 {
-				added = newKey(k.Organization)
-				all = append(all, insert(t, m, added))
+				all = append(all, t.insert(newKey(k.Organization)))
 				continue
 			}
-			// By a process whose clock is behind, too.
-			e := newEntryAt(k, at(-time.Duration(i%5)*time.Second))
-			if err := m.Update(t.Context(), k, e); err != nil {
-				t.Fatalf("Update returned %v, want nil", err)
-			}
-			k.Version++
+			e := t.audited(k, at(-time.Duration(i%5)*time.Second)) // by a process whose clock is behind, too
 			all, ofKey = append(all, e), append(ofKey, e)
 		}
-		for _, c := range []struct {
-			key  string
-			want []issuing.AuditEntry
-		}{{"", all}, {k.ID, ofKey}} {
-			slices.SortFunc(c.want, func(a, b issuing.AuditEntry) int { return cmp.Compare(b.ID, a.ID) })
+		for _, key := range []string{"", k.ID} { // in this order, since it inserts other keys
+			want := all
+			if key != "" {
+				want = ofKey
+			}
+			slices.SortFunc(want, func(a, b issuing.AuditEntry) int { return cmp.Compare(b.ID, a.ID) })
 			var got []issuing.AuditEntry
 			after := ""
 			for range len(all) {
-				page := audit(t, m, k.Organization, c.key, after)
+				page := t.audit(k.Organization, key, after)
 				if len(page) == 0 {
 					break
 				}
@@ -142,70 +125,59 @@ var auditCases = []testCase{
 					t.Fatalf("Audit returned %d entries, want at most 100", len(page))
 				}
 				got, after = append(got, page...), page[len(page)-1].ID
-				insert(t, m, newKey(k.Organization))
+				t.insert(newKey(k.Organization))
 			}
-			wantAudit(t, "the pages, with keys inserted in between", got, c.want...)
+			t.wantAudit("the pages, with keys inserted in between", got, want...)
 		}
-		wantAudit(t, "Audit by another organization", audit(t, m, other.Organization, k.ID, ""))
-		wantAudit(t, "Audit without an organization", audit(t, m, "", k.ID, ""))
+		t.wantAudit("Audit by another organization", t.audit(other.Organization, k.ID, ""))
+		t.wantAudit("Audit without an organization", t.audit("", k.ID, ""))
 	}},
 
-	{"Audit/Sweep", func(t testing.TB, m issuing.Store) {
+	{"Audit/Sweep", func(t test) {
 		k := newKey(unique("org"))
-		first, old := insert(t, m, k), newEntryAt(k, at(-time.Hour))
-		if err := m.Update(t.Context(), k, old); err != nil {
-			t.Fatal(err)
-		}
-		k.Version++
-		young := insert(t, m, newKey(k.Organization))
-		if removed, err := m.SweepAudit(t.Context(), at(-time.Minute)); err != nil || removed < 1 {
+		first := t.insert(k)
+		t.audited(k, at(-time.Hour))
+		young := t.insert(newKey(k.Organization))
+		if removed, err := t.SweepAudit(t.Context(), at(-time.Minute)); err != nil || removed < 1 {
 			t.Errorf("SweepAudit returned %d, %v, want at least 1", removed, err)
 		}
-		wantAudit(t, "Audit after SweepAudit", audit(t, m, k.Organization, "", ""), young, first)
-		same(t, "Find of a key whose entry was swept", find(t, m, k), k)
+		t.wantAudit("Audit after SweepAudit", t.audit(k.Organization, "", ""), young, first)
+		t.keeps(k, "a key whose entry was swept")
 	}},
 
-	{"Audit/MaxKeys", func(t testing.TB, m issuing.Store) { maxKeys(t, m, "") }},
-	{"Audit/MaxChildren", func(t testing.TB, m issuing.Store) { maxKeys(t, m, unique("key")) }},
-	{"Audit/MaxKeysRace", func(t testing.TB, m issuing.Store) { maxKeysRace(t, m, "") }},
-	{"Audit/MaxChildrenRace", func(t testing.TB, m issuing.Store) { maxKeysRace(t, m, unique("key")) }},
+	{"Audit/MaxKeys", func(t test) { t.maxKeys("") }},
+	{"Audit/MaxChildren", func(t test) { t.maxKeys(unique("key")) }},
+	{"Audit/MaxKeysRace", func(t test) { t.maxKeysRace("") }},
+	{"Audit/MaxChildrenRace", func(t test) { t.maxKeysRace(unique("key")) }},
 
-	{"Audit/Context", func(t testing.TB, m issuing.Store) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
+	{"Audit/Context", func(t test) {
 		k := newKey(unique("org"))
-		err := m.Insert(ctx, k, newEntry(k), 1)
-		_, lookupErr := m.Lookup(t.Context(), k.Digest)
-		entries := len(audit(t, m, k.Organization, "", ""))
+		err := t.Insert(t.ended(), k, newEntry(k), 1)
+		_, lookupErr := t.Lookup(t.Context(), k.Digest)
+		entries := len(t.audit(k.Organization, "", ""))
 		if isRefusal(err) || err == nil && lookupErr != nil || (lookupErr == nil) != (entries == 1) {
 			t.Errorf("Insert with a context that has ended returned %v, and left a key (%v) and %d entries: "+
 				"want both or, with an error that says nothing about the key, neither", err, lookupErr, entries)
 		}
 	}},
 
-	{"Erase/Organization", func(t testing.TB, m issuing.Store) {
+	{"Erase/Organization", func(t test) {
 		k, other := newKey(unique("org")), newKey(unique("org"))
-		insert(t, m, k)
-		insert(t, m, newKey(k.Organization))
-		kept := insert(t, m, other)
-		keys, entries, err := m.Erase(t.Context(), k.Organization)
-		if err != nil || keys != 2 || entries != 2 {
-			t.Errorf("Erase returned %d, %d, %v, want 2 keys and 2 entries", keys, entries, err)
-		}
-		for method, err := range reads(t.Context(), m, k) {
-			if method != "Lookup" && method != "List" {
-				wantError(t, err, keystore.ErrNotFound, method+" of a key that was erased")
+		t.insert(k)
+		t.insert(newKey(k.Organization))
+		kept := t.insert(other)
+		t.erase(k.Organization, 2, 2)
+		t.read(t.Context(), k, func(method string, _ *keystore.Key, err error) {
+			if method != "Lookup" {
+				t.wantError(err, keystore.ErrNotFound, method+" of a key that was erased")
 			}
-		}
-		if got := list(t, m, k.Organization, issuing.Query{}); len(got) != 0 {
-			t.Errorf("List of an organization that was erased returned %d keys, want none", len(got))
-		}
-		got, err := m.Lookup(t.Context(), k.Digest)
+		})
+		t.wantPages(k.Organization, issuing.Query{}, "of an organization that was erased")
+		got, err := t.Lookup(t.Context(), k.Digest)
 		switch {
 		case errors.Is(err, keystore.ErrNotFound):
 		case err != nil || !errors.Is(got.Refused(), keystore.ErrRevoked):
-			t.Errorf("Lookup of a key that was erased returned %v, %v, want ErrNotFound or a key that is revoked", got,
-				err)
+			t.Errorf("Lookup of a key that was erased returned %v, %v, want ErrNotFound or a key that is revoked", got, err)
 		default:
 			bare := *got
 			bare.Digest = keystore.Digest{}
@@ -218,36 +190,27 @@ var auditCases = []testCase{
 				t.Errorf("Lookup of a key that was erased returned %+v, which does not fit its token", got)
 			}
 		}
-		wantAudit(t, "Audit of an organization that was erased", audit(t, m, k.Organization, "", ""))
-		wantAudit(t, "Audit of another one", audit(t, m, other.Organization, "", ""), kept)
-		same(t, "Find of another organization's key", find(t, m, other), other)
-		if keys, entries, err := m.Erase(t.Context(), k.Organization); keys != 0 || entries != 0 || err != nil {
-			t.Errorf("a second Erase returned %d, %d, %v, want nothing left", keys, entries, err)
-		}
-		insert(t, m, k)
-		same(t, "Find of a key that was erased and inserted again", find(t, m, k), k)
+		t.wantAudit("Audit of an organization that was erased", t.audit(k.Organization, "", ""))
+		t.wantAudit("Audit of another one", t.audit(other.Organization, "", ""), kept)
+		t.keeps(other, "another organization's key")
+		t.erase(k.Organization, 0, 0)
+		t.insert(k)
+		t.keeps(k, "a key that was erased and inserted again")
 	}},
 
-	{"Erase/Feed", func(t testing.TB, m issuing.Store) {
-		k := inserted(t, m)
-		since := position(t, m)
-		if _, _, err := m.Erase(t.Context(), k.Organization); err != nil {
-			t.Fatal(err)
-		}
-		seen, since := drain(t, m, since)
-		wantSeen(t, seen, []*keystore.Key{k}, "a key that was erased")
-		insert(t, m, k)
-		seen, _ = drain(t, m, since)
-		wantSeen(t, seen, []*keystore.Key{k}, "a key that was erased and inserted again")
+	{"Erase/Feed", func(t test) {
+		k, since := t.inserted(), t.position()
+		t.erase(k.Organization, 1, 1)
+		since = t.wantNews(since, "a key was erased", k)
+		t.insert(k)
+		t.wantNews(since, "a key that was erased was inserted again", k)
 	}},
 
-	{"Erase/Children", func(t testing.TB, m issuing.Store) {
-		keys := family(t, m, 3)
-		if _, _, err := m.Erase(t.Context(), keys[0].Organization); err != nil {
-			t.Fatal(err)
-		}
+	{"Erase/Children", func(t test) {
+		keys := t.family(3)
+		t.erase(keys[0].Organization, 3, 3)
 		for _, k := range keys {
-			got, err := m.Lookup(t.Context(), k.Digest)
+			got, err := t.Lookup(t.Context(), k.Digest)
 			if err == nil && (got.Refused() == nil || slices.Contains(ids(keys), got.Parent)) ||
 				err != nil && !errors.Is(err, keystore.ErrNotFound) {
 				t.Errorf("Lookup of an erased child returned %+v, %v: want it refused, and nothing of its parent", got, err)
@@ -255,20 +218,18 @@ var auditCases = []testCase{
 		}
 	}},
 
-	{"Audit/SweepChildren", func(t testing.TB, m issuing.Store) {
-		keys := append(family(t, m, 5), family(t, m, 4)...)
+	{"Audit/SweepChildren", func(t test) {
+		keys := append(t.family(5), t.family(4)...)
 		for i, ended := range []time.Duration{48 * time.Hour, 25 * time.Hour, 23 * time.Hour, -time.Hour} {
 			keys[i].ExpiresAt = at(-ended)
 			keys[5+i].ExpiresAt, keys[5+i].RevokedAt = at(time.Hour), at(-ended)
-			update(t, m, keys[i])
-			update(t, m, keys[5+i])
+			t.update(keys[i])
+			t.update(keys[5+i])
 		}
-		if _, err := m.SweepAudit(t.Context(), at(-time.Hour)); err != nil {
-			t.Fatal(err)
-		}
+		must(t.SweepAudit(t.Context(), at(-time.Hour)))(t, "SweepAudit")
 		for i, k := range keys {
-			_, err := m.Find(t.Context(), k.Organization, k.ID)
-			_, tokenErr := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
+			_, err := t.Find(t.Context(), k.Organization, k.ID)
+			_, tokenErr := t.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
 			gone := i == 1 || i == 6
 			if errors.Is(err, keystore.ErrNotFound) != gone || errors.Is(tokenErr, keystore.ErrNotFound) != gone {
 				t.Errorf("after SweepAudit key %d of 9 is found with %v, by its issue token with %v: a child goes, with its "+
@@ -277,12 +238,12 @@ var auditCases = []testCase{
 		}
 		again := newKey(keys[1].Organization)
 		again.CreatedBy, again.IssueToken = keys[1].CreatedBy, keys[1].IssueToken
-		insert(t, m, again)
-		if k, err := m.Lookup(t.Context(), keys[7].Digest); err != nil || k.Refused() == nil {
+		t.insert(again)
+		if k, err := t.Lookup(t.Context(), keys[7].Digest); err != nil || k.Refused() == nil {
 			t.Errorf("Lookup of a key whose parent was swept returned %+v, %v: want it refused", k, err)
 		}
-		wantPages(t, m, keys[6].Organization, issuing.Query{Parent: keys[6].ID}, "of a parent that was swept", keys[7])
-		issuer := issuing.New(m, issuing.Options{})
+		t.wantPages(keys[6].Organization, issuing.Query{Parent: keys[6].ID}, "of a parent that was swept", keys[7])
+		issuer := issuing.New(t.Store, issuing.Options{})
 		old := keystore.Key{ID: keys[6].ID, Organization: keys[6].Organization, Environment: keystore.Production}
 		revived, err := issuer.Import(t.Context(), old, issuer.Service().Generate(keystore.Production).Reveal())
 		if _, ok := errors.AsType[*keystore.FieldsError](err); !ok {
@@ -292,18 +253,23 @@ var auditCases = []testCase{
 	}},
 }
 
+// erase wants so many keys and entries of an organization erased.
+func (t test) erase(organization string, keys, entries int) {
+	t.Helper()
+	k, e, err := t.Erase(t.Context(), organization)
+	if err != nil || k != keys || e != entries {
+		t.Errorf("Erase returned %d, %d, %v, want %d keys and %d entries", k, e, err, keys, entries)
+	}
+}
+
 // maxKeys counts what is below a key, or keys without a parent.
-func maxKeys(t testing.TB, m issuing.Store, parent string) {
+func (t test) maxKeys(parent string) {
 	k := newKey(unique("org"))
 	k.Parent = parent
 	counted := 0
-	for _, change := range []func(k *keystore.Key){
-		func(k *keystore.Key) { counted++ },
-		func(k *keystore.Key) { k.ExpiresAt = at(time.Hour); counted++ },
-		func(k *keystore.Key) { k.Suspended = true; counted++ },
-		func(k *keystore.Key) { k.ExpiresAt = at(-time.Second) },
-		func(k *keystore.Key) { k.RevokedAt = at(-time.Second) },
-		func(k *keystore.Key) { k.RevokedAt = at(time.Hour) },
+	for i, change := range []func(k *keystore.Key){
+		unchanged, suspended, func(k *keystore.Key) { k.ExpiresAt = at(time.Hour) },
+		expired, revoked, revokedLater, // from here on they do not count
 		func(k *keystore.Key) { k.Parent = unique("key") },
 		func(k *keystore.Key) { k.Organization = unique("org") },
 	} {
@@ -313,40 +279,43 @@ func maxKeys(t testing.TB, m issuing.Store, parent string) {
 		if parent != "" && there.Organization != k.Organization { // no child is
 			continue
 		}
-		insert(t, m, there)
+		t.insert(there)
+		if i < 3 {
+			counted++
+		}
 		if parent != "" && there.Parent == parent { // what is below a child counts until it ends itself
-			below := newKey(there.Organization)
-			below.Parent, below.RotatedFrom, below.Ancestors = there.ID, "", []*keystore.Key{there, {ID: parent}}
-			insert(t, m, below)
+			below := childOf(there)
+			below.Ancestors = []*keystore.Key{there, {ID: parent}}
+			t.insert(below)
 			counted++
 			k.Parent, k.Ancestors = below.ID, append([]*keystore.Key{below}, below.Ancestors...)
 		}
 	}
 	if parent == "" { // a child has an end
 		there := newKey(k.Organization)
-		there.ExpiresAt = time.Time{}
-		insert(t, m, there)
+		endless(there)
+		t.insert(there)
 		counted++
 	}
-	wantError(t, m.Insert(t.Context(), k, newEntry(k), counted), issuing.ErrTooManyKeys,
+	t.wantError(t.Insert(t.Context(), k, newEntry(k), counted), issuing.ErrTooManyKeys,
 		"Insert with as many keys as may be")
-	if err := m.Insert(t.Context(), k, newEntry(k), counted+1); err != nil {
+	if err := t.Insert(t.Context(), k, newEntry(k), counted+1); err != nil {
 		t.Errorf("Insert with room for a key returned %v, want nil", err)
 	}
-	if got := audit(t, m, k.Organization, k.ID, ""); len(got) != 1 {
+	if got := t.audit(k.Organization, k.ID, ""); len(got) != 1 {
 		t.Errorf("got %d entries, want that of the key that was stored", len(got))
 	}
 }
 
-func maxKeysRace(t testing.TB, m issuing.Store, parent string) {
+func (t test) maxKeysRace(parent string) {
 	organization := unique("org")
 	errs := atOnce(racers, func(int) error {
 		k := newKey(organization)
 		k.Parent = parent
-		return m.Insert(t.Context(), k, newEntry(k), 1)
+		return t.Insert(t.Context(), k, newEntry(k), 1)
 	})
-	oneWins(t, errs, issuing.ErrTooManyKeys, "a race of Insert with room for one key")
-	if got := list(t, m, organization, issuing.Query{Parent: parent}); len(got) != 1 {
+	t.oneWins(errs, issuing.ErrTooManyKeys, "a race of Insert with room for one key")
+	if got := t.list(organization, issuing.Query{Parent: parent}); len(got) != 1 {
 		t.Errorf("after the race there are %d keys, want 1", len(got))
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -15,118 +14,84 @@ import (
 )
 
 // family inserts n keys, each the child of the one before.
-func family(t testing.TB, m issuing.Store, n int) (keys []*keystore.Key) {
+func (t test) family(n int) []*keystore.Key {
 	t.Helper()
-	organization := unique("org")
-	for i := range n {
-		k := newKey(organization)
-		if i > 0 {
-			k.Parent, k.RotatedFrom = keys[i-1].ID, ""
-		}
-		insert(t, m, k)
-		keys = append(keys, k)
+	keys := []*keystore.Key{newKey(unique("org"))}
+	for len(keys) < n {
+		keys = append(keys, childOf(keys[len(keys)-1]))
 	}
+	t.insert(keys...)
 	return keys
 }
 
-// readers are the methods that return one key.
-var readers = []struct {
-	name string
-	read func(t testing.TB, m issuing.Store, k *keystore.Key) (*keystore.Key, error)
-}{
-	{"Lookup", func(t testing.TB, m issuing.Store, k *keystore.Key) (*keystore.Key, error) {
-		return m.Lookup(t.Context(), k.Digest)
-	}},
-	{"Find", func(t testing.TB, m issuing.Store, k *keystore.Key) (*keystore.Key, error) {
-		return m.Find(t.Context(), k.Organization, k.ID)
-	}},
-	{"FindIssued", func(t testing.TB, m issuing.Store, k *keystore.Key) (*keystore.Key, error) {
-		return m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
-	}},
-}
-
 // wantAncestors reads k by each method.
-func wantAncestors(t testing.TB, m issuing.Store, k *keystore.Key, rule string, want ...*keystore.Key) {
+func (t test) wantAncestors(k *keystore.Key, rule string, want ...*keystore.Key) {
 	t.Helper()
-	for _, r := range readers {
-		got, err := r.read(t, m, k)
-		if err != nil {
-			t.Fatalf("%s of %s returned %v, want the key", r.name, rule, err)
-		}
-		same(t, r.name, got, k)
+	for _, got := range t.keeps(k, rule) {
 		if !slices.Equal(ids(got.Ancestors), ids(want)) {
-			t.Fatalf("%s of %s returned the ancestors %v, want %v", r.name, rule, ids(got.Ancestors), ids(want))
+			t.Fatalf("%s came with the ancestors %v, want %v", rule, ids(got.Ancestors), ids(want))
 		}
 		for i, a := range got.Ancestors {
-			same(t, "an ancestor, by "+r.name+",", a, want[i])
+			t.same("an ancestor of "+rule, a, want[i])
 			if len(a.Ancestors) > 0 {
-				t.Errorf("%s of %s returned an ancestor with ancestors", r.name, rule)
+				t.Errorf("%s came with an ancestor that has ancestors", rule)
 			}
 		}
 	}
 }
 
 var childCases = []testCase{
-	{"Child/Ancestors", func(t testing.TB, m issuing.Store) {
-		keys := family(t, m, 5)
+	{"Child/Ancestors", func(t test) {
+		keys := t.family(5)
 		other := newKey(keys[0].Organization)
 		other.Ancestors = keys[:1]
-		insert(t, m, other)
-		wantAncestors(t, m, other, "a key without a parent")
-		wantAncestors(t, m, keys[1], "a child", keys[0])
-		wantAncestors(t, m, keys[2], "the child of a child", keys[1], keys[0])
-		wantAncestors(t, m, keys[3], "the child of that", keys[2], keys[1], keys[0])
-		wantAncestors(t, m, keys[4], "a child that is too far down", keys[3], keys[2], keys[1])
+		t.insert(other)
+		t.wantAncestors(other, "a key without a parent")
+		t.wantAncestors(keys[1], "a child", keys[0])
+		t.wantAncestors(keys[2], "the child of a child", keys[1], keys[0])
+		t.wantAncestors(keys[3], "the child of that", keys[2], keys[1], keys[0])
+		t.wantAncestors(keys[4], "a child that is too far down", keys[3], keys[2], keys[1])
 		keys[1].Name = "renamed"
-		update(t, m, keys[1])
-		keys[1].Version++
-		wantAncestors(t, m, keys[2], "the child of a key that was renamed", keys[1], keys[0])
+		t.update(keys[1])
+		t.wantAncestors(keys[2], "the child of a key that was renamed", keys[1], keys[0])
 	}},
 
-	{"Child/Orphan", func(t testing.TB, m issuing.Store) {
-		theirs := newKey(unique("org"))
-		insert(t, m, theirs)
+	{"Child/Orphan", func(t test) {
+		theirs := t.inserted()
 		for rule, parent := range map[string]string{
 			"a child of a key that is not there": unique("key"), "a child of another organization's key": theirs.ID,
 		} {
-			k := newKey(unique("org"))
-			k.Parent, k.RotatedFrom = parent, ""
-			insert(t, m, k)
-			wantAncestors(t, m, k, rule)
+			k := childOf(&keystore.Key{Organization: unique("org"), ID: parent})
+			t.insert(k)
+			t.wantAncestors(k, rule)
 		}
 	}},
 
-	{"Child/List", func(t testing.TB, m issuing.Store) {
+	{"Child/List", func(t test) {
 		keys := inOrder(unique("org"), 6)
 		for i, k := range keys {
 			if i%2 == 0 {
 				k.Parent, k.RotatedFrom = keys[5].ID, ""
 			}
 		}
-		insert(t, m, keys...)
+		t.insert(keys...)
 		organization, page := keys[0].Organization, issuing.Query{Limit: 2}
-		wantPages(t, m, organization, page, "without a parent", keys[1], keys[3], keys[5])
+		t.wantPages(organization, page, "without a parent", keys[1], keys[3], keys[5])
 		page.Parent = keys[5].ID
-		wantPages(t, m, organization, page, "with a parent", keys[0], keys[2], keys[4])
+		t.wantPages(organization, page, "with a parent", keys[0], keys[2], keys[4])
 		page.Parent = keys[0].ID
-		wantPages(t, m, organization, page, "of a parent without children")
-		wantPages(t, m, unique("org"), issuing.Query{Parent: keys[5].ID}, "of another organization's parent")
+		t.wantPages(organization, page, "of a parent without children")
+		t.wantPages(unique("org"), issuing.Query{Parent: keys[5].ID}, "of another organization's parent")
 	}},
 
-	{"Child/Count", func(t testing.TB, m issuing.Store) {
-		keys := family(t, m, 3)
-		for _, change := range []func(k *keystore.Key){
-			func(k *keystore.Key) {},
-			func(k *keystore.Key) { k.Suspended = true },
-			func(k *keystore.Key) { k.ExpiresAt = at(-time.Second) },
-			func(k *keystore.Key) { k.RevokedAt = at(-time.Second) },
-		} {
-			k := newKey(keys[0].Organization)
-			k.Parent, k.RotatedFrom = keys[0].ID, ""
+	{"Child/Count", func(t test) {
+		keys := t.family(3)
+		for _, change := range []func(k *keystore.Key){unchanged, suspended, expired, revoked} {
+			k := childOf(keys[0])
 			change(k)
-			insert(t, m, k)
+			t.insert(k)
 		}
-		insert(t, m, newKey(keys[0].Organization))
+		t.insert(newKey(keys[0].Organization))
 		for _, c := range []struct {
 			q    issuing.Query
 			want map[string]int
@@ -135,31 +100,24 @@ var childCases = []testCase{
 			{issuing.Query{Children: true, Limit: 1, Total: true, After: keys[0]}, nil},
 			{issuing.Query{Children: true, Parent: keys[0].ID}, map[string]int{keys[1].ID: 1}},
 		} {
-			got, err := m.List(t.Context(), keys[0].Organization, c.q)
+			got, err := t.List(t.Context(), keys[0].Organization, c.q)
 			if err != nil || !maps.Equal(got.Children, c.want) {
 				t.Errorf("List of %+v counts the live children %v, %v, want %v", c.q, got.Children, err, c.want)
 			}
 		}
 	}},
 
-	{"Child/NoMoreThanItsParent", func(t testing.TB, m issuing.Store) {
-		keys := family(t, m, 4)
+	{"Child/NoMoreThanItsParent", func(t test) {
+		keys := t.family(4)
 		names := []scope.Name{scope.TasksRead, scope.TasksWrite, scope.ChatRead, scope.ChatWrite}
 		for _, k := range keys {
 			k.Scopes, k.Networks, k.ExpiresAt = names, nil, time.Time{}
-			update(t, m, k)
-			k.Version++
+			t.update(k)
 		}
-		networks := [][]netip.Prefix{nil, {netip.MustParsePrefix("192.0.2.0/24")}, {netip.MustParsePrefix("10.0.0.0/8")}}
+		ranges := [][]netip.Prefix{nil, networks("192.0.2.0/24"), networks("10.0.0.0/8")}
 		addresses := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("10.1.1.1")}
-		ends := []func(k *keystore.Key){
-			func(k *keystore.Key) {},
-			func(k *keystore.Key) { k.ExpiresAt = at(-time.Second) },
-			func(k *keystore.Key) { k.RevokedAt = at(-time.Second) },
-			func(k *keystore.Key) { k.RevokedAt = at(time.Hour) },
-			func(k *keystore.Key) { k.Suspended = true },
-		}
-		for n := range 16 * len(networks) * len(ends) {
+		ends := []func(k *keystore.Key){unchanged, expired, revoked, revokedLater, suspended}
+		for n := range 16 * len(ranges) * len(ends) {
 			a := keys[n%3] // the edits go through all of the ancestors in turn
 			a.Scopes = nil
 			for i, name := range names {
@@ -167,12 +125,11 @@ var childCases = []testCase{
 					a.Scopes = append(a.Scopes, name)
 				}
 			}
-			a.Networks = networks[n/16%len(networks)]
+			a.Networks = ranges[n/16%len(ranges)]
 			a.ExpiresAt, a.RevokedAt, a.Suspended = time.Time{}, time.Time{}, false
-			ends[n/16/len(networks)](a)
-			update(t, m, a)
-			a.Version++
-			child := lookup(t, m, keys[3])
+			ends[n/16/len(ranges)](a)
+			t.update(a)
+			child := t.lookup(keys[3])
 			caller := child.Bind(scope.Default())
 			for i, above := range keys[:3] {
 				above = above.Clone()
@@ -195,18 +152,18 @@ var childCases = []testCase{
 		}
 	}},
 
-	{"Child/Race", func(t testing.TB, m issuing.Store) {
+	{"Child/Race", func(t test) {
 		for range 25 {
-			keys := family(t, m, 3)
+			keys := t.family(3)
 			parent := keys[0]
-			lookup(t, m, keys[2])
-			var revoked atomic.Bool
+			t.lookup(keys[2])
+			var over atomic.Bool
 			var running sync.WaitGroup
 			for range 4 {
 				running.Go(func() {
 					for ended := false; !ended; {
-						ended = revoked.Load()
-						k, err := m.Lookup(t.Context(), keys[2].Digest)
+						ended = over.Load()
+						k, err := t.Lookup(t.Context(), keys[2].Digest)
 						if err != nil || ended && k.Refused() == nil {
 							t.Errorf("Lookup of a child: error %v; after its ancestor was revoked: %v, refused %v",
 								err, ended, err == nil && k.Refused() != nil)
@@ -215,13 +172,11 @@ var childCases = []testCase{
 					}
 				})
 			}
-			parent.RevokedAt = at(-time.Second)
-			err := m.Update(t.Context(), parent, newEntry(parent))
-			revoked.Store(true)
+			revoked(parent)
+			err := t.tryUpdate(parent)
+			over.Store(true)
 			running.Wait()
-			if err != nil {
-				t.Fatalf("Update during lookups of a child returned %v, want nil", err)
-			}
+			t.noError(err, "Update during lookups of a child")
 		}
 	}},
 }

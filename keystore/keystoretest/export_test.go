@@ -28,7 +28,7 @@ func Failures(t testing.TB, name string, m issuing.Store) []string {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			c.run(r, m)
+			c.run(test{r, m})
 		}()
 		<-done
 		return r.messages

@@ -2,15 +2,13 @@ package keystoretest
 
 import (
 	"maps"
-	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-func position(t testing.TB, f issuing.Store) string {
+func (t test) position() string {
 	t.Helper()
-	changed, next, err := f.Changes(t.Context(), "")
+	changed, next, err := t.Changes(t.Context(), "")
 	if err != nil || len(changed) > 0 || next == "" {
 		t.Fatalf("Changes from an empty position returned %d digests, position %q and %v, want a position alone",
 			len(changed), next, err)
@@ -19,14 +17,12 @@ func position(t testing.TB, f issuing.Store) string {
 }
 
 // drain reads the feed as a cache does and returns what it named.
-func drain(t testing.TB, f issuing.Store, since string) (seen map[keystore.Digest]bool, next string) {
+func (t test) drain(since string) (seen map[keystore.Digest]bool, next string) {
 	t.Helper()
 	seen = make(map[keystore.Digest]bool)
 	for range 10_000 {
-		changed, next, err := f.Changes(t.Context(), since)
-		if err != nil {
-			t.Fatalf("Changes from a position it had returned itself gave %v, want nil", err)
-		}
+		changed, next, err := t.Changes(t.Context(), since)
+		t.noError(err, "Changes from a position that it had returned itself")
 		for _, d := range changed {
 			seen[d] = true
 		}
@@ -39,7 +35,15 @@ func drain(t testing.TB, f issuing.Store, since string) (seen map[keystore.Diges
 	return nil, ""
 }
 
-func wantSeen(t testing.TB, seen map[keystore.Digest]bool, keys []*keystore.Key, rule string) {
+// wantNews wants keys in the feed after a position, and returns the next one.
+func (t test) wantNews(since, rule string, keys ...*keystore.Key) (next string) {
+	t.Helper()
+	seen, next := t.drain(since)
+	t.wantSeen(seen, keys, "Changes after "+rule)
+	return next
+}
+
+func (t test) wantSeen(seen map[keystore.Digest]bool, keys []*keystore.Key, rule string) {
 	t.Helper()
 	missing := 0
 	for _, k := range keys {
@@ -54,86 +58,69 @@ func wantSeen(t testing.TB, seen map[keystore.Digest]bool, keys []*keystore.Key,
 
 // feedRace reads the feed while keys are written, in whatever order the writes
 // commit.
-func feedRace(t testing.TB, m issuing.Store, keys []*keystore.Key, method string,
-	write func(*keystore.Key) error) {
+func (t test) feedRace(keys []*keystore.Key, method string, write func(*keystore.Key) error) {
 	t.Helper()
-	at := position(t, m)
-	all := make(map[keystore.Digest]bool)
-	done := make(chan []error)
+	at, all, done := t.position(), make(map[keystore.Digest]bool), make(chan []error)
 	go func() {
 		done <- atOnce(len(keys), func(i int) error { return write(keys[i]) })
 	}()
 	for running := true; running; {
 		select {
 		case errs := <-done:
-			for _, err := range errs {
-				if err != nil {
-					t.Errorf("%s of one of several keys at once returned %v, want nil", method, err)
-				}
-			}
+			t.allWin(errs, method)
 			running = false
 		default:
 		}
 		var seen map[keystore.Digest]bool
-		seen, at = drain(t, m, at)
+		seen, at = t.drain(at)
 		maps.Copy(all, seen)
 	}
-	wantSeen(t, all, keys, "Changes read during calls of "+method)
+	t.wantSeen(all, keys, "Changes read during calls of "+method)
 }
 
 var feedCases = []testCase{
-	{"Feed/Updates", func(t testing.TB, m issuing.Store) {
+	{"Feed/Updates", func(t test) {
 		keys := inOrder(unique("org"), 3)
-		insert(t, m, keys...)
-		start := position(t, m)
-		update(t, m, keys[0])
-		update(t, m, keys[1])
-		seen, middle := drain(t, m, start)
-		wantSeen(t, seen, keys[:2], "Changes after two Updates")
-		update(t, m, keys[2])
-		keys[0].Version++
-		update(t, m, keys[0])
-		seen, _ = drain(t, m, middle)
-		wantSeen(t, seen, []*keystore.Key{keys[0], keys[2]}, "Changes from the position that was returned")
-		seen, _ = drain(t, m, start)
-		wantSeen(t, seen, keys, "Changes from an older position, for another reader")
+		t.insert(keys...)
+		start := t.position()
+		t.update(keys[0])
+		t.update(keys[1])
+		middle := t.wantNews(start, "two Updates", keys[:2]...)
+		t.update(keys[2])
+		t.update(keys[0])
+		t.wantNews(middle, "the position that was returned", keys[0], keys[2])
+		t.wantNews(start, "an older position, for another reader", keys...)
 	}},
 
-	{"Feed/Many", func(t testing.TB, m issuing.Store) {
+	{"Feed/Many", func(t test) {
 		keys := inOrder(unique("org"), 120)
-		insert(t, m, keys...)
-		start := position(t, m)
+		t.insert(keys...)
+		start := t.position()
 		for _, k := range keys {
-			update(t, m, k)
+			t.update(k)
 		}
-		seen, _ := drain(t, m, start)
-		wantSeen(t, seen, keys, "Changes after 120 Updates")
+		t.wantNews(start, "120 Updates", keys...)
 	}},
 
-	{"Feed/Race", func(t testing.TB, m issuing.Store) {
+	{"Feed/Race", func(t test) {
 		keys := inOrder(unique("org"), racers)
-		insert(t, m, keys...)
-		feedRace(t, m, keys, "Update", func(k *keystore.Key) error { return m.Update(t.Context(), k, newEntry(k)) })
+		t.insert(keys...)
+		t.feedRace(keys, "Update", t.tryUpdate)
 	}},
 
-	{"Feed/Inserts", func(t testing.TB, m issuing.Store) {
+	{"Feed/Inserts", func(t test) {
 		keys := inOrder(unique("org"), 3)
-		start := position(t, m)
-		insert(t, m, keys[:2]...)
-		seen, middle := drain(t, m, start)
-		wantSeen(t, seen, keys[:2], "Changes after two Inserts")
-		insert(t, m, keys[2])
-		seen, _ = drain(t, m, middle)
-		wantSeen(t, seen, keys[2:], "Changes after another Insert, from the position that was returned")
+		start := t.position()
+		t.insert(keys[:2]...)
+		middle := t.wantNews(start, "two Inserts", keys[:2]...)
+		t.insert(keys[2])
+		t.wantNews(middle, "another Insert, from the position that was returned", keys[2])
 	}},
 
-	{"Feed/InsertRace", func(t testing.TB, m issuing.Store) {
-		feedRace(t, m, inOrder(unique("org"), racers), "Insert",
-			func(k *keystore.Key) error { return m.Insert(t.Context(), k, newEntry(k), 0) })
-	}},
+	{"Feed/InsertRace", func(t test) { t.feedRace(inOrder(unique("org"), racers), "Insert", t.tryInsert) }},
 
-	{"Feed/UnknownPosition", func(t testing.TB, m issuing.Store) {
-		_, _, err := m.Changes(t.Context(), "no position at all")
-		wantError(t, err, keystore.ErrNotFound, "Changes from a position that the store does not know")
+	{"Feed/UnknownPosition", func(t test) {
+		_, _, err := t.Changes(t.Context(), "no position at all")
+		t.wantError(err, keystore.ErrNotFound, "Changes from a position that the store does not know")
 	}},
 }

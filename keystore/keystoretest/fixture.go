@@ -1,6 +1,7 @@
 package keystoretest
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -43,69 +43,118 @@ func newKey(organization string) *keystore.Key {
 	return k
 }
 
+// childOf returns a new key with a parent, which replaces none.
+func childOf(parent *keystore.Key) *keystore.Key {
+	k := newKey(parent.Organization)
+	k.Parent, k.RotatedFrom = parent.ID, ""
+	return k
+}
+
+// What may become of a key.
+func unchanged(*keystore.Key)      {}
+func suspended(k *keystore.Key)    { k.Suspended = true }
+func expired(k *keystore.Key)      { k.ExpiresAt = at(-time.Second) }
+func endless(k *keystore.Key)      { k.ExpiresAt = time.Time{} }
+func revoked(k *keystore.Key)      { k.RevokedAt = at(-time.Second) }
+func revokedLater(k *keystore.Key) { k.RevokedAt = at(time.Hour) }
+
 // at returns a time that many from now, as exact as every store keeps it.
 func at(d time.Duration) time.Time {
 	return time.Now().Add(d).UTC().Truncate(time.Microsecond)
 }
 
+func networks(texts ...string) (all []netip.Prefix) {
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
+}
+
+// noError ends the case if a call has failed.
+func (t test) noError(err error, call string) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s returned %v, want no error", call, err)
+	}
+}
+
+// must returns what a call has returned, and ends the case if it has failed.
+func must[T any](got T, err error) func(t test, call string) T {
+	return func(t test, call string) T {
+		t.Helper()
+		t.noError(err, call)
+		return got
+	}
+}
+
+func (t test) tryInsert(k *keystore.Key) error { return t.Insert(t.Context(), k, newEntry(k), 0) }
+func (t test) tryUpdate(k *keystore.Key) error { return t.Update(t.Context(), k, newEntry(k)) }
+
 // insert stores keys, and returns the entry about the last one.
-func insert(t testing.TB, m issuing.Store, keys ...*keystore.Key) (e issuing.AuditEntry) {
+func (t test) insert(keys ...*keystore.Key) (e issuing.AuditEntry) {
 	t.Helper()
 	for _, k := range keys {
 		e = newEntry(k)
-		if err := m.Insert(t.Context(), k, e, 0); err != nil {
-			t.Fatalf("Insert of a new key returned %v, want nil", err)
-		}
+		t.noError(t.Insert(t.Context(), k, e, 0), "Insert of a new key")
 	}
 	return e
 }
 
 // inserted returns a key that the store has, of an organization of its own.
-func inserted(t testing.TB, m issuing.Store) *keystore.Key {
+func (t test) inserted() *keystore.Key {
 	t.Helper()
 	k := newKey(unique("org"))
-	insert(t, m, k)
+	t.insert(k)
 	return k
 }
 
-func find(t testing.TB, m issuing.Store, k *keystore.Key) *keystore.Key {
+// update changes the stored key to k, and k to what is then stored.
+func (t test) update(k *keystore.Key) {
 	t.Helper()
-	got, err := m.Find(t.Context(), k.Organization, k.ID)
-	if err != nil {
-		t.Fatalf("Find of a key that was inserted returned %v, want the key", err)
-	}
-	return got
+	t.noError(t.tryUpdate(k), "Update of the latest version")
+	k.Version++
 }
 
-func findIssued(t testing.TB, m issuing.Store, k *keystore.Key) *keystore.Key {
+func (t test) find(k *keystore.Key) *keystore.Key {
 	t.Helper()
-	got, err := m.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
-	if err != nil {
-		t.Fatalf("FindIssued of the token %q, which made a key, returned %v, want the key", k.IssueToken, err)
-	}
-	return got
+	return must(t.Find(t.Context(), k.Organization, k.ID))(t, "Find of a key that was inserted")
 }
 
-func lookup(t testing.TB, m issuing.Store, k *keystore.Key) *keystore.Key {
+func (t test) lookup(k *keystore.Key) *keystore.Key {
 	t.Helper()
-	got, err := m.Lookup(t.Context(), k.Digest)
-	if err != nil {
-		t.Fatalf("Lookup of a key that was inserted returned %v, want the key", err)
-	}
-	return got
+	return must(t.Lookup(t.Context(), k.Digest))(t, "Lookup of a key that was inserted")
 }
 
-func update(t testing.TB, m issuing.Store, k *keystore.Key) {
+// read asks for k by each method that returns one key.
+func (t test) read(ctx context.Context, k *keystore.Key, f func(method string, got *keystore.Key, err error)) {
 	t.Helper()
-	if err := m.Update(t.Context(), k, newEntry(k)); err != nil {
-		t.Fatalf("Update of the latest version returned %v, want nil", err)
+	got, err := t.Lookup(ctx, k.Digest)
+	f("Lookup", got, err)
+	got, err = t.Find(ctx, k.Organization, k.ID)
+	f("Find", got, err)
+	if k.IssueToken != "" {
+		got, err = t.FindIssued(ctx, k.Organization, k.CreatedBy, k.IssueToken)
+		f("FindIssued", got, err)
 	}
+}
+
+// keeps wants k from each of these methods as it was stored, and returns what
+// they have returned.
+func (t test) keeps(k *keystore.Key, rule string) (all []*keystore.Key) {
+	t.Helper()
+	t.read(t.Context(), k, func(method string, got *keystore.Key, err error) {
+		t.Helper()
+		t.noError(err, method+" of "+rule)
+		t.same(method+" of "+rule, got, k)
+		all = append(all, got)
+	})
+	return all
 }
 
 // same reports each field in which got is not the key that was stored. Times
 // are compared as instants, and LastUsedAt and Ancestors are left to the cases
 // of AddUses and Child.
-func same(t testing.TB, method string, got, want *keystore.Key) {
+func (t test) same(method string, got, want *keystore.Key) {
 	t.Helper()
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[keystore.Key]()) {
 		if !field.IsExported() || field.Name == "LastUsedAt" || field.Name == "Ancestors" {
@@ -127,18 +176,18 @@ func same(t testing.TB, method string, got, want *keystore.Key) {
 
 // survives inserts k and changes its name, and reports what a lookup does not
 // return as it went in.
-func survives(t testing.TB, m issuing.Store, k *keystore.Key, what string) {
+func (t test) survives(k *keystore.Key, what string) {
 	t.Helper()
-	insert(t, m, k)
-	same(t, "Lookup, where "+what+" have to survive,", lookup(t, m, k), k)
+	t.insert(k)
+	t.same("Lookup, where "+what+" have to survive,", t.lookup(k), k)
 	k.Name = "renamed"
-	update(t, m, k)
-	k.Version++
-	same(t, "Lookup after a rename", lookup(t, m, k), k)
+	t.update(k)
+	t.same("Lookup after a rename", t.lookup(k), k)
 }
 
-// spoilShared changes in place what a copy of a key could share with it.
-func spoilShared(k *keystore.Key) {
+// spoil changes a key in place, and what a copy of it could share with it.
+func spoil(k *keystore.Key) {
+	k.Organization, k.Name, k.RevokedAt = "changed", "changed", at(0)
 	for i := range k.Scopes {
 		k.Scopes[i] = scope.WebhooksWrite
 	}
@@ -151,7 +200,7 @@ func spoilShared(k *keystore.Key) {
 }
 
 // wantError reports an error that does not wrap want.
-func wantError(t testing.TB, err, want error, rule string) {
+func (t test) wantError(err, want error, rule string) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf("%s: got %v, want an error that wraps %v", rule, err, want)
@@ -174,9 +223,19 @@ func atOnce(n int, f func(i int) error) []error {
 	return errs
 }
 
+// allWin reports the errors of calls that were made at once.
+func (t test) allWin(errs []error, rule string) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Errorf("%s: one of %d concurrent calls returned %v, want nil", rule, len(errs), err)
+		}
+	}
+}
+
 // oneWins reports whether exactly one of the errors is nil and every other one
 // wraps refusal, and returns which one won.
-func oneWins(t testing.TB, errs []error, refusal error, rule string) int {
+func (t test) oneWins(errs []error, refusal error, rule string) int {
 	t.Helper()
 	winner, winners := -1, 0
 	for i, err := range errs {
@@ -184,7 +243,7 @@ func oneWins(t testing.TB, errs []error, refusal error, rule string) int {
 			winner = i
 			winners++
 		} else {
-			wantError(t, err, refusal, rule)
+			t.wantError(err, refusal, rule)
 		}
 	}
 	if winners != 1 {

@@ -2,8 +2,6 @@ package keystoretest
 
 import (
 	"fmt"
-	"net/netip"
-	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -13,20 +11,25 @@ import (
 // racers is how many calls a race has.
 const racers = 16
 
-func refusedInsert(t testing.TB, m issuing.Store, k *keystore.Key, rule string) {
+func (t test) absent(k *keystore.Key, rule string) {
 	t.Helper()
-	wantError(t, m.Insert(t.Context(), k, newEntry(k), 0), issuing.ErrExists, rule)
+	_, err := t.Lookup(t.Context(), k.Digest)
+	t.wantError(err, keystore.ErrNotFound, rule)
 }
 
-func absent(t testing.TB, m issuing.Store, k *keystore.Key, rule string) {
+// refusedInsert wants k refused, and there, of which k has something, as it was.
+func (t test) refusedInsert(k, there *keystore.Key, refusal error, rule string) {
 	t.Helper()
-	_, err := m.Lookup(t.Context(), k.Digest)
-	wantError(t, err, keystore.ErrNotFound, rule)
+	t.wantError(t.tryInsert(k), refusal, "Insert of "+rule)
+	if k.Digest != there.Digest {
+		t.absent(k, "Lookup of a key that Insert refused")
+	}
+	t.keeps(there, "the key that was there before "+rule)
 }
 
 // race inserts keys of one organization at the same time, of which change lets
-// one in. It returns that one.
-func race(t testing.TB, m issuing.Store, refusal error, what string, change func(k *keystore.Key)) *keystore.Key {
+// one in.
+func (t test) race(refusal error, what string, change func(k *keystore.Key)) {
 	t.Helper()
 	organization := unique("org")
 	keys := make([]*keystore.Key, racers)
@@ -34,78 +37,70 @@ func race(t testing.TB, m issuing.Store, refusal error, what string, change func
 		keys[i] = newKey(organization)
 		change(keys[i])
 	}
-	errs := atOnce(racers, func(i int) error { return m.Insert(t.Context(), keys[i], newEntry(keys[i]), 0) })
-	winner := keys[oneWins(t, errs, refusal, "a race of Inserts "+what)]
+	errs := atOnce(racers, func(i int) error { return t.tryInsert(keys[i]) })
+	winner := keys[t.oneWins(errs, refusal, "a race of Inserts "+what)]
 	for _, k := range keys {
 		if k != winner && k.Digest != winner.Digest {
-			absent(t, m, k, "Lookup of a key that lost the race")
+			t.absent(k, "Lookup of a key that lost the race")
 		}
 	}
-	same(t, "Lookup after the race", lookup(t, m, winner), winner)
-	return winner
+	t.keeps(winner, "the key that won the race")
 }
 
 // insertEach inserts keys that do not stand in each other's way.
-func insertEach(t testing.TB, m issuing.Store, keys []*keystore.Key, rules ...string) {
+func (t test) insertEach(keys map[string]*keystore.Key) {
 	t.Helper()
-	for i, k := range keys {
-		if err := m.Insert(t.Context(), k, newEntry(k), 0); err != nil {
-			t.Errorf("Insert of %s returned %v, want nil", rules[i], err)
+	for rule, k := range keys {
+		if err := t.tryInsert(k); err != nil {
+			t.Errorf("Insert of %s beside the others returned %v, want nil", rule, err)
 		}
 	}
 }
 
 var insertCases = []testCase{
-	{"Insert/Version", func(t testing.TB, m issuing.Store) {
+	{"Insert/Version", func(t test) {
 		k := newKey(unique("org"))
 		k.Version = 7
-		insert(t, m, k)
+		t.insert(k)
 		if k.Version != 7 {
 			t.Errorf("Insert set k.Version to %d, want the caller's key left alone", k.Version)
 		}
-		if got := find(t, m, k).Version; got != 1 {
+		if got := t.find(k).Version; got != 1 {
 			t.Errorf("Version after Insert is %d, want 1", got)
 		}
 	}},
 
-	{"Insert/KeepsNothing", func(t testing.TB, m issuing.Store) {
+	{"Insert/KeepsNothing", func(t test) {
 		k := newKey(unique("org"))
 		want := k.Clone()
-		insert(t, m, k)
-		k.Name = "changed"
-		spoilShared(k)
-		same(t, "Find, after the caller changed the key it had inserted,", find(t, m, want), want)
-		same(t, "Lookup, after the caller changed the key it had inserted,", lookup(t, m, want), want)
+		t.insert(k)
+		spoil(k)
+		t.keeps(want, "a key after the caller changed the one it had inserted")
 	}},
 
-	{"Insert/ExistingID", func(t testing.TB, m issuing.Store) {
-		k := inserted(t, m)
+	{"Insert/ExistingID", func(t test) {
+		k := t.inserted()
 		for _, organization := range []string{k.Organization, unique("org")} {
 			twin := newKey(organization)
 			twin.ID = k.ID
-			refusedInsert(t, m, twin, "Insert of an ID that is taken, in whichever organization")
-			absent(t, m, twin, "Lookup of a key that Insert refused")
+			t.refusedInsert(twin, k, issuing.ErrExists, "an ID that is taken, in whichever organization")
 		}
-		same(t, "Find, after Insert refused a key with the same ID,", find(t, m, k), k)
 	}},
 
-	{"Insert/ExistingDigest", func(t testing.TB, m issuing.Store) {
-		k := inserted(t, m)
-		twin := newKey(unique("org"))
+	{"Insert/ExistingDigest", func(t test) {
+		k, twin := t.inserted(), newKey(unique("org"))
 		twin.Digest = k.Digest
-		refusedInsert(t, m, twin, "Insert of a Digest that is taken")
-		same(t, "Lookup, after Insert refused a key with the same Digest,", lookup(t, m, k), k)
+		t.refusedInsert(twin, k, issuing.ErrExists, "a Digest that is taken")
 	}},
 
-	{"Insert/ExistingIssueToken", func(t testing.TB, m issuing.Store) {
-		k := inserted(t, m)
+	{"Insert/ExistingIssueToken", func(t test) {
+		k := t.inserted()
 		twin := newKey(k.Organization)
 		twin.CreatedBy, twin.IssueToken = k.CreatedBy, k.IssueToken
-		refusedInsert(t, m, twin, "Insert of an IssueToken that its creator used before in the organization")
-		absent(t, m, twin, "Lookup of a key that Insert refused")
+		t.refusedInsert(twin, k, issuing.ErrExists, "an IssueToken that its creator used before in the organization")
 	}},
 
-	{"Insert/OtherIssueTokens", func(t testing.TB, m issuing.Store) {
+	{"Insert/OtherIssueTokens", func(t test) {
 		k := newKey(unique("org"))
 		otherActor, otherOrganization := newKey(k.Organization), newKey(unique("org"))
 		otherActor.IssueToken = k.IssueToken
@@ -113,71 +108,67 @@ var insertCases = []testCase{
 		none, noneAgain := newKey(k.Organization), newKey(k.Organization)
 		none.CreatedBy, none.IssueToken = k.CreatedBy, ""
 		noneAgain.CreatedBy, noneAgain.IssueToken = k.CreatedBy, ""
-		insertEach(t, m, []*keystore.Key{k, otherActor, otherOrganization, none, noneAgain},
-			"the first use of an IssueToken", "another creator's use of the same IssueToken",
-			"another organization's use of the same IssueToken", "an empty IssueToken", "a second empty IssueToken")
+		t.insertEach(map[string]*keystore.Key{
+			"an IssueToken": k, "another creator's use of the same IssueToken": otherActor,
+			"another organization's use of the same IssueToken": otherOrganization,
+			"an empty IssueToken":                               none, "a second empty IssueToken": noneAgain,
+		})
 	}},
 
-	{"Insert/IssueTokenRace", func(t testing.TB, m issuing.Store) {
+	{"Insert/IssueTokenRace", func(t test) {
 		actor, token := unique("user"), unique("token")
-		winner := race(t, m, issuing.ErrExists, "with one IssueToken", func(k *keystore.Key) {
+		t.race(issuing.ErrExists, "with one IssueToken", func(k *keystore.Key) {
 			k.CreatedBy, k.IssueToken = actor, token
 		})
-		same(t, "FindIssued after the race", findIssued(t, m, winner), winner)
 	}},
 
-	{"Insert/DigestRace", func(t testing.TB, m issuing.Store) {
+	{"Insert/DigestRace", func(t test) {
 		digest := newKey("").Digest
-		race(t, m, issuing.ErrExists, "with one Digest", func(k *keystore.Key) { k.Digest = digest })
+		t.race(issuing.ErrExists, "with one Digest", func(k *keystore.Key) { k.Digest = digest })
 	}},
 
-	{"Insert/SecondSuccessor", func(t testing.TB, m issuing.Store) {
-		k := inserted(t, m)
-		second := newKey(k.Organization)
+	{"Insert/SecondSuccessor", func(t test) {
+		k := t.inserted()
+		second, repeat := newKey(k.Organization), newKey(k.Organization)
 		second.RotatedFrom = k.RotatedFrom
-		wantError(t, m.Insert(t.Context(), second, newEntry(second), 0), issuing.ErrRotated, "a second successor of one key")
-		absent(t, m, second, "Lookup of a key that Insert refused")
+		t.refusedInsert(second, k, issuing.ErrRotated, "a second successor of one key")
 		// A repeat of the first rotation has to find the key that it made.
-		repeat := newKey(k.Organization)
 		repeat.RotatedFrom, repeat.CreatedBy, repeat.IssueToken = k.RotatedFrom, k.CreatedBy, k.IssueToken
-		refusedInsert(t, m, repeat, "Insert of a second successor with the IssueToken of the first")
-		same(t, "Find, after Insert refused a second successor,", find(t, m, k), k)
+		t.refusedInsert(repeat, k, issuing.ErrExists, "a second successor with the IssueToken of the first")
 	}},
 
-	{"Insert/OtherSuccessors", func(t testing.TB, m issuing.Store) {
+	{"Insert/OtherSuccessors", func(t test) {
 		k := newKey(unique("org"))
 		otherOrganization, next := newKey(unique("org")), newKey(k.Organization)
-		otherOrganization.RotatedFrom = k.RotatedFrom
-		next.RotatedFrom = k.ID
+		otherOrganization.RotatedFrom, next.RotatedFrom = k.RotatedFrom, k.ID
 		none, noneAgain := newKey(k.Organization), newKey(k.Organization)
 		none.RotatedFrom, noneAgain.RotatedFrom = "", ""
-		insertEach(t, m, []*keystore.Key{k, otherOrganization, next, none, noneAgain},
-			"the first successor of a key", "a successor of another organization's key with the same ID",
-			"a successor of the successor", "a key that replaces none", "a second key that replaces none")
+		t.insertEach(map[string]*keystore.Key{
+			"the successor of a key": k, "a successor of the successor": next,
+			"a successor of another organization's key with the same ID": otherOrganization,
+			"a key that replaces none":                                   none, "a second key that replaces none": noneAgain,
+		})
 	}},
 
-	{"Insert/SuccessorRace", func(t testing.TB, m issuing.Store) {
+	{"Insert/SuccessorRace", func(t test) {
 		old := unique("key")
-		race(t, m, issuing.ErrRotated, "of successors of one key", func(k *keystore.Key) { k.RotatedFrom = old })
+		t.race(issuing.ErrRotated, "of successors of one key", func(k *keystore.Key) { k.RotatedFrom = old })
 	}},
 
-	{"Insert/Networks", func(t testing.TB, m issuing.Store) {
+	{"Insert/Networks", func(t test) {
 		var many []string
 		for i := range 20 {
 			many = append(many, fmt.Sprintf("2001:db8:%x::/48", 20-i))
 		}
-		for _, networks := range [][]string{nil, {"0.0.0.0/0", "::/0"}, {"10.0.0.0/8", "10.0.0.0/9", "10.0.0.0/8"},
+		for _, texts := range [][]string{nil, {"0.0.0.0/0", "::/0"}, {"10.0.0.0/8", "10.0.0.0/9", "10.0.0.0/8"},
 			{"192.0.2.7/32", "2001:db8::7/128", "fe80::/10"}, many} {
 			k := newKey(unique("org"))
-			k.Networks = nil
-			for _, n := range networks {
-				k.Networks = append(k.Networks, netip.MustParsePrefix(n))
-			}
-			survives(t, m, k, "the networks and their order")
+			k.Networks = networks(texts...)
+			t.survives(k, "the networks and their order")
 		}
 	}},
 
-	{"Insert/Times", func(t testing.TB, m issuing.Store) {
+	{"Insert/Times", func(t test) {
 		east := time.FixedZone("east", 5*3600+1800)
 		for _, c := range []struct{ created, expires, revoked, used time.Time }{
 			{created: time.Date(2026, 3, 4, 5, 6, 7, 123456000, time.UTC)},
@@ -194,19 +185,17 @@ var insertCases = []testCase{
 		} {
 			k := newKey(unique("org"))
 			k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.LastUsedAt = c.created, c.expires, c.revoked, c.used
-			insert(t, m, k)
-			got := find(t, m, k)
-			same(t, "Find", got, k)
-			same(t, "Lookup", lookup(t, m, k), k)
-			if !got.LastUsedAt.Equal(c.used) {
-				t.Errorf("Find returned LastUsedAt %v, want %v as it was inserted", got.LastUsedAt, c.used)
-			}
-			for i, times := range [][2]time.Time{{got.ExpiresAt, c.expires}, {got.RevokedAt, c.revoked},
-				{got.LastUsedAt,
-					c.used}} {
-				if times[0].IsZero() != times[1].IsZero() {
-					t.Errorf("%s came back as %v, went in as %v: a zero time stays zero, and no other becomes it",
-						[]string{"ExpiresAt", "RevokedAt", "LastUsedAt"}[i], times[0], times[1])
+			t.insert(k)
+			for _, got := range t.keeps(k, "a key with these times") {
+				if !got.LastUsedAt.Equal(c.used) {
+					t.Errorf("got LastUsedAt %v, want %v as it was inserted", got.LastUsedAt, c.used)
+				}
+				for field, times := range map[string][2]time.Time{"ExpiresAt": {got.ExpiresAt, c.expires},
+					"RevokedAt": {got.RevokedAt, c.revoked}, "LastUsedAt": {got.LastUsedAt, c.used}} {
+					if times[0].IsZero() != times[1].IsZero() {
+						t.Errorf("%s came back as %v, went in as %v: a zero time stays zero, and no other becomes it",
+							field, times[0], times[1])
+					}
 				}
 			}
 		}

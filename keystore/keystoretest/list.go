@@ -3,20 +3,15 @@ package keystoretest
 import (
 	"cmp"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-func list(t testing.TB, m issuing.Store, organization string, q issuing.Query) []*keystore.Key {
+func (t test) list(organization string, q issuing.Query) []*keystore.Key {
 	t.Helper()
-	page, err := m.List(t.Context(), organization, q)
-	if err != nil {
-		t.Fatalf("List returned %v, want a page", err)
-	}
-	return page.Keys
+	return must(t.List(t.Context(), organization, q))(t, "List").Keys
 }
 
 // inOrder returns n keys of an organization, the newest first. Three at a time
@@ -28,10 +23,12 @@ func inOrder(organization string, n int) []*keystore.Key {
 		keys[i] = newKey(organization)
 		keys[i].CreatedAt = newest.Add(-time.Duration(i/3) * time.Microsecond)
 	}
-	slices.SortFunc(keys, func(a, b *keystore.Key) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
-	})
+	slices.SortFunc(keys, newestFirst)
 	return keys
+}
+
+func newestFirst(a, b *keystore.Key) int {
+	return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
 }
 
 func ids(keys []*keystore.Key) []string {
@@ -43,134 +40,107 @@ func ids(keys []*keystore.Key) []string {
 }
 
 var listCases = []testCase{
-	{"List/Order", func(t testing.TB, m issuing.Store) {
+	{"List/Order", func(t test) {
 		keys := inOrder(unique("org"), 9)
-		insert(t, m, keys[3:6]...)
-		insert(t, m, keys[:3]...)
-		insert(t, m, keys[6:]...)
-		got := list(t, m, keys[0].Organization, issuing.Query{})
+		t.insert(keys[3:6]...)
+		t.insert(keys[:3]...)
+		t.insert(keys[6:]...)
+		got := t.list(keys[0].Organization, issuing.Query{})
 		if !slices.Equal(ids(got), ids(keys)) {
 			t.Fatalf("List returned %v, want %v: the newest first, and by ID descending where times are equal",
-				ids(got),
-				ids(keys))
+				ids(got), ids(keys))
 		}
 		for i := range keys {
-			same(t, "List", got[i], keys[i])
+			t.same("List", got[i], keys[i])
 		}
 	}},
 
-	{"List/Pages", func(t testing.TB, m issuing.Store) {
+	{"List/Pages", func(t test) {
 		keys := inOrder(unique("org"), 11)
-		insert(t, m, keys...)
+		t.insert(keys...)
 		var got []string
 		page := issuing.Query{Limit: 4}
 		for range len(keys) {
-			next := list(t, m, keys[0].Organization, page)
+			next := t.list(keys[0].Organization, page)
 			if len(next) == 0 {
 				break
 			}
 			got = append(got, ids(next)...)
 			page.After = next[len(next)-1]
 			// A newer key, as somebody else may create it at any time.
-			insert(t, m, newKey(keys[0].Organization))
+			t.insert(newKey(keys[0].Organization))
 		}
 		if !slices.Equal(got, ids(keys)) {
-			t.Errorf("the pages, with keys created in between, held %v, want %v: each key once and in order", got,
-				ids(keys))
+			t.Errorf("the pages, with keys created in between, held %v, want %v: each key once and in order", got, ids(keys))
 		}
 	}},
 
-	{"List/Limits", func(t testing.TB, m issuing.Store) {
+	{"List/Limits", func(t test) {
 		keys := inOrder(unique("org"), 203)
-		insert(t, m, keys...)
+		t.insert(keys...)
 		for _, c := range []struct{ limit, want int }{{0, 50}, {-1, 50}, {1, 1}, {200, 200}, {1000, 200}} {
-			if got := list(t, m, keys[0].Organization, issuing.Query{Limit: c.limit}); len(got) != c.want {
+			if got := t.list(keys[0].Organization, issuing.Query{Limit: c.limit}); len(got) != c.want {
 				t.Errorf("List with Limit %d returned %d of 203 keys, want %d", c.limit, len(got), c.want)
 			}
 		}
 	}},
 
-	{"List/Isolation", func(t testing.TB, m issuing.Store) {
+	{"List/Isolation", func(t test) {
 		mine, theirs := inOrder(unique("org"), 3), inOrder(unique("org"), 3)
-		insert(t, m, mine...)
-		insert(t, m, theirs...)
-		for _, page := range []issuing.Query{{}, {After: &keystore.Key{CreatedAt: at(time.Hour), ID: theirs[0].ID}}} {
-			if got := list(t, m, mine[0].Organization, page); !slices.Equal(ids(got), ids(mine)) {
-				t.Errorf("List returned %v, want %v: the organization's own keys, whoever's the cursor is", ids(got),
-					ids(mine))
-			}
-		}
-		if got := list(t, m, unique("org"), issuing.Query{}); len(got) != 0 {
-			t.Errorf("List of an organization without keys returned %d, want none and no error", len(got))
-		}
+		t.insert(mine...)
+		t.insert(theirs...)
+		t.wantPages(mine[0].Organization, issuing.Query{}, "of an organization", mine...)
+		q := issuing.Query{After: &keystore.Key{CreatedAt: at(time.Hour), ID: theirs[0].ID}}
+		t.wantPages(mine[0].Organization, q, "of an organization, after a key of another", mine...)
+		t.wantPages(unique("org"), issuing.Query{}, "of an organization without any")
 	}},
 
-	{"List/Environment", func(t testing.TB, m issuing.Store) {
+	{"List/Environment", func(t test) {
 		keys := inOrder(unique("org"), 6)
-		var production []*keystore.Key
-		for i, k := range keys {
-			if i%2 == 0 {
-				k.Environment = keystore.Production
-				production = append(production, k)
-			}
+		production := []*keystore.Key{keys[0], keys[2], keys[4]}
+		for _, k := range production {
+			k.Environment = keystore.Production
 		}
-		insert(t, m, keys...)
-		page := issuing.Query{Environment: keystore.Production, Limit: 2}
-		got := list(t, m, keys[0].Organization, page)
-		page.After = production[1]
-		got = append(got, list(t, m, keys[0].Organization, page)...)
-		if !slices.Equal(ids(got), ids(production)) {
-			t.Errorf("two pages of the production keys held %v, want %v", ids(got), ids(production))
-		}
+		t.insert(keys...)
+		q := issuing.Query{Environment: keystore.Production, Limit: 2}
+		t.wantPages(keys[0].Organization, q, "of production", production...)
 	}},
 
-	{"List/Status", func(t testing.TB, m issuing.Store) {
+	{"List/Status", func(t test) {
 		organization := unique("org")
-		want := make(map[keystore.Status][]string)
-		for _, change := range []func(k *keystore.Key){
-			func(k *keystore.Key) {},
-			func(k *keystore.Key) { k.ExpiresAt = time.Time{} },
-			func(k *keystore.Key) { k.RevokedAt = at(time.Hour) },
-			func(k *keystore.Key) { k.RevokedAt = at(-time.Second) },
-			func(k *keystore.Key) { k.ExpiresAt = at(-time.Second) },
-			func(k *keystore.Key) { k.Suspended = true },
-			func(k *keystore.Key) { k.Suspended, k.ExpiresAt = true, at(-time.Second) },
-			func(k *keystore.Key) { k.Suspended, k.RevokedAt = true, at(-time.Second) },
-			func(k *keystore.Key) { k.RevokedAt, k.ExpiresAt = at(-time.Second), at(-time.Second) },
-			func(k *keystore.Key) { k.RevokedAt, k.Suspended = at(time.Hour), true },
+		want := make(map[keystore.Status][]*keystore.Key) // all four have some
+		for _, changes := range [][]func(k *keystore.Key){
+			{unchanged}, {endless}, {revokedLater}, {revoked}, {expired}, {suspended}, {suspended, expired},
+			{suspended, revoked}, {revoked, expired}, {revokedLater, suspended},
 		} {
 			k := newKey(organization)
-			change(k)
-			insert(t, m, k)
-			status := k.Status(time.Now())
-			want[status] = append(want[status], k.ID)
-		}
-		for _, status := range []keystore.Status{keystore.Active, keystore.Suspended, keystore.Expired,
-			keystore.Revoked} {
-			got := ids(list(t, m, organization, issuing.Query{Status: status}))
-			slices.Sort(got)
-			slices.Sort(want[status])
-			if !slices.Equal(got, want[status]) {
-				t.Errorf("List of the keys that are %s returned %v, want %v, as Key.Status tells", status, got,
-					want[status])
+			for _, change := range changes {
+				change(k)
 			}
+			t.insert(k)
+			status := k.Status(time.Now())
+			want[status] = append(want[status], k)
+		}
+		for status, keys := range want {
+			slices.SortFunc(keys, newestFirst)
+			t.wantPages(organization, issuing.Query{Status: status}, "that are "+string(status)+" by Key.Status", keys...)
 		}
 	}},
 
-	{"List/Expiring", func(t testing.TB, m issuing.Store) {
+	{"List/Expiring", func(t test) {
 		limit := at(time.Hour)
 		keys := inOrder(unique("org"), 4)
 		soon, expired, atLimit, never := keys[0], keys[1], keys[2], keys[3]
 		soon.ExpiresAt, expired.ExpiresAt = limit.Add(-time.Microsecond), at(-time.Hour)
 		atLimit.ExpiresAt, never.ExpiresAt = limit, time.Time{}
-		insert(t, m, keys...)
+		t.insert(keys...)
 		page := issuing.Query{ExpiresBefore: limit, Limit: 1}
-		wantPages(t, m, soon.Organization, page, "that expire before a time", soon, expired)
+		t.wantPages(soon.Organization, page, "that expire before a time", soon, expired)
 		page.Status = keystore.Active
-		wantPages(t, m, soon.Organization, page, "that are active and expire before a time", soon)
+		t.wantPages(soon.Organization, page, "that are active and expire before a time", soon)
 	}},
 
-	{"List/ExpiringOfAll", func(t testing.TB, m issuing.Store) {
+	{"List/ExpiringOfAll", func(t test) {
 		mark := unique("mark")
 		var want []*keystore.Key
 		for range 4 {
@@ -178,71 +148,67 @@ var listCases = []testCase{
 			for i, k := range keys {
 				k.Name, k.ExpiresAt = mark, at(time.Duration(i+1)*time.Hour)
 			}
-			insert(t, m, keys...)
+			t.insert(keys...)
 			want = append(want, keys...)
 		}
 		slices.SortFunc(want, func(a, b *keystore.Key) int {
 			return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
 		})
 		page := issuing.Query{AllOrganizations: true, Search: mark, ExpiresBefore: at(3 * time.Hour)}
-		wantTotal(t, m, "", page, 8)
+		t.wantTotal("", page, 8)
 		for page.Limit = range 5 {
-			wantPages(t, m, "", page, "of all organizations that expire, the soonest first", want...)
+			t.wantPages("", page, "of all organizations that expire, the soonest first", want...)
 		}
 		page.Limit, page.After = 3, want[1]
-		wantTotal(t, m, "", page, 6)
+		t.wantTotal("", page, 6)
 	}},
 
-	{"List/Unused", func(t testing.TB, m issuing.Store) {
-		since := at(-time.Hour)
+	{"List/Unused", func(t test) {
+		organization, since := unique("org"), at(-time.Hour)
 		made := func(created, used time.Duration) *keystore.Key {
-			k := newKey("")
+			k := newKey(organization)
 			k.CreatedAt, k.LastUsedAt = since.Add(created), since.Add(used)
 			return k
 		}
 		young, still := made(0, 0), made(-3*time.Hour, 0)
 		before, never := made(-time.Microsecond, -time.Microsecond), made(-2*time.Hour, 0)
 		young.LastUsedAt, never.LastUsedAt = time.Time{}, time.Time{}
-		organization := unique("org")
-		for _, k := range []*keystore.Key{young, still, before, never} {
-			k.Organization = organization
-			insert(t, m, k)
-		}
+		t.insert(young, still, before, never)
 		unused := issuing.Query{UnusedSince: since, Limit: 1}
-		wantPages(t, m, organization, unused, "that are older than a time and were not used since", before, never)
-		wantPages(t, m, organization, issuing.Query{NeverUsed: true, Limit: 1}, "that were never used", young, never)
+		t.wantPages(organization, unused, "that are older than a time and were not used since", before, never)
+		t.wantPages(organization, issuing.Query{NeverUsed: true, Limit: 1}, "that were never used", young, never)
 		unused.NeverUsed = true
-		wantPages(t, m, organization, unused, "that are older than a time and were never used", never)
+		t.wantPages(organization, unused, "that are older than a time and were never used", never)
 	}},
 
-	{"List/Successor", func(t testing.TB, m issuing.Store) {
+	{"List/Successor", func(t test) {
 		keys := inOrder(unique("org"), 3)
 		old, next := keys[2], keys[1]
 		next.RotatedFrom = old.ID
-		insert(t, m, keys...)
+		t.insert(keys...)
 		theirs := newKey(unique("org"))
 		theirs.RotatedFrom = old.ID
-		insert(t, m, theirs)
-		wantPages(t, m, old.Organization, issuing.Query{RotatedFrom: old.ID}, "that replace a key", next)
-		wantPages(t, m, old.Organization, issuing.Query{RotatedFrom: next.ID}, "that replace a key without successor")
+		t.insert(theirs)
+		t.wantPages(old.Organization, issuing.Query{RotatedFrom: old.ID}, "that replace a key", next)
+		t.wantPages(old.Organization, issuing.Query{RotatedFrom: next.ID}, "that replace a key without successor")
 	}},
 
-	{"List/Total", func(t testing.TB, m issuing.Store) {
+	{"List/Total", func(t test) {
 		keys := inOrder(unique("org"), 7)
 		keys[1].Suspended, keys[4].Suspended, keys[5].RevokedAt = true, true, at(-time.Second)
-		insert(t, m, keys...)
-		insert(t, m, newKey(unique("org")))
+		t.insert(keys...)
+		t.insert(newKey(unique("org")))
 		live := issuing.Query{Status: keystore.Active, OrStatus: keystore.Suspended, Limit: 2}
-		wantTotal(t, m, keys[0].Organization, live, 6)
-		wantPages(t, m, keys[0].Organization, live, "that are active or suspended",
+		t.wantTotal(keys[0].Organization, live, 6)
+		t.wantPages(keys[0].Organization, live, "that are active or suspended",
 			slices.Delete(slices.Clone(keys), 5, 6)...)
 		live.After = keys[2]
-		wantTotal(t, m, keys[0].Organization, live, 3)
-		wantTotal(t, m, keys[0].Organization, issuing.Query{Environment: "none"}, 0)
-		wantTotal(t, m, keys[0].Organization, issuing.Query{}, 7)
+		t.wantTotal(keys[0].Organization, live, 3)
+		t.wantTotal(keys[0].Organization, issuing.Query{Environment: "none"}, 0)
+		t.wantTotal(keys[0].Organization, issuing.Query{}, 7)
 	}},
 
-	{"List/Search", func(t testing.TB, m issuing.Store) {
+	{"List/Search", func(t test) {
 		keys := inOrder(unique("org"), 4)
 		for i, name := range []string{"Zürich Import", "import\\ 100%", "a_b'c \"d\"", ""} {
 			keys[i].Name = name
@@ -250,18 +216,18 @@ var listCases = []testCase{
 		keys[3].Hint = "Im7_"
 		theirs := newKey(unique("org"))
 		theirs.Name = "import"
-		insert(t, m, append(keys, theirs)...)
-		wantTotal(t, m, keys[0].Organization, issuing.Query{Search: "import"}, 2)
+		t.insert(append(keys, theirs)...)
+		t.wantTotal(keys[0].Organization, issuing.Query{Search: "import"}, 2)
 		for search, want := range map[string][]*keystore.Key{
 			"IMPORT": keys[:2], "zürich i": keys[:1], "\\ 100%": keys[1:2], "%": keys[1:2], "_": keys[2:3],
 			"a_b'c \"D\"": keys[2:3],
 			"im7_":        keys[3:], "m7_": nil, keys[1].ID: keys[1:2], theirs.ID: nil, "port 1": nil, "\x00": nil,
 		} {
 			p := issuing.Query{Search: search, Limit: 1}
-			wantPages(t, m, keys[0].Organization, p, "that are searched by "+search, want...)
+			t.wantPages(keys[0].Organization, p, "that are searched by "+search, want...)
 		}
 	}},
-	{"List/AllOrganizations", func(t testing.TB, m issuing.Store) {
+	{"List/AllOrganizations", func(t test) {
 		mark := unique("mark") // the store may hold other keys
 		var want []*keystore.Key
 		for _, organization := range []string{unique("org-b"), unique("org-a")} { // descending
@@ -270,39 +236,38 @@ var listCases = []testCase{
 				k.Name = mark
 			}
 			keys[1].Suspended = true
-			insert(t, m, keys...)
+			t.insert(keys...)
 			want = append(want, slices.Delete(keys, 1, 2)...)
 		}
 		page := issuing.Query{AllOrganizations: true, Search: mark, Status: keystore.Active}
-		wantTotal(t, m, "", page, 6)
+		t.wantTotal("", page, 6)
 		for page.Limit = range 5 {
-			wantPages(t, m, "", page, "of all organizations", want...)
+			t.wantPages("", page, "of all organizations", want...)
 		}
 	}},
 }
 
-func wantTotal(t testing.TB, m issuing.Store, organization string, q issuing.Query, want int) {
+func (t test) wantTotal(organization string, q issuing.Query, want int) {
 	t.Helper()
 	q.Total = true
-	page, err := m.List(t.Context(), organization, q)
+	page, err := t.List(t.Context(), organization, q)
 	if err != nil || page.Total != want || q.Limit > 0 && len(page.Keys) > q.Limit {
 		t.Errorf("List counts %d keys and returns %d, %v, want %d and at most %d", page.Total, len(page.Keys), err, want,
 			q.Limit)
 	}
 }
 
-// wantPages reads all pages.
-func wantPages(t testing.TB, m issuing.Store, organization string, p issuing.Query, which string,
-	want ...*keystore.Key) {
+// wantPages reads page after page, of which the last alone may be short.
+func (t test) wantPages(organization string, q issuing.Query, which string, want ...*keystore.Key) {
 	t.Helper()
 	var got []string
 	for range len(want) + 1 {
-		page := list(t, m, organization, p)
-		if len(page) == 0 {
+		page := t.list(organization, q)
+		got = append(got, ids(page)...)
+		if len(page) < cmp.Or(q.Limit, 50) {
 			break
 		}
-		got = append(got, ids(page)...)
-		p.After = page[len(page)-1]
+		q.After = page[len(page)-1]
 	}
 	if !slices.Equal(got, ids(want)) {
 		t.Errorf("the pages of keys %s hold %v, want %v", which, got, ids(want))

@@ -36,21 +36,27 @@ type Suite struct {
 // Run runs every case as a subtest of t.
 func (s Suite) Run(t *testing.T) {
 	for _, c := range cases() {
-		t.Run(c.name, func(t *testing.T) { c.run(t, s.New(t)) })
+		t.Run(c.name, func(t *testing.T) { c.run(test{t, s.New(t)}) })
 	}
 	t.Run(unavailable.name, func(t *testing.T) {
 		if s.Unavailable == nil {
 			t.Skip("Suite.Unavailable is not set")
 		}
-		unavailable.run(t, s.Unavailable(t))
+		unavailable.run(test{t, s.Unavailable(t)})
 	})
 }
 
-// A testCase is one rule. It takes a TB, so that the tests of this package can
-// watch it fail.
+// A testCase is one rule.
 type testCase struct {
 	name string
-	run  func(t testing.TB, m issuing.Store)
+	run  func(t test)
+}
+
+// A test is a run of a case on a store. It has a TB, so that the tests of this
+// package can watch it fail.
+type test struct {
+	testing.TB
+	issuing.Store
 }
 
 func cases() []testCase {

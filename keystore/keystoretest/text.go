@@ -2,7 +2,6 @@ package keystoretest
 
 import (
 	"strings"
-	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -24,62 +23,52 @@ var oddTexts = []string{
 }
 
 var textCases = []testCase{
-	{"Text/Fields", func(t testing.TB, m issuing.Store) {
+	{"Text/Fields", func(t test) {
 		organization := unique("org")
 		for _, text := range oddTexts {
 			k := newKey(organization + text)
 			k.ID += text
 			k.Name, k.CreatedBy, k.IssueToken, k.RotatedFrom, k.Legacy = text, text, text, text, text
 			k.Attributes = map[string]string{text: "odd name", "odd value": text}
-			insert(t, m, k)
-			same(t, "Lookup", lookup(t, m, k), k)
-			same(t, "Find", find(t, m, k), k)
-			if text != "" {
-				same(t, "FindIssued", findIssued(t, m, k), k)
-			}
+			t.insert(k)
+			t.keeps(k, "a key of odd texts")
 		}
 	}},
 
-	{"Text/Distinct", func(t testing.TB, m issuing.Store) {
+	{"Text/Distinct", func(t test) {
 		// Each pair is equal to something that folds case, pads or normalizes.
-		for _, pair := range [][2]string{{"acme", "Acme"}, {"acme", "acme "}, {"caf\u00e9", "cafe\u0301"}, {"straße",
-			"strasse"}} {
+		for _, pair := range [][2]string{
+			{"acme", "Acme"}, {"acme", "acme "}, {"caf\u00e9", "cafe\u0301"}, {"straße", "strasse"},
+		} {
 			base := unique("org")
 			a, b := newKey(base+pair[0]), newKey(base+pair[1])
 			b.ID = a.ID + "x"
 			b.CreatedBy, b.IssueToken = a.CreatedBy, a.IssueToken
-			insert(t, m, a, b)
+			t.insert(a, b)
 			for _, k := range []*keystore.Key{a, b} {
-				page, err := m.List(t.Context(), k.Organization, issuing.Query{})
-				if err != nil || len(page.Keys) != 1 || page.Keys[0].ID != k.ID {
-					t.Errorf("List of organization %q beside %q returned %d keys and %v, want its own one: strings "+
-						"are compared byte for byte", pair[0], pair[1], len(page.Keys), err)
-				}
+				t.wantPages(k.Organization, issuing.Query{}, "of an organization whose name is almost another's", k)
 			}
-			_, err := m.Find(t.Context(), b.Organization, a.ID)
-			wantError(t, err, keystore.ErrNotFound, "Find of a key of an organization whose name is almost the same")
+			_, err := t.Find(t.Context(), b.Organization, a.ID)
+			t.wantError(err, keystore.ErrNotFound, "Find of a key of an organization whose name is almost the same")
 
 			// Keys of one organization, told apart by one field each.
-			var keys []*keystore.Key
-			var rules []string
+			keys := make(map[string]*keystore.Key)
 			for _, text := range pair {
 				id, creator, token, next := newKey(base), newKey(base), newKey(base), newKey(base)
 				id.ID, next.RotatedFrom = base+text, base+text
 				creator.CreatedBy, creator.IssueToken = text, base
 				token.CreatedBy, token.IssueToken = base, text
-				keys = append(keys, id, creator, token, next)
-				rules = append(rules, "the ID "+text, "an IssueToken of the creator "+text, "the IssueToken "+text,
-					"the successor of "+text)
+				keys["the ID "+text], keys["an IssueToken of the creator "+text] = id, creator
+				keys["the IssueToken "+text], keys["the successor of "+text] = token, next
 			}
-			insertEach(t, m, keys, rules...)
-			for _, k := range keys {
-				same(t, "Find", find(t, m, k), k)
-				same(t, "FindIssued", findIssued(t, m, k), k)
+			t.insertEach(keys)
+			for rule, k := range keys {
+				t.keeps(k, rule)
 			}
 		}
 	}},
 
-	{"Text/Attributes", func(t testing.TB, m issuing.Store) {
+	{"Text/Attributes", func(t test) {
 		for _, attributes := range []map[string]string{
 			nil,
 			{},
@@ -89,11 +78,11 @@ var textCases = []testCase{
 		} {
 			k := newKey(unique("org"))
 			k.Attributes = attributes
-			survives(t, m, k, "the bytes of attributes")
+			t.survives(k, "the bytes of attributes")
 		}
 	}},
 
-	{"Text/UnknownScopes", func(t testing.TB, m issuing.Store) {
+	{"Text/UnknownScopes", func(t test) {
 		for _, names := range [][]scope.Name{
 			nil,
 			{"future:thing", scope.TasksRead, "tasks:*", "TASKS:READ", "tasks:read "},
@@ -101,7 +90,7 @@ var textCases = []testCase{
 		} {
 			k := newKey(unique("org"))
 			k.Scopes = names
-			survives(t, m, k, "unknown scopes and the order of scopes")
+			t.survives(k, "unknown scopes and the order of scopes")
 		}
 	}},
 }

@@ -1,107 +1,92 @@
 package keystoretest
 
 import (
-	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-func touch(t testing.TB, m issuing.Store, uses ...keystore.Use) {
+func (t test) touch(uses ...keystore.Use) {
 	t.Helper()
-	if err := m.AddUses(t.Context(), uses); err != nil {
-		t.Fatalf("AddUses returned %v, want nil", err)
-	}
+	t.noError(t.AddUses(t.Context(), uses), "AddUses")
 }
 
 func use(k *keystore.Key, at time.Time) keystore.Use {
 	return keystore.Use{Organization: k.Organization, ID: k.ID, At: at}
 }
 
-func wantUsed(t testing.TB, m issuing.Store, k *keystore.Key, want time.Time, rule string) {
+func (t test) wantUsed(k *keystore.Key, want time.Time, rule string) {
 	t.Helper()
-	if got := find(t, m, k).LastUsedAt; !got.Equal(want) {
+	if got := t.find(k).LastUsedAt; !got.Equal(want) {
 		t.Errorf("%s: LastUsedAt is %v, want %v", rule, got, want)
 	}
 }
 
 var touchCases = []testCase{
-	{"AddUses/Forward", func(t testing.TB, m issuing.Store) {
-		k := inserted(t, m)
-		now := at(0)
-		touch(t, m, use(k, now))
-		wantUsed(t, m, k, now, "AddUses of a key that was never used")
-		touch(t, m, use(k, now.Add(-time.Microsecond)))
-		wantUsed(t, m, k, now, "AddUses with an earlier time")
-		touch(t, m, use(k, now.Add(2*time.Microsecond)), use(k, now.Add(time.Microsecond)))
-		wantUsed(t, m, k, now.Add(2*time.Microsecond), "AddUses with two later times, the latest first")
+	{"AddUses/Forward", func(t test) {
+		k, now := t.inserted(), at(0)
+		t.touch(use(k, now))
+		t.wantUsed(k, now, "AddUses of a key that was never used")
+		t.touch(use(k, now.Add(-time.Microsecond)))
+		t.wantUsed(k, now, "AddUses with an earlier time")
+		t.touch(use(k, now.Add(2*time.Microsecond)), use(k, now.Add(time.Microsecond)))
+		t.wantUsed(k, now.Add(2*time.Microsecond), "AddUses with two later times, the latest first")
 	}},
 
-	{"AddUses/Others", func(t testing.TB, m issuing.Store) {
-		k, other := inserted(t, m), inserted(t, m)
+	{"AddUses/Others", func(t test) {
+		k, other := t.inserted(), t.inserted()
 		now := at(0)
-		touch(t, m)
-		touch(t, m,
+		t.touch()
+		t.touch(
 			keystore.Use{Organization: other.Organization, ID: k.ID, At: now},
 			keystore.Use{Organization: k.Organization, ID: unique("key"), At: now},
 			use(other, now),
 		)
-		wantUsed(t, m, k, time.Time{}, "AddUses of the key as another organization")
-		wantUsed(t, m, other, now, "AddUses of a key beside uses that have to be ignored")
-		same(t, "Lookup of the key that was not touched", lookup(t, m, k), k)
+		t.wantUsed(k, time.Time{}, "AddUses of the key as another organization")
+		t.wantUsed(other, now, "AddUses of a key beside uses that have to be ignored")
+		t.same("Lookup of the key that was not touched", t.lookup(k), k)
 	}},
 
-	{"AddUses/Many", func(t testing.TB, m issuing.Store) {
+	{"AddUses/Many", func(t test) {
 		// As many uses as Uses hands over in one call.
-		k := inserted(t, m)
-		now := at(0)
+		k, now := t.inserted(), at(0)
 		uses := make([]keystore.Use, 1000)
 		for i := range uses {
 			uses[i] = keystore.Use{Organization: k.Organization, ID: unique("key"), At: now}
 		}
 		uses[len(uses)/2] = use(k, now)
-		touch(t, m, uses...)
-		wantUsed(t, m, k, now, "AddUses of 1000 keys")
+		t.touch(uses...)
+		t.wantUsed(k, now, "AddUses of 1000 keys")
 	}},
 
-	{"AddUses/NothingElse", func(t testing.TB, m issuing.Store) {
-		k := inserted(t, m)
-		read := find(t, m, k)
-		touch(t, m, use(k, at(0)))
-		same(t, "Find after AddUses", find(t, m, k), k)
+	{"AddUses/NothingElse", func(t test) {
+		k := t.inserted()
+		read := t.find(k)
+		t.touch(use(k, at(0)))
+		t.same("Find after AddUses", t.find(k), k)
 		read.RevokedAt = at(-time.Minute)
-		if err := m.Update(t.Context(), read, newEntry(read)); err != nil {
-			t.Fatalf("Update of a key that was touched since it was read returned %v, want nil: a use is no conflict",
-				err)
-		}
+		t.noError(t.tryUpdate(read), "Update of a key that was touched since it was read, which is no conflict,")
 		used := at(time.Second)
-		touch(t, m, use(k, used))
+		t.touch(use(k, used))
 		read.Version = 2
-		same(t, "Find, after a revoked key was touched,", find(t, m, k), read)
-		wantUsed(t, m, k, used, "AddUses of a key that is revoked")
+		t.same("Find, after a revoked key was touched,", t.find(k), read)
+		t.wantUsed(k, used, "AddUses of a key that is revoked")
 	}},
 
-	{"AddUses/RevokeRace", func(t testing.TB, m issuing.Store) {
+	{"AddUses/RevokeRace", func(t test) {
 		for range 5 {
-			k := inserted(t, m)
-			now := at(0)
+			k, now := t.inserted(), at(0)
 			revoked := k.Clone()
 			revoked.RevokedAt = now
-			errs := atOnce(racers, func(i int) error {
+			t.allWin(atOnce(racers, func(i int) error {
 				if i == racers/2 {
-					return m.Update(t.Context(), revoked, newEntry(revoked))
+					return t.tryUpdate(revoked)
 				}
-				return m.AddUses(t.Context(), []keystore.Use{use(k, now.Add(time.Duration(i)*time.Second))})
-			})
-			for _, err := range errs {
-				if err != nil {
-					t.Errorf("AddUses or Update, while the other is running, returned %v, want nil", err)
-				}
-			}
+				return t.AddUses(t.Context(), []keystore.Use{use(k, now.Add(time.Duration(i)*time.Second))})
+			}), "AddUses and Update")
 			revoked.Version = 2
-			same(t, "Find, after a key was touched while it was revoked,", find(t, m, k), revoked)
-			wantUsed(t, m, k, now.Add((racers-1)*time.Second), "concurrent calls of AddUses")
+			t.same("Find, after a key was touched while it was revoked,", t.find(k), revoked)
+			t.wantUsed(k, now.Add((racers-1)*time.Second), "concurrent calls of AddUses")
 		}
 	}},
 }

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -12,13 +11,9 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-func usage(t testing.TB, m issuing.Store, k *keystore.Key) *issuing.Usage {
+func (t test) usage(k *keystore.Key) *issuing.Usage {
 	t.Helper()
-	u, err := m.Usage(t.Context(), k.Organization, k.ID)
-	if err != nil {
-		t.Fatalf("Usage of a key that was inserted returned %v, want nil", err)
-	}
-	return u
+	return must(t.Usage(t.Context(), k.Organization, k.ID))(t, "Usage of a key that was inserted")
 }
 
 // observed is a use of two requests that needed scopes.
@@ -35,130 +30,119 @@ func days() func(n int) time.Time {
 	return func(n int) time.Time { return today.AddDate(0, 0, -n) }
 }
 
-func wantScopes(t testing.TB, m issuing.Store, k *keystore.Key, want map[scope.Name]time.Time, rule string) {
+func (t test) wantScopes(k *keystore.Key, want map[scope.Name]time.Time, rule string) {
 	t.Helper()
-	if got := usage(t, m, k).Scopes; !maps.EqualFunc(got, want, time.Time.Equal) {
+	if got := t.usage(k).Scopes; !maps.EqualFunc(got, want, time.Time.Equal) {
 		t.Errorf("%s: Usage has the scopes %v, want %v", rule, got, want)
 	}
 }
 
-func wantDays(t testing.TB, m issuing.Store, k *keystore.Key, want []issuing.Day, rule string) {
+func (t test) wantDays(k *keystore.Key, want []issuing.Day, rule string) {
 	t.Helper()
 	same := func(a, b issuing.Day) bool { return a.Date.Equal(b.Date) && a.Requests == b.Requests }
-	if got := usage(t, m, k).Days; !slices.EqualFunc(got, want, same) {
+	if got := t.usage(k).Days; !slices.EqualFunc(got, want, same) {
 		t.Errorf("%s: Usage has the days %v, want %v", rule, got, want)
 	}
 }
 
 var usageCases = []testCase{
-	{"Usage/From", func(t testing.TB, m issuing.Store) {
-		k := inserted(t, m)
-		if got := usage(t, m, k); !got.LastUsedAt.IsZero() || got.LastUsedFrom.IsValid() {
+	{"Usage/From", func(t test) {
+		k := t.inserted()
+		if got := t.usage(k); !got.LastUsedAt.IsZero() || got.LastUsedFrom.IsValid() {
 			t.Errorf("Usage of a key that was never used returned %+v", got)
 		}
-		first := at(0)
-		last := first
-		for _, c := range []struct{ from, want string }{
-			{"192.0.2.7", "192.0.2.7"}, {"2001:db8::1:2", "2001:db8::1:2"}, {"fe80::1%eth0", "fe80::1"}, {"", ""},
-		} {
-			last = last.Add(time.Microsecond)
-			late, early := use(k, last), use(k, first)
-			early.From = netip.MustParseAddr("192.0.2.1")
-			if c.from != "" {
-				late.From = netip.MustParseAddr(c.from)
-			}
-			touch(t, m, early, late, early)
-			touch(t, m, early)
-			got, text := usage(t, m, k), ""
-			if got.LastUsedFrom.IsValid() {
-				text = got.LastUsedFrom.WithZone("").String()
-			}
-			if !got.LastUsedAt.Equal(last) || text != c.want {
-				t.Errorf("AddUses from %q at %v, beside earlier uses: Usage has %q and %v", c.from, last, text, got.LastUsedAt)
+		early := use(k, at(0))
+		early.From = netip.MustParseAddr("192.0.2.1")
+		late := early
+		for _, from := range []string{"192.0.2.7", "2001:db8::1:2", "fe80::1%eth0", ""} {
+			late.At = late.At.Add(time.Microsecond)
+			late.From, _ = netip.ParseAddr(from) // none for the empty text
+			t.touch(early, late, early)
+			t.touch(early)
+			got := t.usage(k)
+			if !got.LastUsedAt.Equal(late.At) || got.LastUsedFrom.WithZone("") != late.From.WithZone("") {
+				t.Errorf("AddUses from %q at %v, beside earlier uses: Usage has %v and %v", from, late.At, got.LastUsedFrom,
+					got.LastUsedAt)
 			}
 		}
 	}},
 
-	{"Usage/Scopes", func(t testing.TB, m issuing.Store) {
-		day := days()
-		k := inserted(t, m)
-		wantScopes(t, m, k, nil, "a key that was never used")
+	{"Usage/Scopes", func(t test) {
+		day, k := days(), t.inserted()
+		t.wantScopes(k, nil, "a key that was never used")
 		now := day(1).Add(5 * time.Hour)
 		odd := scope.Name("Tasks:Read/'é")
-		touch(t, m, observed(k, now.AddDate(0, 0, -400), scope.TasksRead, odd))
-		touch(t, m, observed(k, now, scope.TasksRead), observed(k, now.AddDate(0, 0, -1), scope.TasksRead, scope.TasksWrite))
-		touch(t, m, observed(k, now.AddDate(0, 0, -2), scope.TasksRead, scope.TasksWrite))
-		wantScopes(t, m, k, map[scope.Name]time.Time{
+		t.touch(observed(k, now.AddDate(0, 0, -400), scope.TasksRead, odd))
+		t.touch(observed(k, now, scope.TasksRead), observed(k, now.AddDate(0, 0, -1), scope.TasksRead, scope.TasksWrite))
+		t.touch(observed(k, now.AddDate(0, 0, -2), scope.TasksRead, scope.TasksWrite))
+		t.wantScopes(k, map[scope.Name]time.Time{
 			scope.TasksRead: day(1), scope.TasksWrite: day(2), odd: day(401),
 		}, "uses in another order than that of their days")
 	}},
 
-	{"Usage/Days", func(t testing.TB, m issuing.Store) {
-		day := days()
-		k := inserted(t, m)
+	{"Usage/Days", func(t test) {
+		day, k := days(), t.inserted()
 		midnight := day(1)
 		// 28 days ago is within 30 days also if midnight passes meanwhile.
-		touch(t, m, observed(k, midnight), observed(k, midnight.Add(-time.Microsecond)), observed(k, day(28)),
+		t.touch(observed(k, midnight), observed(k, midnight.Add(-time.Microsecond)), observed(k, day(28)),
 			observed(k, day(31)))
-		touch(t, m, observed(k, midnight.Add(24*time.Hour-time.Microsecond)), observed(k, midnight))
-		touch(t, m, use(k, midnight), observed(k, day(28)))
+		t.touch(observed(k, midnight.Add(24*time.Hour-time.Microsecond)), observed(k, midnight))
+		t.touch(use(k, midnight), observed(k, day(28)))
 		want := []issuing.Day{{Date: midnight, Requests: 6}, {Date: day(2), Requests: 2}, {Date: day(28), Requests: 4}}
-		wantDays(t, m, k, want, "requests of several days, and some of 31 days ago")
+		t.wantDays(k, want, "requests of several days, and some of 31 days ago")
 	}},
 
-	{"Usage/Observed", func(t testing.TB, m issuing.Store) {
-		k := inserted(t, m)
+	{"Usage/Observed", func(t test) {
+		k := t.inserted()
 		now := at(0)
 		for i, u := range []keystore.Use{
 			use(k, now), observed(k, now.Add(-time.Second)), observed(k, now.Add(time.Second)), use(k, now.Add(time.Minute)),
 		} {
-			touch(t, m, u)
+			t.touch(u)
 			want := now.Add(-time.Second)
 			if i == 0 {
 				want = time.Time{}
 			}
-			if got := usage(t, m, k).ObservedSince; !got.Equal(want) {
+			if got := t.usage(k).ObservedSince; !got.Equal(want) {
 				t.Errorf("after %d uses, the second of which has the first requests, ObservedSince is %v, want %v", i+1, got, want)
 			}
 		}
 	}},
 
-	{"Usage/Others", func(t testing.TB, m issuing.Store) {
-		day := days()
-		k, other := inserted(t, m), inserted(t, m)
+	{"Usage/Others", func(t test) {
+		day, k, other := days(), t.inserted(), t.inserted()
 		strange := observed(other, at(0), scope.TasksRead)
 		strange.ID = k.ID
-		touch(t, m, strange, observed(other, day(1), scope.TasksWrite))
-		wantScopes(t, m, k, nil, "uses as another organization")
-		wantDays(t, m, k, nil, "uses as another organization")
-		wantDays(t, m, other, []issuing.Day{{Date: day(1), Requests: 2}}, "uses beside those of another key")
-		_, err := m.Usage(t.Context(), other.Organization, k.ID)
-		wantError(t, err, keystore.ErrNotFound, "Usage of a key of another organization")
+		t.touch(strange, observed(other, day(1), scope.TasksWrite))
+		t.wantScopes(k, nil, "uses as another organization")
+		t.wantDays(k, nil, "uses as another organization")
+		t.wantDays(other, []issuing.Day{{Date: day(1), Requests: 2}}, "uses beside those of another key")
+		_, err := t.Usage(t.Context(), other.Organization, k.ID)
+		t.wantError(err, keystore.ErrNotFound, "Usage of a key of another organization")
 		late := newKey(k.Organization)
-		touch(t, m, observed(late, at(0), scope.TasksRead))
-		insert(t, m, late)
-		wantScopes(t, m, late, nil, "uses of a key that was not there")
+		t.touch(observed(late, at(0), scope.TasksRead))
+		t.insert(late)
+		t.wantScopes(late, nil, "uses of a key that was not there")
 	}},
 
-	{"Usage/Owned", func(t testing.TB, m issuing.Store) {
-		day := days()
-		k := inserted(t, m)
-		touch(t, m, observed(k, day(1), scope.TasksRead))
-		u := usage(t, m, k)
+	{"Usage/Owned", func(t test) {
+		day, k := days(), t.inserted()
+		t.touch(observed(k, day(1), scope.TasksRead))
+		u := t.usage(k)
 		u.Scopes[scope.TasksRead], u.Days[0].Requests = time.Time{}, 7
-		wantScopes(t, m, k, map[scope.Name]time.Time{scope.TasksRead: day(1)}, "a caller who writes to Usage")
-		wantDays(t, m, k, []issuing.Day{{Date: day(1), Requests: 2}}, "a caller who writes to Usage")
+		t.wantScopes(k, map[scope.Name]time.Time{scope.TasksRead: day(1)}, "a caller who writes to Usage")
+		t.wantDays(k, []issuing.Day{{Date: day(1), Requests: 2}}, "a caller who writes to Usage")
 	}},
 
-	{"Usage/ScopesUnused", func(t testing.TB, m issuing.Store) {
+	{"Usage/ScopesUnused", func(t test) {
 		day := days()
 		organization, two := unique("org"), []scope.Name{"a:read", "a:read:all"} // the one is within the other
 		made := func(scopes []scope.Name, uses ...[]scope.Name) *keystore.Key {  // on the days before today
 			k := newKey(organization)
 			k.Scopes = scopes
-			insert(t, m, k)
+			t.insert(k)
 			for ago := len(uses); ago > 0; ago-- {
-				touch(t, m, observed(k, day(ago).Add(time.Hour), uses[ago-1]...))
+				t.touch(observed(k, day(ago).Add(time.Hour), uses[ago-1]...))
 			}
 			return k
 		}
@@ -169,28 +153,22 @@ var usageCases = []testCase{
 		made(two, []scope.Name{"b:read"}, two, two)            // no matter what it lost
 		made([]scope.Name{}, []scope.Name{"a:read"}, nil, two) // holds none
 		p := issuing.Query{ScopesUnusedSince: day(2).Add(2 * time.Hour), Limit: 1}
-		wantTotal(t, m, organization, p, 1)
-		wantPages(t, m, organization, p, "of whose scopes some were needed", wanted)
+		t.wantTotal(organization, p, 1)
+		t.wantPages(organization, p, "of whose scopes some were needed", wanted)
 		p.ScopesUnusedSince = day(2).Add(-2 * time.Hour)
-		wantPages(t, m, organization, p, "of whose scopes some were needed, since a day on which all were")
+		t.wantPages(organization, p, "of whose scopes some were needed, since a day on which all were")
 	}},
 
-	{"Usage/Race", func(t testing.TB, m issuing.Store) {
-		day := days()
-		k, other := inserted(t, m), inserted(t, m)
-		errs := atOnce(racers, func(i int) error {
+	{"Usage/Race", func(t test) {
+		day, k, other := days(), t.inserted(), t.inserted()
+		t.allWin(atOnce(racers, func(i int) error {
 			uses := []keystore.Use{observed(k, day(1), scope.TasksRead), observed(other, day(2), scope.TasksWrite)}
 			if i%2 == 0 {
 				slices.Reverse(uses)
 			}
-			return m.AddUses(t.Context(), uses)
-		})
-		for _, err := range errs {
-			if err != nil {
-				t.Errorf("one of %d concurrent calls of AddUses returned %v, want nil", racers, err)
-			}
-		}
-		wantDays(t, m, k, []issuing.Day{{Date: day(1), Requests: 2 * racers}}, "concurrent calls of AddUses")
-		wantDays(t, m, other, []issuing.Day{{Date: day(2), Requests: 2 * racers}}, "concurrent calls of AddUses")
+			return t.AddUses(t.Context(), uses)
+		}), "AddUses")
+		t.wantDays(k, []issuing.Day{{Date: day(1), Requests: 2 * racers}}, "concurrent calls of AddUses")
+		t.wantDays(other, []issuing.Day{{Date: day(2), Requests: 2 * racers}}, "concurrent calls of AddUses")
 	}},
 }
