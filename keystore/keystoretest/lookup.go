@@ -5,12 +5,20 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
+
+// unknown wants the error that a method has for a key that is not there.
+func (t test) unknown(rule string) func(*keystore.Key, error) {
+	return func(_ *keystore.Key, err error) {
+		t.Helper()
+		t.wantError(err, keystore.ErrNotFound, rule)
+	}
+}
 
 var lookupCases = []testCase{
 	{"Lookup/Unknown", func(t test) {
-		_, err := t.Lookup(t.Context(), newKey("").Digest)
-		t.wantError(err, keystore.ErrNotFound, "Lookup of a digest that no key has")
+		t.unknown("Lookup of a digest that no key has")(t.Lookup(t.Context(), newKey("").Digest))
 	}},
 
 	{"Lookup/Record", func(t test) {
@@ -37,8 +45,7 @@ var lookupCases = []testCase{
 				t.Errorf("Lookup(%x) returned the key with digest %x, want all 32 bytes to count", k.Digest, got.Digest)
 			}
 		}
-		_, err := t.Lookup(t.Context(), first.Digest)
-		t.wantError(err, keystore.ErrNotFound, "Lookup of a digest that differs from others in its last bytes")
+		t.unknown("Lookup of a digest that differs from others in its last bytes")(t.Lookup(t.Context(), first.Digest))
 	}},
 
 	{"Lookup/AtOnce", func(t test) {
@@ -73,5 +80,51 @@ var lookupCases = []testCase{
 				t.Errorf("Lookup of a key that is %s returned one that is %s", status, got)
 			}
 		}
+	}},
+}
+
+var findCases = []testCase{
+	{"Find/Record", func(t test) {
+		k := newKey(unique("org"))
+		t.insert(newKey(k.Organization), k)
+		t.same("Find", t.find(k), k)
+		t.unknown("Find of an id that no key has")(t.Find(t.Context(), k.Organization, unique("key")))
+	}},
+
+	{"Find/OtherOrganization", func(t test) {
+		k, other := t.inserted(), t.inserted()
+		t.unknown("Find of another organization's key")(t.Find(t.Context(), other.Organization, k.ID))
+		t.unknown("Find without an organization")(t.Find(t.Context(), "", k.ID))
+	}},
+
+	{"FindIssued/Record", func(t test) {
+		k := t.inserted()
+		got := must(t.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken))(t, "FindIssued")
+		t.same("FindIssued", got, k)
+	}},
+
+	{"FindIssued/Others", func(t test) {
+		k := newKey(unique("org"))
+		none := newKey(k.Organization)
+		none.CreatedBy, none.IssueToken = k.CreatedBy, ""
+		t.insert(k, none)
+		for rule, by := range map[string][3]string{
+			"of another organization":                         {unique("org"), k.CreatedBy, k.IssueToken},
+			"of another creator":                              {k.Organization, unique("user"), k.IssueToken},
+			"with a token nobody used":                        {k.Organization, k.CreatedBy, unique("token")},
+			"with an empty token, beside a key that has none": {k.Organization, k.CreatedBy, ""},
+		} {
+			t.unknown("FindIssued " + rule)(t.FindIssued(t.Context(), by[0], by[1], by[2]))
+		}
+	}},
+
+	{"Find/Owned", func(t test) {
+		k := t.inserted()
+		spoil(t.find(k))
+		spoil(must(t.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken))(t, "FindIssued"))
+		for _, listed := range t.list(k.Organization, issuing.Query{}) {
+			spoil(listed)
+		}
+		t.keeps(k, "a key after a caller changed those it had been given")
 	}},
 }

@@ -48,8 +48,7 @@ var textCases = []testCase{
 			for _, k := range []*keystore.Key{a, b} {
 				t.wantPages(k.Organization, issuing.Query{}, "of an organization whose name is almost another's", k)
 			}
-			_, err := t.Find(t.Context(), b.Organization, a.ID)
-			t.wantError(err, keystore.ErrNotFound, "Find of a key of an organization whose name is almost the same")
+			t.unknown("Find of a key of almost the same organization")(t.Find(t.Context(), b.Organization, a.ID))
 
 			// Keys of one organization, told apart by one field each.
 			keys := make(map[string]*keystore.Key)
