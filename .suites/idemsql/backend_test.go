@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 )
 
 // The server ends the session of a request that runs: it gets an error, leaves
@@ -107,22 +109,22 @@ func TestConnectionBreaksAtCommit(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name      string
-		fault     fault
+		fault     sqltest.Fault
 		code      string
 		committed int
 	}{
-		{"before", before, "idempotency_commit_unknown", 0},
-		{"after", after, "idempotency_commit_unknown", 1},
-		{"session terminated after", terminated, "idempotency_commit_unknown", 1},
-		{"rolled back", deadlock, "idempotency_store_unavailable", 0},
+		{"before", sqltest.BreakBefore, "idempotency_commit_unknown", 0},
+		{"after", sqltest.BreakAfter, "idempotency_commit_unknown", 1},
+		{"session terminated after", sqltest.Terminate, "idempotency_commit_unknown", 1},
+		{"rolled back", sqltest.Refuse, "idempotency_store_unavailable", 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cut := func(t *testing.T, d database) {
-				proxy := newProxy(t, d)
-				s := newServer(t, d.at(proxy.port), joined, create)
+				faulty, next := d.faulty()
+				s := newServer(t, faulty, joined, create)
 				s.post("warm up", "title").mustBe(t, 201, "")
 
-				proxy.atNextCommit(test.fault)
+				next.set(test.fault)
 				s.post("key", "title").mustBe(t, 503, test.code)
 				mustCount(t, s.db, "SELECT count(*) FROM tasks", 1+test.committed)
 				mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 1+test.committed)
@@ -148,18 +150,18 @@ func TestConnectionBreaksAtCommit(t *testing.T) {
 func TestCommitHangs(t *testing.T) {
 	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
-		proxy := newProxy(t, d)
+		faulty, next := d.faulty()
 		o := joined
 		o.Options.Timeout = 2 * time.Second
-		s, patient := newServer(t, d.at(proxy.port), o, create), newServer(t, d, joined, create)
-		proxy.atNextCommit(hang)
+		s, patient := newServer(t, faulty, o, create), newServer(t, d, joined, create)
+		next.set(sqltest.Lose)
 		key, late := "", lateness(t)
-		for i := 0; proxy.willFail(); i++ { // the timeout may end what comes before COMMIT
+		for i := 0; next.isToCome(); i++ { // the timeout may end what comes before COMMIT
 			key = strconv.Itoa(i)
 			within(t, "the request", func() {
 				begun := time.Now()
 				a := s.post(key, "title")
-				if !proxy.willFail() {
+				if !next.isToCome() {
 					a.mustBe(t, 503, "idempotency_commit_unknown")
 				}
 				if took := time.Since(begun); took > promised+late() {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
@@ -141,12 +141,8 @@ func TestPrompt(t *testing.T) {
 // hungStore returns a store whose database accepts connections and never
 // answers.
 func hungStore(t *testing.T, d database) store {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	return d.on(d.at(uint16(listener.Addr().(*net.TCPAddr).Port)).open(t), idemsql.Options{})
+	w := &sqltest.Wire{Request: func(*sqltest.Conn, []byte) sqltest.Fault { return sqltest.Lose }}
+	return d.on(d.through(w).open(t), idemsql.Options{})
 }
 
 // The retention of a joined answer begins when it is stored, not when its

@@ -135,18 +135,6 @@ func (d database) with(name, value string) database {
 	return d
 }
 
-// at returns the database as it is reached at another port.
-func (d database) at(port uint16) database {
-	if d.my != nil {
-		d.my = d.my.Clone()
-		d.my.Addr = "127.0.0.1:" + strconv.Itoa(int(port))
-		return d
-	}
-	d.conf = d.conf.Copy()
-	d.conf.Host, d.conf.Port, d.conf.Fallbacks = "127.0.0.1", port, nil
-	return d
-}
-
 // open returns another pool of ten connections.
 func (d database) open(t testing.TB) *sql.DB {
 	t.Helper()

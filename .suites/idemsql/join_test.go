@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
@@ -270,16 +271,16 @@ func TestHungDatabaseAtJoin(t *testing.T) {
 func TestHungDatabaseAtSettle(t *testing.T) {
 	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
-		p := newProxy(t, d)
-		db := d.at(p.port).of(1).open(t)
+		faulty, next := d.faulty()
+		db := faulty.of(1).open(t)
 		store := d.on(db, idemsql.Options{})
 		_, j := join(t, store, claim("first"), idem.Claimed)
-		p.atNextCommit(hang)
+		next.set(sqltest.Lose)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		settled := make(chan error)
 		go func() { settled <- j.Settle(ctx, finished("answer")) }()
-		for p.willFail() {
+		for next.isToCome() {
 			runtime.Gosched()
 		}
 		within(t, "the second Join", func() {

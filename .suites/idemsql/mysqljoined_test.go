@@ -2,13 +2,12 @@ package idemsql_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
@@ -159,40 +159,20 @@ func TestDatabasesDoNotMeet(t *testing.T) {
 	}
 }
 
-// lostAnswers is a connection that carries a statement with GET_LOCK out and
-// loses the answer.
-type lostAnswers struct{ driver.Conn }
-
-func (c lostAnswers) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
-}
-
-func (c lostAnswers) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
-	if err == nil && strings.Contains(query, " GET_LOCK(") {
-		rows.Close()
-		return nil, errors.New("the answer was lost")
-	}
-	return rows, err
-}
-
-type lostAnswersConnector struct{ driver.Connector }
-
-func (c lostAnswersConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
-	return lostAnswers{conn}, err
-}
-
 // A connection that may hold the lock of a key does not keep it.
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()
 	d := mariadb(t)
-	connector, err := mysql.NewConnector(d.my)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := sql.OpenDB(lostAnswersConnector{connector})
-	defer db.Close()
+	db := d.watched(t, func(ctx context.Context, c driver.Conn, statement string) error {
+		if !strings.Contains(statement, " GET_LOCK(") {
+			return nil
+		}
+		rows, err := c.(driver.QueryerContext).QueryContext(ctx, statement, nil)
+		if err == nil {
+			rows.Close()
+		}
+		return cmp.Or(err, errors.New("the answer was lost"))
+	})
 	db.SetMaxOpenConns(1)
 	c := claim("key")
 	if _, _, err := d.on(db, idemsql.Options{}).Join(t.Context(), c, 0); err == nil {
@@ -230,27 +210,6 @@ func TestNumbersOfARefusedCommit(t *testing.T) {
 	}
 }
 
-// deafConn is a connection that loses a request with a COMMIT or a ROLLBACK and
-// all that come after it, and then calls lost.
-type deafConn struct {
-	net.Conn
-	after *atomic.Int64 // at which of them; 0 is never
-	lost  func()
-	deaf  bool
-}
-
-func (c *deafConn) Write(p []byte) (int, error) {
-	ends := bytes.Contains(p, []byte("COMMIT")) || bytes.Contains(p, []byte("ROLLBACK"))
-	if !c.deaf && ends && c.after.Add(-1) == 0 {
-		c.deaf = true
-		c.lost()
-	}
-	if c.deaf {
-		return len(p), nil
-	}
-	return c.Conn.Write(p)
-}
-
 // The server does not answer the end of a transaction: Settle gives up, its
 // connection is closed, and its turn and its key are free.
 func TestLostRollback(t *testing.T) {
@@ -275,13 +234,15 @@ func TestLostRollback(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var after atomic.Int64
-			conf := d.my.Clone()
-			conf.Net = t.Name()
-			mysql.RegisterDialContext(conf.Net, func(ctx context.Context, address string) (net.Conn, error) {
-				c, err := new(net.Dialer).DialContext(ctx, d.my.Net, address)
-				return &deafConn{Conn: c, after: &after, lost: cancel}, err
-			})
-			db := inMariaDB(conf).of(1).open(t)
+			wire := &sqltest.Wire{Request: func(_ *sqltest.Conn, request []byte) sqltest.Fault {
+				ends := bytes.Contains(request, []byte("COMMIT")) || bytes.Contains(request, []byte("ROLLBACK"))
+				if !ends || after.Add(-1) != 0 {
+					return sqltest.None
+				}
+				cancel()
+				return sqltest.Deafen
+			}}
+			db := d.through(wire).of(1).open(t)
 			store, c := d.on(db, idemsql.Options{}), claim(name)
 			_, j := join(t, store, c, idem.Claimed)
 			after.Store(test.at)
@@ -320,24 +281,11 @@ func TestLostRollback(t *testing.T) {
 	}
 }
 
-// plainConnector makes connections that prepare each statement.
-type plainConnector struct{ driver.Connector }
-
-func (c plainConnector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.Connector.Connect(ctx)
-	return struct{ driver.Conn }{conn}, err
-}
-
 // A driver may have no method for queries.
 func TestPlainDriver(t *testing.T) {
 	t.Parallel()
 	d := mariadb(t)
-	connector, err := mysql.NewConnector(d.my)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := sql.OpenDB(plainConnector{connector})
-	defer db.Close()
+	db := sqltest.Wrap(t, d.open(t), func(c driver.Conn) driver.Conn { return struct{ driver.Conn }{c} })
 	store := d.on(db, idemsql.Options{})
 	c := claim("key")
 	for _, settlement := range []idem.Settlement{outcomeFree, finished("answer")} {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
@@ -81,7 +82,7 @@ type trips struct {
 func (s *trips) watch(_ context.Context, _ driver.Conn, statement string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if statement == aRow {
+	if statement == sqltest.Row {
 		return nil
 	}
 	word, _, _ := strings.Cut(strings.TrimSpace(statement), " ")
