@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,40 +50,6 @@ func TestSuiteWithSettings(t *testing.T) {
 			}.Run(t)
 		})
 	}
-}
-
-// A server that migrates does not fail the inserts of others. MariaDB refuses
-// one that was prepared less than a hundredth of a second before its trigger
-// was made.
-func TestInsertDuringMigration(t *testing.T) {
-	t.Parallel()
-	var config *mysql.Config
-	d := mariadbWith(t, func(c *mysql.Config) { config = c }).migrated(t)
-	store := d.store(t)
-	start := present(t, store)
-	migrating, err := d.open(t).Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer migrating.Close()
-	execute(t, migrating, "SET timestamp = 1") // to MariaDB the trigger is older than the insert
-	execute(t, migrating, "DROP TRIGGER sallyport_keys_insert")
-	statements := d.statements(store.Schema()[0])
-	trigger := statements[slices.IndexFunc(statements, func(s string) bool {
-		return strings.Contains(s, "CREATE TRIGGER sallyport_keys_insert")
-	})]
-	below, err := mysql.NewConnector(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := sql.OpenDB(preparing{below, sync.OnceFunc(func() { execute(t, migrating, trigger) })})
-	defer db.Close()
-	k := newKey("acme")
-	if err := insert(t.Context(), d.wrap(db, keysql.Options{}), k); err != nil {
-		t.Fatal(err)
-	}
-	changed, _ := changes(t, store, start)
-	wantNamed(t, changed, k, "a key that was inserted while the trigger was made")
 }
 
 // A change or an insert waits for a transaction that has changed or inserted a

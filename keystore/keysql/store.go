@@ -232,8 +232,6 @@ func (s *Store) each(ctx context.Context, doing string, st statement, dest []any
 	})
 }
 
-const mysqlNoTable = 1146 // beside those in mysqlerror.go, for this package alone
-
 // exec runs a write and returns how many rows it wrote.
 func (s *Store) exec(ctx context.Context, doing, query string, args ...any) (rows int64, err error) {
 	query, args = s.sql(query, args)
@@ -261,11 +259,6 @@ func (s *Store) run(ctx context.Context, doing string, write func() (int64, erro
 	done := make(chan outcome, 1)
 	begin := func() {
 		rows, err := write()
-		if sqlschema.MySQLNumber(err) == mysqlNoTable && ctx.Err() == nil {
-			// A server that migrates has made a trigger since the statement was
-			// prepared. MariaDB then may miss the table that it counts in.
-			rows, err = write()
-		}
 		for sqlschema.MySQLAgain(err) && ctx.Err() == nil {
 			rows, err = write()
 		}
