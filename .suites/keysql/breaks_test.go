@@ -24,12 +24,12 @@ func TestEachFailure(t *testing.T) {
 	d := sqliteFile(t)
 	whole := d.store(t)
 	var step, fails int
-	store := d.wrap(breaking{next: func(string) error {
+	store := d.wrap(d.breaking(t, func(string) error {
 		if step++; step == fails {
 			return errBroken
 		}
 		return nil
-	}}.on(t, d), keysql.Options{})
+	}), keysql.Options{})
 	db := d.open(t)
 	contents := func() string {
 		return fmt.Sprintf("%s", values(t, db, "SELECT id || organization || version FROM sallyport_keys UNION ALL "+

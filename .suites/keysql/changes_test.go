@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/sallyport-go/sallyport/.ci/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
@@ -155,26 +154,23 @@ func TestFeedOnAurora(t *testing.T) {
 // changes, and what is committed between the two is not passed over.
 func TestFeedReadsTheCounterFirst(t *testing.T) {
 	t.Parallel()
-	var config *mysql.Config
-	d := mariadbWith(t, func(c *mysql.Config) { config = c }).migrated(t)
+	d := mariadb(t)
 	store := d.store(t)
 	keys := inserted(t, store, "acme", 2)
 	first, second := keys[0], keys[1]
 	start := present(t, store)
 	update(t, store, first)
 
-	below, err := mysql.NewConnector(config)
-	if err != nil {
-		t.Fatal(err)
-	}
 	statements := 0
-	reader := sql.OpenDB(preparing{below, func() {
-		statements++
-		if statements == 2 {
+	reader := d.breaking(t, func(what string) error {
+		if what == sqltest.Row {
+			return nil
+		}
+		if statements++; statements == 2 {
 			update(t, store, second)
 		}
-	}})
-	defer reader.Close()
+		return nil
+	})
 	changed, next, err := d.wrap(reader, keysql.Options{}).Changes(t.Context(), start)
 	if err != nil || statements != 2 {
 		t.Fatalf("got %v after %d statements, want two statements", err, statements)
@@ -182,27 +178,6 @@ func TestFeedReadsTheCounterFirst(t *testing.T) {
 	wantNamed(t, changed, first, "a change that was committed before")
 	more, _ := changes(t, store, next)
 	wantNamed(t, append(changed, more...), second, "a change that was committed between the statements")
-}
-
-// preparing calls a function when a statement is prepared, before it is run.
-type preparing struct {
-	driver.Connector
-	prepared func()
-}
-
-func (p preparing) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := p.Connector.Connect(ctx)
-	return preparingConn{conn, p.prepared}, err
-}
-
-type preparingConn struct {
-	driver.Conn // without the abilities to query in other ways
-	prepared    func()
-}
-
-func (c preparingConn) Prepare(query string) (driver.Stmt, error) {
-	defer c.prepared()
-	return c.Conn.Prepare(query)
 }
 
 // A change is named again only while an older transaction is open, which in

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
@@ -17,15 +18,15 @@ func TestStatementsOfAChild(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		var statements, fails int
-		store := d.wrap(breaking{next: func(what string) error {
-			if what == "row" {
+		store := d.wrap(d.breaking(t, func(what string) error {
+			if what == sqltest.Row {
 				return nil
 			}
 			if statements++; statements == fails {
 				return errBroken
 			}
 			return nil
-		}}.on(t, d), keysql.Options{})
+		}), keysql.Options{})
 		parent := ""
 		for depth := range 4 {
 			k := newKey("acme")

@@ -23,12 +23,12 @@ func TestStatementsOfTheConsole(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		seed(t, d, "acme", 10_000)
 		var statements atomic.Int64
-		db := breaking{next: func(what string) error {
+		db := d.breaking(t, func(what string) error {
 			if strings.HasPrefix(what, "SELECT") {
 				statements.Add(1)
 			}
 			return nil
-		}}.on(t, d)
+		})
 		store := d.wrap(db, keysql.Options{})
 		token := keystore.Service{}.Generate(keystore.Production).Reveal()
 		oldest := newKey("acme")

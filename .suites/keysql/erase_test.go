@@ -21,7 +21,7 @@ func TestInsertDuringErase(t *testing.T) {
 			"DELETE FROM sallyport_keys_audit", "COMMIT"} {
 			inserted(t, store, "acme", 1)
 			k, done, begun := newKey("acme"), make(chan error, 1), false
-			meanwhile := breaking{next: func(what string) error {
+			meanwhile := d.breaking(t, func(what string) error {
 				if !begun && strings.Contains(what, before) {
 					begun = true
 					go func() { done <- insert(t.Context(), store, k) }()
@@ -32,8 +32,8 @@ func TestInsertDuringErase(t *testing.T) {
 					}
 				}
 				return nil
-			}}
-			if _, _, err := d.wrap(meanwhile.on(t, d), keysql.Options{}).Erase(t.Context(), "acme"); err != nil || !begun {
+			})
+			if _, _, err := d.wrap(meanwhile, keysql.Options{}).Erase(t.Context(), "acme"); err != nil || !begun {
 				t.Fatal(before, begun, err)
 			}
 			if err := <-done; err != nil {

@@ -2,11 +2,11 @@ package keysql_test
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"strings"
 	"testing"
 
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
@@ -44,23 +44,12 @@ func TestMigrateWaitsForTheLock(t *testing.T) {
 	}
 }
 
-// impatient connects so that Migrate waits for the lock no time at all.
-type impatient struct{ breaking }
+// impatient waits for the lock no time at all.
+type impatient struct{ driver.Conn }
 
-type impatientConn struct{ breakingConn }
-
-func (i impatient) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := i.breaking.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return impatientConn{conn.(breakingConn)}, nil
-}
-
-func (c impatientConn) QueryContext(
-	ctx context.Context, query string, args []driver.NamedValue,
-) (driver.Rows, error) {
-	return c.breakingConn.QueryContext(ctx, strings.Replace(query, ", 3600)", ", 0)", 1), args)
+func (c impatient) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	query = strings.Replace(query, ", 3600)", ", 0)", 1)
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
 }
 
 // A server that does not get the lock changes nothing.
@@ -73,8 +62,7 @@ func TestMigrateWithoutTheLock(t *testing.T) {
 	}
 	defer other.Close()
 	execute(t, other, "DO GET_LOCK("+migrationLock+", 0)")
-	db := sql.OpenDB(impatient{breaking{connector{d.open(t)}, func(string) error { return nil }}})
-	t.Cleanup(func() { db.Close() })
+	db := sqltest.Wrap(t, d.open(t), func(c driver.Conn) driver.Conn { return impatient{c} })
 	if err := d.wrap(db, keysql.Options{}).Migrate(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "another server has been migrating") {
 		t.Errorf("Migrate that does not get the lock returned %v, want an error that says so", err)
@@ -93,13 +81,13 @@ func TestMigrateGivesTheLockBack(t *testing.T) {
 			d := emptyMariaDB(t)
 			ctx, giveUp := context.WithCancel(t.Context())
 			defer giveUp()
-			db := breaking{next: func(what string) error {
+			db := d.breaking(t, func(what string) error {
 				if !fails || !strings.HasPrefix(what, "UPDATE") {
 					return nil
 				}
 				giveUp()
 				return errBroken
-			}}.on(t, d)
+			})
 			if err := d.wrap(db, keysql.Options{}).Migrate(ctx); (err != nil) != fails {
 				t.Errorf("Migrate returned %v, want an error %t", err, fails)
 			}

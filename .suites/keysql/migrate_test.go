@@ -111,7 +111,7 @@ func TestMigrateAtOnce(t *testing.T) {
 		start := make(chan struct{})
 		var running sync.WaitGroup
 		for i := range servers {
-			db := breaking{next: run}.on(t, d)
+			db := d.breaking(t, run)
 			running.Go(func() {
 				<-start
 				errs[i] = later.Migrate(t.Context(), db)
@@ -328,12 +328,12 @@ func TestMigrateInterrupted(t *testing.T) {
 				if i > 0 {
 					migrate(t, store)
 				}
-				broken := breaking{next: func(what string) error {
+				broken := d.breaking(t, func(what string) error {
 					if what == next {
 						return errBroken
 					}
 					return nil
-				}}.on(t, d)
+				})
 				if err := later.Migrate(t.Context(), broken); !errors.Is(err, errBroken) {
 					t.Fatalf("Migrate with a statement that fails returned %v, want its error", err)
 				}

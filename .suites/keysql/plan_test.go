@@ -24,12 +24,12 @@ func TestRowsRead(t *testing.T) {
 		store := d.wrap(db, keysql.Options{})
 		var asked string
 		if d.name == "sqlite" {
-			store = d.wrap(breaking{next: func(what string) error {
+			store = d.wrap(d.breaking(t, func(what string) error {
 				if strings.HasPrefix(what, "SELECT") {
 					asked = what
 				}
 				return nil
-			}}.on(t, d), keysql.Options{})
+			}), keysql.Options{})
 		}
 		organizations := []string{"acme", "b", "c", "d", "other", "z"}
 		for _, o := range organizations {

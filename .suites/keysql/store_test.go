@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
@@ -85,109 +86,22 @@ func TestRestart(t *testing.T) {
 
 var errBroken = errors.New("the connection broke")
 
-// breaking is a connector whose connections break where next says so: it is
+// breaking returns a pool of one connection that breaks where next says so: it is
 // asked before each statement, each row and the end of them, and each COMMIT.
-type breaking struct {
-	driver.Connector
-	next func(what string) error
-}
-
-// on returns a pool of breaking connections.
-func (b breaking) on(t *testing.T, d database) *sql.DB {
+func (d database) breaking(t testing.TB, next func(what string) error) *sql.DB {
 	t.Helper()
-	below := d.open(t)
-	b.Connector = connector{below}
-	db := sql.OpenDB(b)
+	db := sqltest.Watch(t, d.open(t), func(ctx context.Context, c driver.Conn, what string) error {
+		if what == "ROLLBACK" {
+			return nil
+		}
+		err := next(what)
+		if err != nil && what == "COMMIT" {
+			c.(driver.ExecerContext).ExecContext(ctx, "ROLLBACK", nil)
+		}
+		return err
+	})
 	db.SetMaxOpenConns(1)
-	t.Cleanup(func() { db.Close() })
 	return db
-}
-
-// connector connects through a pool of database/sql.
-type connector struct{ below *sql.DB }
-
-func (c connector) Driver() driver.Driver { return c.below.Driver() }
-
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.below.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var below driver.Conn
-	err = conn.Raw(func(c any) error { below = c.(driver.Conn); return nil })
-	return heldConn{below, conn}, err
-}
-
-// heldConn keeps its connection out of the pool.
-type heldConn struct {
-	driver.Conn
-	held *sql.Conn
-}
-
-func (c heldConn) Close() error { return c.held.Close() }
-
-func (b breaking) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := b.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return breakingConn{conn.(heldConn), b.next}, nil
-}
-
-type breakingConn struct {
-	heldConn
-	next func(what string) error
-}
-
-func (c breakingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if err := c.next(query); err != nil {
-		return nil, err
-	}
-	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
-}
-
-func (c breakingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if err := c.next(query); err != nil {
-		return nil, err
-	}
-	rows, err := c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
-	if err != nil {
-		return nil, err
-	}
-	return &breakingRows{Rows: rows, next: c.next}, nil
-}
-
-func (c breakingConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
-	if err := c.next("BEGIN"); err != nil {
-		return nil, err
-	}
-	tx, err := c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
-	return breakingTx{tx, c.next}, err
-}
-
-type breakingTx struct {
-	driver.Tx
-	next func(what string) error
-}
-
-func (tx breakingTx) Commit() error {
-	if err := tx.next("COMMIT"); err != nil {
-		tx.Tx.Rollback()
-		return err
-	}
-	return tx.Tx.Commit()
-}
-
-type breakingRows struct {
-	driver.Rows
-	next func(what string) error
-}
-
-func (r *breakingRows) Next(dest []driver.Value) error {
-	if err := r.next("row"); err != nil {
-		return err
-	}
-	return r.Rows.Next(dest)
 }
 
 // Migrate returns the error of each of its statements, and the next one
@@ -200,9 +114,9 @@ func TestMigrateThatBreaksOff(t *testing.T) {
 		d.insertByHand(t, "before")
 		for at := 1; ; at++ {
 			statements, failed := 0, ""
-			broken := breaking{next: func(what string) error {
+			broken := d.breaking(t, func(what string) error {
 				// The lock of MySQL ends with the connection too.
-				if what == "row" || strings.HasPrefix(what, "DO RELEASE_LOCK") {
+				if what == sqltest.Row || strings.HasPrefix(what, "DO RELEASE_LOCK") {
 					return nil
 				}
 				if statements++; statements == at {
@@ -210,7 +124,7 @@ func TestMigrateThatBreaksOff(t *testing.T) {
 					return errBroken
 				}
 				return nil
-			}}.on(t, d)
+			})
 			err := d.later(t).Migrate(t.Context(), broken)
 			if failed == "" {
 				if err != nil || at < 6 {
