@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -41,47 +40,51 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// fault is what becomes of one request to a server.
-type fault string
-
-const (
-	breaksBefore fault = "the connection breaks before the server is asked"
-	breaksAfter  fault = "the connection breaks before the answer"
-	breaksOff    fault = "the answer breaks off"
-	breaksSoon   fault = "the answer breaks off before its first row"
-	contextEnds  fault = "the context ends, and nobody answers"
-)
+// faults are what may become of one request to a server.
+var faults = map[sqltest.Fault]string{
+	sqltest.FailWrite:  "the connection breaks before the server is asked",
+	sqltest.BreakAfter: "the connection breaks before the answer",
+	sqltest.BreakOff:   "the answer breaks off",
+	sqltest.BreakSoon:  "the answer breaks off before its first row",
+	sqltest.Lose:       "the context ends, and nobody answers",
+}
 
 // wire is a network that makes one fault, at a request that it is told.
 type wire struct {
+	sqltest.Wire
 	mu    sync.Mutex
 	at    int // 1 is the next request, 0 none
-	fault fault
+	fault sqltest.Fault
 	end   context.CancelFunc
 	step  int // how many requests are passed over; a pipeline is many
 
 	closes bool // a connection that lost a request, and wrote no other, closes after a second
 }
 
-func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	c, err := new(net.Dialer).DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	return &wireConn{Conn: c, wire: w}, nil
+func newWire() *wire {
+	w := new(wire)
+	w.Request = w.request
+	return w
 }
 
-func (w *wire) request() fault {
+func (w *wire) request(c *sqltest.Conn, _ []byte) sqltest.Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.at == 0 {
-		return ""
+		return sqltest.None
 	}
 	if w.at--; w.at > 0 {
-		return ""
+		return sqltest.None
 	}
-	if w.fault == contextEnds {
+	if w.fault == sqltest.Lose {
 		w.end()
+		if last := c.Written(); w.closes {
+			time.AfterFunc(time.Second, func() {
+				if c.Written() == last { // else nobody waited for the answer, as of the end of a statement
+					c.Close()
+				}
+			})
+		}
 	}
 	return w.fault
 }
@@ -90,15 +93,15 @@ func (w *wire) request() fault {
 // time.
 func (w *wire) everywhere(t *testing.T, do func(ctx context.Context, what string)) {
 	t.Helper()
-	for _, f := range []fault{breaksBefore, breaksAfter, breaksOff, breaksSoon, contextEnds} {
+	for f, name := range faults {
 		for at := 1; ; at += 1 + w.step {
 			ctx, end := context.WithTimeout(t.Context(), time.Minute)
 			w.mu.Lock()
 			w.at, w.fault, w.end = at, f, end
 			w.mu.Unlock()
-			do(ctx, fmt.Sprintf("%s, request %d", f, at))
+			do(ctx, fmt.Sprintf("%s, request %d", name, at))
 			if left := context.Cause(ctx); left == context.DeadlineExceeded {
-				t.Errorf("%s, request %d: it took a minute", f, at)
+				t.Errorf("%s, request %d: it took a minute", name, at)
 			}
 			end()
 			w.mu.Lock()
@@ -113,57 +116,6 @@ func (w *wire) everywhere(t *testing.T, do func(ctx context.Context, what string
 			}
 		}
 	}
-}
-
-type wireConn struct {
-	net.Conn
-	wire *wire
-	lost atomic.Pointer[fault] // of the request whose answer is lost
-
-	mu      sync.Mutex
-	written int // requests
-}
-
-func (c *wireConn) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.written++
-	switch f := c.wire.request(); f {
-	case breaksBefore:
-		c.Close()
-		return 0, io.ErrClosedPipe
-	case contextEnds:
-		if c.wire.closes {
-			last := c.written
-			time.AfterFunc(time.Second, func() {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				if c.written == last { // else nobody waited for the answer, as of the end of a statement
-					c.Close()
-				}
-			})
-		}
-		return len(p), nil
-	case breaksAfter, breaksOff, breaksSoon:
-		c.lost.Store(&f)
-	}
-	return c.Conn.Write(p)
-}
-
-func (c *wireConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	lost := c.lost.Load()
-	if lost == nil || n == 0 {
-		return n, err
-	}
-	c.Close()
-	switch *lost {
-	case breaksOff:
-		return max(n/2, 1), nil
-	case breaksSoon:
-		return min(n, 12), nil
-	}
-	return 0, io.ErrUnexpectedEOF
 }
 
 // repliesTable is what both stores of replies in SQL have.
@@ -228,10 +180,7 @@ var sqlKinds = map[string]func(t *testing.T, w *wire) adapters{
 		if w == nil {
 			wired.Params = map[string]string{"lock_wait_timeout": "0", "innodb_lock_wait_timeout": "0"}
 		} else {
-			wired.Net = "wire" + strconv.FormatInt(wires.Add(1), 10)
-			mysql.RegisterDialContext(wired.Net, func(ctx context.Context, addr string) (net.Conn, error) {
-				return w.dial(ctx, conf.Net, addr)
-			})
+			wired = w.MySQL(conf)
 		}
 		db := open(wired)
 		return adapters{db: sound, inUse: func() int { return db.Stats().InUse }}.with(t,
@@ -262,10 +211,7 @@ func withSQLite() map[string]func(t *testing.T, w *wire) adapters {
 	return kinds
 }
 
-var (
-	wires atomic.Int64
-	quiet = slog.New(slog.DiscardHandler)
-)
+var quiet = slog.New(slog.DiscardHandler)
 
 func closing(t *testing.T, db *sql.DB) *sql.DB {
 	db.SetMaxOpenConns(connections)
@@ -279,7 +225,7 @@ func (w *wire) postgres(conf *pgx.ConnConfig) *pgx.ConnConfig {
 		conf.RuntimeParams["lock_timeout"] = "50ms"
 		return conf
 	}
-	conf.DialFunc, conf.Fallbacks = w.dial, nil
+	conf.DialFunc, conf.Fallbacks = w.Dial, nil
 	w.closes = true // pgx itself takes 15 s
 	return conf
 }
@@ -358,7 +304,7 @@ func TestErrorPathsOfJoinedRequests(t *testing.T) {
 		} {
 			t.Run(kind+", "+name, func(t *testing.T) {
 				t.Parallel()
-				w := new(wire)
+				w := newWire()
 				a := open(t, w)
 				w.everywhere(t, func(ctx context.Context, what string) {
 					c := newClaim()
@@ -458,7 +404,7 @@ func TestErrorPathsOfReplies(t *testing.T) {
 	for kind, open := range sqlKinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			w := new(wire)
+			w := newWire()
 			a := open(t, w)
 			leases(t, w, a.replies, a.sound)
 			for i := range many {
@@ -481,8 +427,8 @@ func TestErrorPathsOfReplies(t *testing.T) {
 	for name, retries := range map[string]int{"redis": -1, "redis, whose client repeats": 3} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, o := new(wire), redistest.Options(t)
-			o.Dialer, o.MaxRetries = w.dial, retries
+			w, o := newWire(), redistest.Options(t)
+			o.Dialer, o.MaxRetries = w.Dial, retries
 			client, sound := redistest.Connect(t, o), redistest.Connect(t, redistest.Options(t))
 			prefix := redistest.OwnPrefix(t, sound)
 			store := func(c *redis.Client) *idemredis.Store {
@@ -497,10 +443,11 @@ func TestErrorPathsOfReplies(t *testing.T) {
 func TestErrorPathsOfEraseInRedis(t *testing.T) {
 	const many = 1200
 	server := redistest.Start(t)
-	sound, w := server.Client(), &wire{step: 20}
+	sound, w := server.Client(), newWire()
+	w.step = 20
 	o := server.Options()
 	o.Dialer, o.MaxRetries = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return w.dial(ctx, o.Network, o.Addr)
+		return w.Dial(ctx, o.Network, o.Addr)
 	}, -1
 	store := func(c *redis.Client) *idemredis.Store { return idemredis.New(c, idemredis.Options{}) }
 	for range many {
@@ -527,8 +474,8 @@ func TestErrorPathsOfEraseInRedis(t *testing.T) {
 func TestErrorPathsOfLimits(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"one by one": 0, "units ahead": 100 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			w, o := new(wire), redistest.Options(t)
-			o.Dialer, o.MaxRetries = w.dial, -1
+			w, o := newWire(), redistest.Options(t)
+			o.Dialer, o.MaxRetries = w.Dial, -1
 			client := redistest.Connect(t, o)
 			prefix := redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t)))
 			w.everywhere(t, func(ctx context.Context, what string) {
@@ -552,7 +499,8 @@ func TestErrorPathsOfKeys(t *testing.T) {
 	for kind, open := range sqlKinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			w := &wire{closes: true} // the driver of MySQL has no context for its own COMMIT
+			w := newWire()
+			w.closes = true // the driver of MySQL has no context for its own COMMIT
 			a := open(t, w)
 			w.everywhere(t, func(ctx context.Context, what string) {
 				keys, before := a.count(t, "sallyport_keys"), a.count(t, "sallyport_keys_audit")

@@ -3,7 +3,6 @@ package adapters_test
 import (
 	"context"
 	"crypto/rand"
-	"net"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/.ci/redistest"
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idempgx"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
@@ -27,35 +27,8 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
 
-// network makes connections, some of which become half-open: they take all that
-// is sent, and nothing answers.
-type network struct {
-	mu    sync.Mutex
-	conns []*conn
-}
-
-type conn struct {
-	net.Conn
-	dead atomic.Bool
-}
-
-func (c *conn) Write(p []byte) (int, error) {
-	if c.dead.Load() {
-		return len(p), nil
-	}
-	return c.Conn.Write(p)
-}
-
-func (n *network) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	c, err := new(net.Dialer).DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.conns = append(n.conns, &conn{Conn: c})
-	return n.conns[len(n.conns)-1], nil
-}
+// network is a wire of which some connections become half-open.
+type network struct{ sqltest.Wire }
 
 const (
 	connections = 4
@@ -64,21 +37,20 @@ const (
 
 // kill makes so many of the connections half-open.
 func (n *network) kill(t *testing.T, which []int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.conns) != connections {
-		t.Fatalf("the pool has %d connections, want %d", len(n.conns), connections)
+	conns := n.Conns()
+	if len(conns) != connections {
+		t.Fatalf("the pool has %d connections, want %d", len(conns), connections)
 	}
 	for _, i := range which {
-		c := n.conns[i]
-		c.dead.Store(true)
+		c := conns[i]
+		c.Deafen()
 		t.Cleanup(func() { c.Close() }) // a pool waits for it when it is closed
 	}
 }
 
 func (n *network) redis(t *testing.T) (client *redis.Client, prefix string) {
 	o := redistest.Options(t)
-	o.PoolSize, o.Dialer, o.ContextTimeoutEnabled = connections, n.dial, true
+	o.PoolSize, o.Dialer, o.ContextTimeoutEnabled = connections, n.Dial, true
 	client = redis.NewClient(o)
 	t.Cleanup(func() { client.Close() })
 	for range connections {
@@ -97,7 +69,7 @@ func (n *network) postgres(t *testing.T) *pgxpool.Pool {
 		t.Fatal(err)
 	}
 	conf.ConnConfig = pgtest.Schema(t)
-	conf.MaxConns, conf.ConnConfig.DialFunc = connections, n.dial
+	conf.MaxConns, conf.ConnConfig.DialFunc = connections, n.Dial
 	pool, err := pgxpool.NewWithConfig(t.Context(), conf)
 	if err != nil {
 		t.Fatal(err)
