@@ -85,79 +85,6 @@ func TestJoinedOutcomes(t *testing.T) {
 	}
 }
 
-// A handler may get an error from the database, which in Postgres ends what its
-// transaction can do, and answer like any other.
-func TestHandledDatabaseError(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-			tx, _ := inTx(r.Context())
-			if _, err := insert(r.Context(), tx, "before the error"); err != nil {
-				t.Error(err)
-			}
-			if _, err := tx.ExecContext(r.Context(), "INSERT INTO tasks (id, title) VALUES ('taken', 'second')"); err == nil {
-				t.Error("the unique violation was no error")
-			}
-			w.WriteHeader(http.StatusConflict)
-			io.WriteString(w, "there is one")
-		})
-		execute(t, s.db, "INSERT INTO tasks (id, title) VALUES ('taken', 'first')")
-		first := s.post("key", "title")
-		first.mustBe(t, 409, "")
-		s.post("key", "title").mustReplay(t, first)
-		mustCount(t, s.db, "SELECT count(*) FROM tasks", 1)
-		mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem WHERE state = 3", 1)
-	})
-}
-
-// A handler that overlooks the error gets no answer out: the transaction cannot
-// be committed.
-func TestOverlookedDatabaseError(t *testing.T) {
-	t.Parallel()
-	inBoth(t, func(t *testing.T, d database) {
-		s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-			tx, _ := inTx(r.Context())
-			insert(r.Context(), tx, "before the error")
-			tx.ExecContext(r.Context(), "SELECT 1/0")
-			w.WriteHeader(http.StatusCreated)
-		})
-		for range 2 {
-			s.post("key", "title").mustBe(t, 500, "internal")
-		}
-		mustCount(t, s.db, "SELECT count(*) FROM tasks", 0)
-		mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 0)
-	})
-}
-
-// COMMIT itself is refused: that proves that nothing was committed.
-func TestRefusedCommit(t *testing.T) {
-	t.Parallel()
-	test := func(t *testing.T, d database) {
-		// One connection, whose state is seen by the next request.
-		s := newServer(t, d.of(1), joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-			tx, _ := inTx(r.Context())
-			if s.runs.Load() == 1 {
-				if _, err := tx.ExecContext(r.Context(), "INSERT INTO parts (task) VALUES ('missing')"); err != nil {
-					t.Error(err)
-				}
-			}
-			create(w, r, s)
-		})
-		if d.name == "sqlite" {
-			execute(t, s.db, "PRAGMA foreign_keys = ON")
-		}
-		execute(t, s.db, "CREATE TABLE parts (task text REFERENCES tasks (id) DEFERRABLE INITIALLY DEFERRED)")
-		s.post("key", "title").mustBe(t, 409, "constraint_violated")
-		mustCount(t, s.db, "SELECT count(*) FROM tasks", 0)
-		first := s.post("key", "title")
-		first.mustBe(t, 201, "")
-		s.post("key", "title").mustReplay(t, first)
-		mustCount(t, s.db, "SELECT count(*) FROM tasks", 1)
-	}
-	t.Run("sqlite", func(t *testing.T) { test(t, sqliteFile(t)) })
-	inBoth(t, test)
-}
-
 // endTx ends the transaction of a request by its method, or where that refuses to
 // by a statement.
 func endTx(ctx context.Context, by string) {
@@ -401,38 +328,6 @@ func TestKeepUnknown(t *testing.T) {
 	}
 	_, j = join(t, store, again(c), idem.Claimed)
 	j.Settle(t.Context(), outcomeFree)
-}
-
-// A handler that commits by a statement of its own and then answers with a 4xx
-// or 5xx leaves a claim, which its reply does not replace: its rows stand. The
-// log says so, where SQLite has an error of its own after a 5xx.
-func TestKeepAfterHandlerCommits(t *testing.T) {
-	t.Parallel()
-	for name, settlement := range map[string]idem.Settlement{"4xx": refusal, "5xx": outcomeFree} {
-		t.Run(name, func(t *testing.T) {
-			inEach(t, func(t *testing.T, d database) {
-				db, log := d.open(t), &logged{}
-				store := d.on(db, idemsql.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
-				c := claim("key")
-				_, j := join(t, store, c, idem.Claimed)
-				tx, _ := inTx(j.Context(t.Context()))
-				if _, err := insert(t.Context(), tx, "title"); err != nil {
-					t.Fatal(err)
-				}
-				execute(t, tx, "COMMIT")
-				if err := j.Settle(t.Context(), settlement); err == nil {
-					t.Error("Settle: got no error")
-				} else if d.name != "sqlite" || name == "4xx" {
-					log.mustSay(t, "a handler ended the transaction")
-					if !errors.Is(err, idem.ErrCommitUnknown) {
-						t.Errorf("Settle: got error %v, want ErrCommitUnknown", err)
-					}
-				}
-				mustCount(t, db, "SELECT count(*) FROM tasks", 1)
-				begin(t, store, again(c), idem.InProgress)
-			})
-		})
-	}
 }
 
 // A second attempt that is refused replaces the unknown outcome of the first.

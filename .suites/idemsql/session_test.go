@@ -97,6 +97,8 @@ var mariaSessions = []sessionCase{
 	{name: "another database, and refuse", does: kept + "; USE {tenant}", status: 422, first: "422", runs: 1},
 	{name: "another database, and fail", does: kept + "; USE {tenant}", status: 500, first: "500", repeat: "500", runs: 2},
 	{name: "a failed statement", does: kept + "; INSERT INTO nowhere VALUES (1)", first: "201", runs: 1, rows: 1},
+	{name: "a failed statement, heeded", does: kept + "; INSERT INTO nowhere VALUES (1)", heeds: true, first: "422",
+		runs: 1},
 	{name: "a savepoint", does: "SAVEPOINT a; " + kept + "; ROLLBACK TO a; " + kept, first: "201", runs: 1, rows: 1},
 	{name: "DDL", does: kept + "; " + made, first: "201", runs: 1, rows: 1},
 	{name: "DDL and refuse", does: kept + "; " + made, status: 422,
@@ -104,6 +106,8 @@ var mariaSessions = []sessionCase{
 		says: "a handler ended the transaction"},
 	{name: "DDL and fail", does: kept + "; " + made, status: 500, first: "500", repeat: committedByHandler.repeat,
 		runs: 1, rows: 1, says: "ended its transaction itself"},
+	{name: "COMMIT and refuse", does: kept + "; COMMIT", status: 422, first: committedByHandler.first,
+		repeat: committedByHandler.repeat, runs: 1, rows: 1, says: "a handler ended the transaction"},
 	{name: "COMMIT and fail", does: kept + "; COMMIT", status: 500, first: "500", repeat: committedByHandler.repeat,
 		runs: 1, rows: 1, says: "ended its transaction itself"},
 	{name: "COMMIT and begin to read", does: kept + "; START TRANSACTION READ ONLY", first: committedByHandler.first,
@@ -119,6 +123,8 @@ var mariaSessions = []sessionCase{
 
 var sqliteSessions = []sessionCase{
 	{name: "a failed statement", does: kept + "; INSERT INTO nowhere VALUES (1)", first: "201", runs: 1, rows: 1},
+	{name: "a failed statement, heeded", does: kept + "; INSERT INTO nowhere VALUES (1)", heeds: true, first: "422",
+		runs: 1},
 	{name: "a savepoint", does: "SAVEPOINT a; " + kept + "; ROLLBACK TO a; " + kept, first: "201", runs: 1, rows: 1},
 	{name: "read only", does: kept + "; PRAGMA query_only = ON", first: broken, repeat: broken, runs: 2, says: "(8)"},
 	{name: "a deferred constraint", does: kept + "; INSERT INTO parts VALUES ('missing')", first: violated,
