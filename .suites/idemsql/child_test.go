@@ -90,10 +90,7 @@ func serve(text string) error {
 		return err
 	}
 	o2 := options{Options: idem.Options{Join: o.Mode == "joined", Lease: crashLease, Reexecute: o.Mode == "reexecuted"}}
-	h := createLeased
-	if o.Mode == "joined" {
-		h = create
-	}
+	h := create
 	if o.Still != "" || o.Redis != "" {
 		o2.around = func(s idem.Store) idem.Store { return o.stepped(s) }
 		o2.Lease, h = stillLease, o.create
@@ -110,18 +107,6 @@ func serve(text string) error {
 	fmt.Printf("http://%s %s\n", l.Addr(), s.token)
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
-}
-
-// createLeased writes a row that a second run would write again.
-func createLeased(w http.ResponseWriter, r *http.Request, s *server) {
-	title, _ := io.ReadAll(r.Body)
-	id, err := insert(r.Context(), s.db, string(title))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.WriteHeader(http.StatusCreated)
-	io.WriteString(w, `{"id":"`+id+`"}`)
 }
 
 // child is the server that runs now; there is another after each kill.

@@ -2,7 +2,6 @@ package idemsql_test
 
 import (
 	"database/sql"
-	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -21,18 +20,7 @@ func TestOneKeyTwoServers(t *testing.T) {
 			inEach(t, func(t *testing.T, d database) {
 				var servers [2]*server
 				for i := range servers {
-					servers[i] = newServer(t, d, o, func(w http.ResponseWriter, r *http.Request, s *server) {
-						if o.Join {
-							create(w, r, s)
-							return
-						}
-						id, err := insert(r.Context(), s.db, "title")
-						if err != nil {
-							t.Error(err)
-						}
-						w.WriteHeader(http.StatusCreated)
-						fmt.Fprintf(w, `{"id":%q}`, id)
-					})
+					servers[i] = newServer(t, d, o, create)
 				}
 				answers := make([]answer, 200)
 				var wg sync.WaitGroup

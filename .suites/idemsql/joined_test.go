@@ -54,7 +54,7 @@ func TestJoinedOutcomes(t *testing.T) {
 			inEach(t, func(t *testing.T, d database) {
 				s := newServer(t, d, test.options, func(w http.ResponseWriter, r *http.Request, s *server) {
 					// Whatever the handler's deadline is.
-					if _, ok := createOnly(w, r.WithContext(context.WithoutCancel(r.Context()))); ok {
+					if _, ok := createOnly(w, r.WithContext(context.WithoutCancel(r.Context())), s); ok {
 						test.end(w, r)
 					}
 				})
@@ -117,7 +117,7 @@ func TestHandlerEndsTransaction(t *testing.T) {
 			inEach(t, func(t *testing.T, d database) {
 				s := newServer(t, d, options{Options: idem.Options{Join: true, Wait: -1}},
 					func(w http.ResponseWriter, r *http.Request, s *server) {
-						if _, ok := createOnly(w, r); ok {
+						if _, ok := createOnly(w, r, s); ok {
 							if s.runs.Load() == 1 {
 								test.end(w, r)
 							}

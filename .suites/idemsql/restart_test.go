@@ -39,13 +39,9 @@ func testServerKilled(t *testing.T, own interface {
 			o := options{Options: idem.Options{
 				Join: mode == "joined", Wait: time.Second, Timeout: 30 * time.Second, Lease: crashLease,
 			}}
-			h := create
-			if mode == "leased" {
-				h = createLeased
-			}
 			var servers [2]*server
 			for i := range servers {
-				servers[i] = newServer(t, d, o, h)
+				servers[i] = newServer(t, d, o, create)
 			}
 			var n atomic.Int64
 			clients := startCrowd(t, 8, func(key string) (a answer, err error) {

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,7 @@ type server struct {
 	db    *sql.DB
 	store store
 	token string
+	join  bool         // requests have transactions
 	runs  atomic.Int64 // of the handler
 	log   *logged
 }
@@ -66,7 +68,7 @@ func serverOn(t testing.TB, d database, db *sql.DB, so idemsql.Options, o option
 }
 
 func makeServer(d database, db *sql.DB, so idemsql.Options, o options, h handler) (*server, error) {
-	s := &server{db: db, log: &logged{}}
+	s := &server{db: db, join: o.Join, log: &logged{}}
 	logger := slog.New(slog.NewTextHandler(s.log, nil))
 	so.Logger = logger
 	s.store = d.on(db, so)
@@ -161,23 +163,26 @@ func insert(ctx context.Context, q execer, title string) (id string, err error) 
 }
 
 // create is the handler that most tests have: one row, whose id is in the
-// answer.
+// answer. A second run writes another.
 func create(w http.ResponseWriter, r *http.Request, s *server) {
-	if id, ok := createOnly(w, r); ok {
+	if id, ok := createOnly(w, r, s); ok {
 		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, `{"id":"`+id+`"}`)
 	}
 }
 
 // createOnly writes the row and answers only when it cannot.
-func createOnly(w http.ResponseWriter, r *http.Request) (id string, ok bool) {
-	tx, ok := inTx(r.Context())
-	if !ok {
-		http.Error(w, "no transaction", http.StatusInternalServerError)
+func createOnly(w http.ResponseWriter, r *http.Request, s *server) (id string, ok bool) {
+	q, joined := inTx(r.Context())
+	if joined != s.join {
+		http.Error(w, "a transaction: "+strconv.FormatBool(joined), http.StatusInternalServerError)
 		return "", false
 	}
+	if !joined {
+		q = s.db
+	}
 	title, _ := io.ReadAll(r.Body)
-	id, err := insert(r.Context(), tx, string(title))
+	id, err := insert(r.Context(), q, string(title))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return "", false
