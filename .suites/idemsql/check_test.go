@@ -4,9 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/sallyport-go/sallyport/.ci/pgtest"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
@@ -55,27 +52,5 @@ func TestCheckSweepColumn(t *testing.T) {
 		db := d.open(t)
 		execute(t, db, "ALTER TABLE sallyport_idem DROP COLUMN sweep_at")
 		mustSay(t, "without sweep_at", d.on(db, idemsql.Options{}).Check(t.Context()), "sweep_at", "call Migrate")
-	})
-}
-
-// Check finds the modes of pgx in which joined creates fail behind a pooler that
-// gives each transaction another session, and no other.
-func TestCheckPooler(t *testing.T) {
-	t.Parallel()
-	inBoth(t, func(t *testing.T, d database) {
-		mustSay(t, "no pooler", d.on(d.open(t), idemsql.Options{}).Check(t.Context()))
-		d.conf = pgtest.PgBouncer(t, d.conf)
-		for mode, words := range map[pgx.QueryExecMode][]string{
-			pgx.QueryExecModeCacheStatement: {"pooler in transaction mode", "default_query_exec_mode=cache_describe"},
-			pgx.QueryExecModeCacheDescribe:  nil,
-			pgx.QueryExecModeExec:           nil,
-			pgx.QueryExecModeSimpleProtocol: nil,
-		} {
-			d := d.mode(mode)
-			s := d.on(d.open(t), idemsql.Options{})
-			for range 3 { // not by chance
-				mustSay(t, mode.String(), s.Check(t.Context()), words...)
-			}
-		}
 	})
 }

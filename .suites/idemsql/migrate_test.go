@@ -49,32 +49,6 @@ func TestSchemaByHand(t *testing.T) {
 	})
 }
 
-// Tables of the development before the first release, and those that Migrate has
-// not made, are left as they are. The error says how to go on with their rows.
-func TestMigrateFromDevelopment(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		store := d.on(db, idemsql.Options{})
-		c := claim("key")
-		begin(t, store, c, idem.Claimed)
-		for _, row := range []struct{ before, want string }{
-			{"UPDATE sallyport_idem_schema SET version = 3", "of version 3, from the development before v0.1.0"},
-			{"DROP TABLE sallyport_idem_schema", "a table sallyport_idem that Migrate did not make"},
-		} {
-			execute(t, db, row.before)
-			err := store.Migrate(t.Context())
-			if err == nil || !strings.Contains(err.Error(), row.want) {
-				t.Fatalf("Migrate after %s: got %v, want an error with %q", row.before, err, row.want)
-			}
-			_, advice, _ := strings.Cut(err.Error(), " then run ")
-			execute(t, db, advice)
-			mustMigrate(t, "after its advice", store)
-			begin(t, store, again(c), idem.InProgress)
-		}
-	})
-}
-
 // Postgres reads the texts of checks for each write. The longest prefix makes
 // names that it takes whole.
 func TestTableWithoutChecks(t *testing.T) {

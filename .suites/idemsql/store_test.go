@@ -9,8 +9,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,35 +98,6 @@ func TestMalformedCalls(t *testing.T) {
 		}
 	}
 	begin(t, store, again(c), idem.InProgress)
-}
-
-// What the database refuses is an error and no refusal: a Runner would take one
-// for the loss of the claim, and nil for success.
-func TestDatabaseErrors(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		store := d.on(db, idemsql.Options{})
-		c := claim("key")
-		begin(t, store, c, idem.Claimed)
-		execute(t, db, "ALTER TABLE sallyport_idem RENAME TO away")
-		for name, call := range map[string]func() error{
-			"Begin":              func() error { _, err := store.Begin(t.Context(), again(c)); return err },
-			"Join":               func() error { _, _, err := store.Join(t.Context(), again(c), 0); return err },
-			"Extend":             func() error { return store.Extend(t.Context(), c.Key, c.Token, time.Minute) },
-			"Settle as finished": func() error { return store.Settle(t.Context(), c.Key, c.Token, finished("answer")) },
-			"Settle as freed":    func() error { return store.Settle(t.Context(), c.Key, c.Token, outcomeFree) },
-		} {
-			err := call()
-			if err == nil || errors.Is(err, idem.ErrLost) || errors.Is(err, idem.ErrSettled) || errors.Is(err, idem.ErrFull) {
-				t.Errorf("%s without the table: got error %v, want one that is no refusal", name, err)
-			}
-		}
-		execute(t, db, "ALTER TABLE away RENAME TO sallyport_idem")
-		if err := store.Settle(t.Context(), c.Key, c.Token, finished("answer")); err != nil {
-			t.Errorf("with the table again: got error %v", err)
-		}
-	})
 }
 
 // A row that something else has written is an error: its zero fingerprint would
@@ -232,49 +201,6 @@ func TestJoinOverOldRow(t *testing.T) {
 	})
 }
 
-// Of many that join one key through pools of their own, exactly one gets it;
-// the others hold nothing, and hear that it is in progress or, when the first
-// was quick, of its answer.
-func TestJoinRace(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		stores := make([]store, 4)
-		for i := range stores {
-			stores[i] = d.on(d.open(t), idemsql.Options{})
-		}
-		rounds := 30
-		if d.name == "sqlite" {
-			rounds = 5 // those who wait for the file do so by looking again and again
-		}
-		for round := range rounds {
-			c := claim(strconv.Itoa(round))
-			var won atomic.Int64
-			var wg sync.WaitGroup
-			for i := range 24 {
-				wg.Go(func() {
-					r, j, err := stores[i%len(stores)].Join(t.Context(), again(c), 0)
-					switch {
-					case err != nil:
-						t.Error(err)
-					case j != nil:
-						won.Add(1)
-						if err := j.Settle(t.Context(), finished("answer")); err != nil {
-							t.Error(err)
-						}
-					case r.State != idem.InProgress && r.State != idem.Done:
-						t.Errorf("a loser got %v, want in progress or done", r.State)
-					}
-				})
-			}
-			wg.Wait()
-			if n := won.Load(); n != 1 {
-				t.Fatalf("%d got the claim, want 1", n)
-			}
-			join(t, stores[0], again(c), idem.Done)
-		}
-	})
-}
-
 // suite returns a suite for a store on one pool, whose time the test moves.
 func suite(d database, db *sql.DB) idemtest.Suite {
 	store := d.on(db, idemsql.Options{})
@@ -317,48 +243,26 @@ func suite(d database, db *sql.DB) idemtest.Suite {
 func TestSuite(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		suite(d, d.open(t)).Run(t)
-	})
-}
-
-// A server or a role may have another isolation as its default.
-func TestSuiteUnderIsolation(t *testing.T) {
-	t.Parallel()
-	inBoth(t, func(t *testing.T, d database) {
-		for _, level := range []string{"repeatable read", "serializable"} {
-			t.Run(level, func(t *testing.T) {
-				suite(d, d.with("default_transaction_isolation", level).open(t)).Run(t)
-			})
+		try := func(name string, d database) {
+			t.Run(name, func(t *testing.T) { suite(d, d.open(t)).Run(t) })
 		}
-	})
-}
-
-// pgx may ask the server in other ways than by statements that it prepares. Most
-// of them are tried behind a pooler.
-func TestSuiteInExecModes(t *testing.T) {
-	t.Parallel()
-	inBoth(t, func(t *testing.T, d database) {
-		suite(d, d.mode(pgx.QueryExecModeDescribeExec).open(t)).Run(t)
-	})
-}
-
-// A pooler may give each transaction another connection.
-func TestSuiteBehindPooler(t *testing.T) {
-	t.Parallel()
-	inBoth(t, func(t *testing.T, d database) {
-		d.conf = pgtest.PgBouncer(t, d.conf)
+		try("plain", d)
+		t.Run("one connection", func(t *testing.T) {
+			s := suite(d, d.of(1).open(t))
+			s.Write, s.Rows = nil, nil // a transaction needs a connection of its own
+			s.Run(t)
+		})
+		if d.conf == nil {
+			return
+		}
+		for _, level := range []string{"repeatable read", "serializable"} { // defaults of a server or a role
+			try(level, d.with("default_transaction_isolation", level))
+		}
+		try("describe exec", d.mode(pgx.QueryExecModeDescribeExec))
+		d.conf = pgtest.PgBouncer(t, d.conf) // gives each transaction another connection
 		for _, mode := range poolerModes {
-			t.Run(mode.String(), func(t *testing.T) { suite(d, d.mode(mode).open(t)).Run(t) })
+			try("PgBouncer, "+mode.String(), d.mode(mode))
 		}
-	})
-}
-
-func TestSuiteOnOneConnection(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		s := suite(d, d.of(1).open(t))
-		s.Write, s.Rows = nil, nil // a transaction needs a connection of its own
-		s.Run(t)
 	})
 }
 
