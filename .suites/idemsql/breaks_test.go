@@ -51,11 +51,7 @@ func TestEachFailure(t *testing.T) {
 			for _, call := range slices.Sorted(maps.Keys(breakable)) {
 				for fails = 1; ; fails++ {
 					claims++
-					c, done := claim(strconv.Itoa(claims)), claim("done "+strconv.Itoa(claims))
-					for _, c := range []*idem.Claim{&c, &done} {
-						prefix := idem.NewKey("the owner of a claim", "acme")
-						copy(c.Token[:], prefix[:8])
-					}
+					c, done := ofAcme(strconv.Itoa(claims)), ofAcme("done "+strconv.Itoa(claims))
 					if _, err := whole.Erase(t.Context(), "acme"); err != nil { // each row that is read may fail
 						t.Fatal(err)
 					}

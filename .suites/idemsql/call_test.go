@@ -3,6 +3,7 @@ package idemsql_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"strconv"
 	"strings"
@@ -187,24 +188,36 @@ func TestRetentionShorterThanTheHandler(t *testing.T) {
 	})
 }
 
-// When the context of Settle is done, nothing is saved and the key is free.
+// When the context of Settle is done, before it or within, nothing is saved and
+// the key is free.
 func TestSettleWithinContext(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		store := d.on(d.open(t), idemsql.Options{})
-		dead, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, j := join(t, store, claim("other"), idem.Claimed)
-		if err := j.Settle(dead, finished("answer")); !errors.Is(err, context.Canceled) ||
-			errors.Is(err, idem.ErrCommitUnknown) {
-			t.Errorf("got error %v, want one that says that nothing was saved", err)
-		}
-		within(t, "freeing the key", func() { // the server hears of it by the end of the connection
-			for {
-				if r, err := store.Begin(t.Context(), claim("other")); err != nil || r.State == idem.Claimed {
-					return
-				}
+		for name, settlement := range map[string]idem.Settlement{"before": finished("answer"), "at ROLLBACK": refusal} {
+			if name == "at ROLLBACK" && d.name != "postgres" {
+				continue
 			}
-		})
+			ctx, cancel := context.WithCancel(t.Context())
+			store := d.on(d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
+				if statement == "ROLLBACK" {
+					cancel()
+				}
+				return nil
+			}), idemsql.Options{})
+			_, j := join(t, store, claim(name), idem.Claimed)
+			if name == "before" {
+				cancel()
+			}
+			if err := j.Settle(ctx, settlement); !errors.Is(err, context.Canceled) || errors.Is(err, idem.ErrCommitUnknown) {
+				t.Errorf("%s: got error %v, want one that says that nothing was saved", name, err)
+			}
+			within(t, "freeing the key", func() { // the server hears of it by the end of the connection
+				for {
+					if r, err := store.Begin(t.Context(), claim(name)); err != nil || r.State == idem.Claimed {
+						return
+					}
+				}
+			})
+		}
 	})
 }

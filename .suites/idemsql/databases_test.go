@@ -324,6 +324,14 @@ func claim(key string) idem.Claim {
 	}
 }
 
+// ofAcme returns a claim of a key that belongs to the organization acme.
+func ofAcme(key string) idem.Claim {
+	c := claim(key)
+	prefix := idem.NewKey("the owner of a claim", "acme")
+	copy(c.Token[:], prefix[:8])
+	return c
+}
+
 // again returns c by another token.
 func again(c idem.Claim) idem.Claim {
 	c.Token = newToken()

@@ -53,12 +53,9 @@ func TestEraseInBatches(t *testing.T) {
 		for i := range 1200 {
 			c := claim(fmt.Sprint(i))
 			if i%400 == 0 {
-				prefix := idem.NewKey("the owner of a claim", "acme")
-				copy(c.Token[:], prefix[:8])
+				c = ofAcme(fmt.Sprint(i))
 			}
-			if _, err := store.Begin(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
+			begin(t, store, c, idem.Claimed)
 		}
 		seen.take()
 		if n, err := store.Erase(t.Context(), "acme"); n != 3 || err != nil {
@@ -82,15 +79,10 @@ func TestEraseBesideAnother(t *testing.T) {
 	inServers(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.on(db, idemsql.Options{})
-		first, last := claim("first"), claim("last")
+		first, last := ofAcme("first"), claim("last")
 		first.Key, last.Key = idem.Key{1}, idem.Key{2}
-		prefix := idem.NewKey("the owner of a claim", "acme")
-		copy(first.Token[:], prefix[:8])
-		for _, c := range []idem.Claim{first, last} {
-			if _, err := store.Begin(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
-		}
+		begin(t, store, first, idem.Claimed)
+		begin(t, store, last, idem.Claimed)
 		tx, err := db.BeginTx(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -115,10 +107,7 @@ func TestEraseBesideJoined(t *testing.T) {
 	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
-		c := claim("key")
-		prefix := idem.NewKey("the owner of a claim", "acme")
-		copy(c.Token[:], prefix[:8])
-		_, j := join(t, store, c, idem.Claimed)
+		_, j := join(t, store, ofAcme("key"), idem.Claimed)
 		if n, err := store.Erase(t.Context(), "acme"); n != 0 || err != nil {
 			t.Errorf("Erase while it runs: got %d, %v, want none", n, err)
 		}

@@ -400,29 +400,3 @@ func TestKeepEmpty(t *testing.T) {
 		}
 	})
 }
-
-// The context of Settle bounds all of it.
-func TestKeepWithinContext(t *testing.T) {
-	t.Parallel()
-	d := postgres(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	db := d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
-		if statement == "ROLLBACK" {
-			cancel()
-		}
-		return nil
-	})
-	store := idemsql.Postgres(db, idemsql.Options{})
-	c := claim("key")
-	_, j := join(t, store, c, idem.Claimed)
-	if err := j.Settle(ctx, refusal); !errors.Is(err, context.Canceled) || errors.Is(err, idem.ErrCommitUnknown) {
-		t.Errorf("Settle: got error %v, want one that says that nothing was kept", err)
-	}
-	within(t, "freeing the key", func() { // the server may hear of it by the end of the connection
-		for {
-			if r, err := store.Begin(t.Context(), again(c)); err != nil || r.State == idem.Claimed {
-				return
-			}
-		}
-	})
-}
