@@ -21,7 +21,7 @@ func BenchmarkStore(b *testing.B) {
 				d := open(b)
 				db := d.open(b)
 				store := d.on(db, idemsql.Options{})
-				d.fill(b, db, rows)
+				d.fill(b, db, rows, aDay)
 				execute(b, db, "ANALYZE")
 				fresh := 0
 				next := func() idem.Claim {
@@ -54,7 +54,7 @@ func BenchmarkStore(b *testing.B) {
 				b.Run("sweep", func(b *testing.B) {
 					for b.Loop() {
 						b.StopTimer()
-						d.fillExpired(b, db, sweepSize-1) // after sweepSize there would be another sweep
+						d.fill(b, db, sweepSize-1, -sweepSize) // after sweepSize there would be another sweep
 						b.StartTimer()
 						swept(b, store)
 					}
@@ -74,29 +74,4 @@ func BenchmarkStore(b *testing.B) {
 			})
 		}
 	}
-}
-
-// fillExpired puts n rows into the table whose time is over.
-func (d database) fillExpired(b *testing.B, db execer, n int) {
-	b.Helper()
-	columns := "INSERT INTO sallyport_idem " +
-		"(request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload) "
-	if d.my != nil {
-		execute(b, db, columns+`
-			SELECT UNHEX(SHA2(CONCAT(n, RAND()), 256)), UNHEX('00'), UNHEX(SHA2('f', 256)), n, 3, 0,
-				(UNIX_TIMESTAMP() - 1) * 1000000, REPEAT('{', 400)
-			FROM `+mariadbSeries(n)+` AS s`)
-		return
-	}
-	if d.conf != nil {
-		execute(b, db, strings.Replace(columns, "payload", "payload, sweep_at", 1)+`
-			SELECT sha256((n::text || random()::text)::bytea), '\x00', sha256('f'), n, 3, now(), now() - interval '1 second',
-				decode(repeat('7b', 400), 'hex'), now() - interval '1 second'
-			FROM generate_series(1, `+strconv.Itoa(n)+`) AS n`)
-		return
-	}
-	series := "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < " + strconv.Itoa(n) + ") "
-	execute(b, db, series+columns+`
-		SELECT randomblob(32), x'00', zeroblob(32), n, 3, 0, (unixepoch() - 1) * 1000000, zeroblob(400)
-		FROM s`)
 }

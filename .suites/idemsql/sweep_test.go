@@ -78,103 +78,77 @@ func TestSweep(t *testing.T) {
 }
 
 // A sweep removes so many rows and no more, and those first whose time ended
-// first. Run goes on until none is left.
+// first. Run goes on until none is left. Rows that are kept for longer than
+// their claim said do not fill a sweep: it looks at others in their place.
 func TestSweepIsBounded(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		var mu sync.Mutex
-		var left, first []int // rows before each sweep, and those of the first one
-		store := d.on(d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
-			if !strings.Contains(statement, "DELETE") {
-				return nil
+		for _, kept := range []int{0, 600} {
+			if kept > 0 && d.conf == nil {
+				continue // no database but Postgres sweeps by a time of its own
 			}
+			db := d.open(t)
+			var mu sync.Mutex
+			var left, first []int // rows before each statement, and those that ended first
+			store := d.on(d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
+				if !strings.Contains(statement, "DELETE") {
+					return nil
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				var all, oldest int
+				err := db.QueryRow(rows).Scan(&all)
+				if err == nil {
+					err = db.QueryRow(rows + " WHERE attempt <= " + strconv.Itoa(kept+sweepSize)).Scan(&oldest)
+				}
+				left, first = append(left, all), append(first, oldest)
+				return err
+			}), idemsql.Options{})
+			d.fill(t, db, 2*sweepSize+5+kept, aDay)
+			d.advance(t, db, 48*time.Hour)
+			wantLeft, wantFirst := []int{2*sweepSize + 5, sweepSize + 5, 5}, []int{sweepSize, 0, 0}
+			if kept > 0 { // the first sweep removes 400 rows and then 600
+				execute(t, db, "UPDATE sallyport_idem SET expires_at = now() + interval '1 day' WHERE attempt <= "+
+					strconv.Itoa(kept))
+				wantLeft, wantFirst = []int{2605, 2205, 1605, 605}, []int{1600, 1200, 600, 600}
+			}
+			run(t, store, func() bool { return count(t, db, rows) == kept })
 			mu.Lock()
-			defer mu.Unlock()
-			var all, oldest int
-			err := db.QueryRow(rows).Scan(&all)
-			if err == nil {
-				err = db.QueryRow(rows + " WHERE attempt <= " + strconv.Itoa(sweepSize)).Scan(&oldest)
+			if !slices.Equal(left, wantLeft) || !slices.Equal(first, wantFirst) {
+				t.Errorf("%d kept: before the statements there were %v rows, %v of them the oldest, want %v and %v", kept,
+					left, first, wantLeft, wantFirst)
 			}
-			left, first = append(left, all), append(first, oldest)
-			return err
-		}), idemsql.Options{})
-		d.fill(t, db, 2*sweepSize+5)
-		d.advance(t, db, 48*time.Hour)
-		run(t, store, func() bool { return count(t, db, rows) == 0 })
-		mu.Lock()
-		defer mu.Unlock()
-		if want := []int{2*sweepSize + 5, sweepSize + 5, 5}; !slices.Equal(left, want) {
-			t.Errorf("before the sweeps there were %v rows, want %v", left, want)
-		}
-		if want := []int{sweepSize, 0, 0}; !slices.Equal(first, want) {
-			t.Errorf("before the sweeps there were %v of the oldest rows, want %v", first, want)
+			mu.Unlock()
+			execute(t, db, "DELETE FROM sallyport_idem")
 		}
 	})
 }
 
-// Rows that are kept for longer than their claim said do not fill a sweep: it
-// looks at others in their place, and removes no more than it does without them.
-func TestSweepIsBoundedBesideKeptRows(t *testing.T) {
-	t.Parallel()
-	inBoth(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		var mu sync.Mutex
-		var left []int // rows before each statement
-		store := d.on(d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
-			if !strings.Contains(statement, "DELETE") {
-				return nil
-			}
-			var all int
-			err := db.QueryRow(rows).Scan(&all)
-			mu.Lock()
-			defer mu.Unlock()
-			left = append(left, all)
-			return err
-		}), idemsql.Options{})
-		d.fill(t, db, 3*sweepSize)
-		d.advance(t, db, 48*time.Hour)
-		execute(t, db, "UPDATE sallyport_idem SET expires_at = now() + interval '1 day' WHERE attempt <= 600")
-		run(t, store, func() bool { return count(t, db, rows) == 600 })
-		mu.Lock()
-		defer mu.Unlock()
-		// The first sweep removes 400 and 600 rows, the second one a thousand.
-		if want := []int{3000, 2600, 2000, 1000}; !slices.Equal(left, want) {
-			t.Errorf("before the statements there were %v rows, want %v", left, want)
-		}
-	})
-}
+const aDay = 24 * 60 * 60
 
 // fill puts n settled rows into the table, numbered in the order in which they
-// expire.
-func (d database) fill(t testing.TB, db execer, n int) {
+// expire: so many seconds from now, and then one a second.
+func (d database) fill(t testing.TB, db execer, n, seconds int) {
 	t.Helper()
-	columns := "INSERT INTO sallyport_idem " +
-		"(request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload) "
-	if d.conf != nil {
-		execute(t, db, strings.Replace(columns, "payload", "payload, sweep_at", 1)+`
-			SELECT sha256(n::text::bytea), '\x00', sha256('f'), n, 3, now(), now() + interval '1 day' + n * interval '1 second',
-				decode(repeat('7b', 400), 'hex'), now() + interval '1 day' + n * interval '1 second'
-			FROM generate_series(1, `+strconv.Itoa(n)+`) AS n`)
-		return
+	columns, values, from := "", "", ""
+	switch {
+	case d.conf != nil:
+		columns = ", sweep_at"
+		values = `sha256((n::text || random()::text)::bytea), '\x00', sha256('f'), n, 3, now(), {at},
+			decode(repeat('7b', 400), 'hex'), {at}`
+		values = strings.ReplaceAll(values, "{at}", "now() + ({s} + n) * interval '1 second'")
+		from = "generate_series(1, {n}) AS n"
+	case d.my != nil:
+		values = `UNHEX(SHA2(CONCAT(n, RAND()), 256)), UNHEX('00'), UNHEX(SHA2('f', 256)), n, 3, 0,
+			(UNIX_TIMESTAMP() + {s} + n) * 1000000, REPEAT('{', 400)`
+		from = "JSON_TABLE(CONCAT('[', REPEAT('0,', {n} - 1), '0]'), '$[*]' COLUMNS (n FOR ORDINALITY)) AS s"
+	default:
+		values = "randomblob(32), x'00', zeroblob(32), n, 3, 0, (unixepoch() + {s} + n) * 1000000, zeroblob(400)"
+		from = "(WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {n}) SELECT n FROM s)"
 	}
-	if d.my != nil {
-		execute(t, db, columns+`
-			SELECT UNHEX(SHA2(n, 256)), UNHEX('00'), UNHEX(SHA2('f', 256)), n, 3, 0,
-				(UNIX_TIMESTAMP() + 86400 + n) * 1000000, REPEAT('{', 400)
-			FROM `+mariadbSeries(n)+` AS s`)
-		return
-	}
-	series := "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < " + strconv.Itoa(n) + ") "
-	execute(t, db, series+columns+`
-		SELECT CAST(substr(hex(randomblob(16)), 1, 32) AS BLOB), x'00', zeroblob(32), n, 3, 0,
-			(unixepoch() + 86400 + n) * 1000000, zeroblob(400)
-		FROM s`)
-}
-
-// mariadbSeries is a table of the numbers 1 to n.
-func mariadbSeries(n int) string {
-	return "JSON_TABLE(CONCAT('[', REPEAT('0,', " + strconv.Itoa(n) + " - 1), '0]'), '$[*]' COLUMNS (n FOR ORDINALITY))"
+	execute(t, db, strings.NewReplacer("{n}", strconv.Itoa(n), "{s}", strconv.Itoa(seconds)).Replace(
+		"INSERT INTO sallyport_idem (request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload"+
+			columns+") SELECT "+values+" FROM "+from))
 }
 
 // Rows that are kept for longer than their claims said neither are removed nor
@@ -184,7 +158,7 @@ func TestSweepPassesOverKeptRows(t *testing.T) {
 	d := postgres(t)
 	db := d.open(t)
 	store := d.on(db, idemsql.Options{})
-	d.fill(t, db, 2*sweepSize)
+	d.fill(t, db, 2*sweepSize, aDay)
 	execute(t, db, "UPDATE sallyport_idem SET sweep_at = now() - interval '1 hour'")
 	c := claim("due")
 	begin(t, store, c, idem.Claimed)
@@ -288,7 +262,7 @@ func TestRun(t *testing.T) {
 		var log logged
 		store := idemsql.SQLite(db, idemsql.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		expire := func(n int) {
-			file.fill(t, db, n)
+			file.fill(t, db, n, aDay)
 			file.advance(t, db, 48*time.Hour)
 		}
 
