@@ -6,72 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
-
-// A thousand keys, read in pages while somebody goes on creating new ones.
-func TestListWhileInserting(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		const many = 1000
-		seed(t, d, "acme", many)
-		seed(t, d, "other", 100)
-
-		stop, stopped := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(stopped)
-			other := d.store(t)
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if err := insert(t.Context(), other, newKey("acme")); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		}()
-		seen := make(map[string]int)
-		var previous *keystore.Key
-		for q := (issuing.Query{Limit: 50}); ; {
-			page, err := store.List(t.Context(), "acme", q)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(page.Keys) == 0 {
-				break
-			}
-			for _, k := range page.Keys {
-				seen[k.ID]++
-				if previous != nil && !k.CreatedAt.Before(previous.CreatedAt) {
-					t.Errorf("key %s of %v comes after one of %v, want the newest first", k.ID, k.CreatedAt,
-						previous.CreatedAt)
-				}
-				previous = k
-			}
-			q.After = previous
-		}
-		close(stop)
-		<-stopped
-		found := 0
-		for id, times := range seen {
-			if times != 1 {
-				t.Errorf("key %s was listed %d times, want once", id, times)
-			}
-			if strings.HasPrefix(id, "acme_key_") {
-				found++
-			}
-		}
-		if found != many {
-			t.Errorf("the pages held %d of the %d keys there were at the beginning", found, many)
-		}
-	})
-}
 
 // Ids are sorted by their bytes, also where the database has another language.
 func TestListSortsBytes(t *testing.T) {
