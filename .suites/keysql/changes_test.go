@@ -263,28 +263,29 @@ func wantAll(t testing.TB, changed []keystore.Digest, want int, besides ...*keys
 	}
 }
 
-// A key that a person revokes with the database's own client reaches caches
-// too, and no program that has read it before brings it back.
-func TestRevokedByHand(t *testing.T) {
+// What a person changes with the database's own client reaches caches too, and no
+// program that has read the key before undoes it.
+func TestChangedByHand(t *testing.T) {
 	t.Parallel()
 	now := map[string]string{"postgres": "now()", "sqlite": "unixepoch() * 1000000",
 		"mariadb": "UNIX_TIMESTAMP() * 1000000"}
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
-		k := inserted(t, store, "acme", 1)[0]
-		start := present(t, store)
-		if rows := execute(t, d.open(t), "UPDATE sallyport_keys SET revoked_at = "+now[d.name]+" WHERE id = '"+k.ID+
-			"'"); rows != 1 {
-			t.Fatalf("the statement changed %d rows", rows)
-		}
-		changed, _ := changes(t, store, start)
-		wantNamed(t, changed, k, "a key that was revoked by hand")
-		k.Name = "renamed"
-		if err := store.Update(t.Context(), k, newEntry(k)); err != issuing.ErrConflict {
-			t.Errorf("Update of a key that was revoked by hand since returned %v, want %v", err, issuing.ErrConflict)
-		}
-		if got := lookup(t, store, k); got.Status(time.Now().Add(time.Second)) != keystore.Revoked {
-			t.Errorf("a key that was revoked by hand is %s", got.Status(time.Now()))
+		for _, set := range []string{"revoked_at = " + now[d.name], `attributes = '{"plan":"free"}'`,
+			`networks = '["192.0.2.0/24"]'`, "legacy = 'v1'"} {
+			k := inserted(t, store, "acme", 1)[0]
+			start := present(t, store)
+			execute(t, d.open(t), "UPDATE sallyport_keys SET "+set+" WHERE id = '"+k.ID+"'")
+			changed, _ := changes(t, store, start)
+			wantNamed(t, changed, k, set)
+			k.Name = "renamed"
+			if err := store.Update(t.Context(), k, newEntry(k)); err != issuing.ErrConflict {
+				t.Errorf("Update of a key that was read before %s returned %v, want %v", set, err, issuing.ErrConflict)
+			}
+			status := lookup(t, store, k).Status(time.Now().Add(time.Second))
+			if revoked := strings.HasPrefix(set, "revoked"); revoked != (status == keystore.Revoked) {
+				t.Errorf("a key after %s is %s", set, status)
+			}
 		}
 	})
 }

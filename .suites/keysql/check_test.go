@@ -78,10 +78,12 @@ func TestCheck(t *testing.T) {
 func TestCheckAway(t *testing.T) {
 	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		err := d.wrap(d.away(t), keysql.Options{}).Check(t.Context())
-		mustSay(t, "away", err, "keysql: check: ")
-		if err != nil && strings.Contains(err.Error(), "make the store") {
-			t.Errorf("got %v, want no word of a dialect", err)
+		store := d.wrap(d.away(t), keysql.Options{})
+		for what, err := range map[string]error{"check": store.Check(t.Context()), "migrate": store.Migrate(t.Context())} {
+			mustSay(t, "away", err, "keysql: "+what+": ")
+			if err != nil && strings.Contains(err.Error(), "make the store") {
+				t.Errorf("got %v, want no word of a dialect", err)
+			}
 		}
 	})
 }

@@ -3,11 +3,7 @@ package keysql_test
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"database/sql"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +13,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/internal/sqlschema"
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
@@ -68,18 +63,6 @@ func (d database) statements(step string) []string {
 		return strings.Split(strings.TrimSpace(step), ";\n\n")
 	}
 	return []string{step}
-}
-
-// A schema that is missing is an error of the database, and no key is reported
-// as unknown.
-func TestNotMigrated(t *testing.T) {
-	t.Parallel()
-	inEachEmpty(t, func(t *testing.T, d database) {
-		_, err := d.store(t).Lookup(t.Context(), keystore.Digest{})
-		if err == nil || errors.Is(err, keystore.ErrNotFound) {
-			t.Errorf("Lookup in a database without tables returned %v, want an error that says so", err)
-		}
-	})
 }
 
 func TestMigrateAgain(t *testing.T) {
@@ -194,38 +177,6 @@ func (d database) heed(t testing.TB, err error) {
 	execute(t, d.open(t), statement)
 }
 
-// A key that is inserted by hand is in the feed.
-func TestInsertByHand(t *testing.T) {
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		start := present(t, store)
-		d.insertByHand(t, "by hand")
-		changed, _ := changes(t, store, start)
-		wantNamed(t, changed, keyOf(t, store, "by hand"), "a key that was inserted by hand")
-	})
-}
-
-// insertByHand inserts a key with the columns that have no default.
-func (d database) insertByHand(t testing.TB, id string) {
-	t.Helper()
-	created, digest := "1", fmt.Sprintf("x'%x'", sha256.Sum256([]byte(id)))
-	if d.name == "postgres" {
-		created, digest = "now()", fmt.Sprintf(`'\x%x'`, sha256.Sum256([]byte(id)))
-	}
-	execute(t, d.open(t), "INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, "+
-		"created_at, created_by, suspended, issue_token, rotated_from, version) VALUES ('"+id+"', "+digest+
-		", 'acme', 'production', '', '', '[]', "+created+", '', FALSE, '', '', 1)")
-}
-
-func keyOf(t testing.TB, s *keysql.Store, id string) *keystore.Key {
-	t.Helper()
-	k, err := s.Find(t.Context(), "acme", id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
-}
-
 // Lookups wait behind a migration that waits for a transaction, and go on when
 // its context ends. The next call finishes it.
 func TestMigrateGivesUp(t *testing.T) {
@@ -273,26 +224,6 @@ func TestMigrateGivesUp(t *testing.T) {
 	}
 }
 
-// What is changed by hand reaches the caches, and is not undone by a program
-// that has read the key before.
-func TestAttributesByHand(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		for _, set := range []string{`attributes = '{"plan":"free"}'`, `networks = '["192.0.2.0/24"]'`,
-			"legacy = 'v1'"} {
-			k := inserted(t, store, "acme", 1)[0]
-			since := present(t, store)
-			execute(t, d.open(t), "UPDATE sallyport_keys SET "+set+" WHERE id = '"+k.ID+"'")
-			changed, _ := changes(t, store, since)
-			wantNamed(t, changed, k, set)
-			if err := store.Update(t.Context(), k, newEntry(k)); !errors.Is(err, issuing.ErrConflict) {
-				t.Errorf("Update of a key that was read before %s returned %v, want ErrConflict", set, err)
-			}
-		}
-	})
-}
-
 func TestMigrateIsOneStep(t *testing.T) {
 	t.Parallel()
 	inEachTransactional(t, func(t *testing.T, d database) {
@@ -312,49 +243,6 @@ func TestMigrateIsOneStep(t *testing.T) {
 	})
 }
 
-// In MySQL each statement of a schema stands by itself. A migration that was
-// interrupted after any of them is finished by the next one, whatever of it is
-// there.
-func TestMigrateInterrupted(t *testing.T) {
-	t.Parallel()
-	steps := append(keysql.MySQL(new(sql.DB), keysql.Options{}).Schema(), laterStep)
-	for i, step := range steps {
-		statements := append(database{name: "mariadb"}.statements(step),
-			fmt.Sprintf("UPDATE sallyport_keys_schema SET version = %d", 100+i))
-		for n, next := range statements {
-			beside(t, fmt.Sprintf("step %d after %d", i+1, n), func(t *testing.T) {
-				d := emptyMariaDB(t)
-				store, later, db := d.store(t), d.later(t), d.open(t)
-				if i > 0 {
-					migrate(t, store)
-				}
-				broken := d.breaking(t, func(what string) error {
-					if what == next {
-						return errBroken
-					}
-					return nil
-				})
-				if err := later.Migrate(t.Context(), broken); !errors.Is(err, errBroken) {
-					t.Fatalf("Migrate with a statement that fails returned %v, want its error", err)
-				}
-				for range 2 { // also when a statement was carried out and not recorded
-					if err := later.Migrate(t.Context(), db); err != nil {
-						t.Fatal(err)
-					}
-					start := present(t, store)
-					k := inserted(t, store, "acme", 1)[0]
-					changed, next := changes(t, store, start)
-					wantNamed(t, changed, k, "a new key after the migration was finished")
-					update(t, store, k)
-					changed, _ = changes(t, store, next)
-					wantNamed(t, changed, k, "a change after the migration was finished")
-					execute(t, db, "UPDATE sallyport_keys_schema SET version = 0")
-				}
-			})
-		}
-	}
-}
-
 // A server without the right to change the schema can call Migrate as well.
 func TestMigrateWithoutRights(t *testing.T) {
 	t.Parallel()
@@ -366,28 +254,30 @@ func TestMigrateWithoutRights(t *testing.T) {
 	lookup(t, reader, k)
 }
 
+// withRights returns a store of a role in Postgres that has these rights.
+func (d database) withRights(t testing.TB, rights string) *keysql.Store {
+	t.Helper()
+	admin, db := d.open(t), d.open(t)
+	schema := string(values(t, admin, "SELECT current_schema()")[0])
+	names := strings.NewReplacer("$schema", schema, "$role", schema+"_role")
+	execute(t, admin, names.Replace(
+		"CREATE ROLE $role; GRANT USAGE ON SCHEMA $schema TO $role; GRANT "+rights+" TO $role"))
+	t.Cleanup(func() {
+		if _, err := admin.Exec(names.Replace("DROP OWNED BY $role; DROP ROLE $role")); err != nil {
+			t.Error(err)
+		}
+	})
+	db.SetMaxOpenConns(1)
+	execute(t, db, names.Replace("SET ROLE $role"))
+	return d.wrap(db, keysql.Options{})
+}
+
 // Who may use the keys and not the version is told so.
 func TestMigrateWithoutRightOnTheVersion(t *testing.T) {
 	t.Parallel()
 	d := postgres(t)
-	admin := d.open(t)
 	k := inserted(t, d.store(t), "acme", 1)[0]
-	schema := string(values(t, admin, "SELECT current_schema()")[0])
-	role := schema + "_role"
-	execute(t, admin, "CREATE ROLE "+role)
-	t.Cleanup(func() {
-		for _, statement := range []string{"DROP OWNED BY " + role, "DROP ROLE " + role} {
-			if _, err := d.open(t).ExecContext(context.Background(), statement); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	execute(t, admin, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
-	execute(t, admin, "GRANT SELECT, INSERT, UPDATE ON sallyport_keys, sallyport_keys_audit TO "+role)
-	db := d.open(t)
-	db.SetMaxOpenConns(1)
-	execute(t, db, "SET ROLE "+role)
-	store := d.wrap(db, keysql.Options{})
+	store := d.withRights(t, "SELECT, INSERT, UPDATE ON sallyport_keys, sallyport_keys_audit")
 	if err := store.Migrate(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "the version of the tables cannot be read") ||
 		!strings.Contains(err.Error(), "permission denied") {
@@ -435,25 +325,7 @@ func TestSchemaByHand(t *testing.T) {
 func TestRightsOfTheGuide(t *testing.T) {
 	t.Parallel()
 	d := postgres(t)
-	admin, db := d.open(t), d.open(t)
-	role := "rights_" + strings.ToLower(rand.Text())
-	execute(t, admin, "CREATE ROLE "+role)
-	t.Cleanup(func() {
-		for _, statement := range []string{"DROP OWNED BY " + role, "DROP ROLE " + role} {
-			if _, err := admin.ExecContext(context.Background(), statement); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	var schema string
-	if err := admin.QueryRowContext(t.Context(), "SELECT current_schema()").Scan(&schema); err != nil {
-		t.Fatal(err)
-	}
-	execute(t, admin, "GRANT USAGE ON SCHEMA "+schema+" TO "+role)
-	execute(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "+schema+" TO "+role)
-	db.SetMaxOpenConns(1)
-	execute(t, db, "SET ROLE "+role)
-	store := keysql.Postgres(db, keysql.Options{})
+	store := d.withRights(t, "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA $schema")
 	since := present(t, store)
 	k := inserted(t, store, "acme", 1)[0]
 	k.RevokedAt = time.Now()
