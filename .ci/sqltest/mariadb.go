@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -44,6 +45,29 @@ func newDatabase(t testing.TB, dsn string) *mysql.Config {
 		dbserver.Execute(t, admin, "SET STATEMENT lock_wait_timeout = 60 FOR DROP DATABASE "+config.DBName)
 	})
 	return config
+}
+
+// Settings are those that the connections of a program may have: a store works with
+// each of them.
+var Settings = map[string]func(*mysql.Config){
+	"interpolateParams": func(c *mysql.Config) {
+		c.InterpolateParams, c.ParseTime, c.Loc = true, true, time.FixedZone("", 3600)
+	},
+	"clientFoundRows": func(c *mysql.Config) { c.ClientFoundRows = true },
+	"latin1":          func(c *mysql.Config) { c.Params = map[string]string{"charset": "latin1"} },
+	"session": func(c *mysql.Config) {
+		c.Params = map[string]string{
+			"time_zone": "'+05:30'", "sql_mode": "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
+			"tx_isolation": "'READ-COMMITTED'", "collation_connection": "utf8mb4_unicode_ci",
+		}
+	},
+	"snapshot isolation": func(c *mysql.Config) { // the default of MariaDB 11.8
+		c.Params = map[string]string{"tx_isolation": "'READ-COMMITTED'", "innodb_snapshot_isolation": "1"}
+	},
+	"serializable": func(c *mysql.Config) { c.Params = map[string]string{"tx_isolation": "'SERIALIZABLE'"} },
+	"serializable, snapshot isolation": func(c *mysql.Config) {
+		c.Params = map[string]string{"tx_isolation": "'SERIALIZABLE'", "innodb_snapshot_isolation": "1"}
+	},
 }
 
 // OwnMariaDB is a MariaDB that a test may kill.

@@ -7,8 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
@@ -17,23 +16,7 @@ import (
 // byte and times are the same.
 func TestSuiteWithSettings(t *testing.T) {
 	t.Parallel()
-	for name, set := range map[string]func(*mysql.Config){
-		"interpolateParams": func(c *mysql.Config) {
-			c.InterpolateParams, c.ParseTime, c.Loc = true, true, time.FixedZone("", 3600)
-		},
-		"clientFoundRows": func(c *mysql.Config) { c.ClientFoundRows = true },
-		"latin1":          func(c *mysql.Config) { c.Params = map[string]string{"charset": "latin1"} },
-		"session": func(c *mysql.Config) {
-			c.Params = map[string]string{
-				"time_zone": "'+05:30'", "sql_mode": "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
-				"tx_isolation": "'READ-COMMITTED'", "collation_connection": "utf8mb4_unicode_ci",
-			}
-		},
-		"snapshot isolation": func(c *mysql.Config) { // the default of MariaDB 11.8
-			c.Params = map[string]string{"tx_isolation": "'SERIALIZABLE'", "innodb_snapshot_isolation": "1"}
-		},
-		"serializable": func(c *mysql.Config) { c.Params = map[string]string{"tx_isolation": "'SERIALIZABLE'"} },
-	} {
+	for name, set := range sqltest.Settings {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := mariadb(t)

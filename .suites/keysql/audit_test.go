@@ -79,9 +79,7 @@ func TestBadEntries(t *testing.T) {
 				t.Errorf("Audit(%q) returned %v, %v, want nothing", args, page, err)
 			}
 		}
-		if err := store.Insert(t.Context(), k, newEntry(k), 0); err != nil {
-			t.Fatal(err)
-		}
+		mustInsert(t, store, k)
 		execute(t, db, "UPDATE sallyport_keys_audit SET changes = 'null'")
 		if page, err := store.Audit(t.Context(), "acme", "", ""); !errors.Is(err, keystore.ErrCorrupt) || page != nil {
 			t.Errorf("Audit of a spoilt entry returned %v, %v, want ErrCorrupt", page, err)
@@ -106,9 +104,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 		if got, err := b.Lookup(t.Context(), token); err != nil || got.Refused() != nil {
 			t.Fatalf("server B does not know a new key: %v", err)
 		}
-		if err := d.store(t).AddUses(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
-			t.Fatal(err)
-		}
+		addUses(t, d.store(t), []keystore.Use{observed(k, time.Now())})
 		k.Name = "renamed"
 		if _, err := issuer.Edit(t.Context(), *k); err != nil {
 			t.Fatal(err)
@@ -177,9 +173,7 @@ func TestErasedTokenIsStoredOnce(t *testing.T) {
 		store := d.store(t)
 		for range 20 {
 			erased := inserted(t, store, "acme", 1)[0]
-			if _, _, err := store.Erase(t.Context(), "acme"); err != nil {
-				t.Fatal(err)
-			}
+			erase(t, store, "acme")
 			var stored atomic.Int64
 			var running sync.WaitGroup
 			for i := range 8 {
@@ -210,9 +204,7 @@ func TestErasedStaysWithoutAnotherKey(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		erased, other := inserted(t, store, "acme", 1)[0], inserted(t, store, "other", 1)[0]
-		if _, _, err := store.Erase(t.Context(), "acme"); err != nil {
-			t.Fatal(err)
-		}
+		erase(t, store, "acme")
 		k := newKey("acme")
 		k.ID, k.Digest = other.ID, erased.Digest
 		if err := store.Insert(t.Context(), k, newEntry(k), 0); !errors.Is(err, issuing.ErrExists) {
@@ -232,9 +224,7 @@ func TestSweepOfManyEntries(t *testing.T) {
 		db := d.open(t)
 		store := d.wrap(db, keysql.Options{})
 		k := newKey("acme")
-		if err := store.Insert(t.Context(), k, newEntry(k), 0); err != nil {
-			t.Fatal(err)
-		}
+		mustInsert(t, store, k)
 		for n := 1; n < 1500; n *= 2 {
 			execute(t, db, fmt.Sprintf("INSERT INTO sallyport_keys_audit SELECT %s, organization, key_id, at, act, "+
 				"actor, "+

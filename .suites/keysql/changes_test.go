@@ -103,11 +103,7 @@ func TestFeedLateCommit(t *testing.T) {
 	early, late := keys[0], keys[1]
 	start := present(t, store)
 
-	tx, err := d.open(t).BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
+	tx := begun(t, d.open(t))
 	execute(t, tx, "UPDATE sallyport_keys SET suspended = true WHERE id = '"+late.ID+"'")
 	execute(t, tx, seeding(d, "late", 1))
 	update(t, store, early)
@@ -212,11 +208,7 @@ func TestFeedPages(t *testing.T) {
 
 		var commit func() error
 		if d.name == "postgres" {
-			tx, err := db.BeginTx(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tx.Rollback()
+			tx := begun(t, db)
 			execute(t, tx, "UPDATE sallyport_keys SET suspended = true WHERE id = '"+late.ID+"'")
 			commit = tx.Commit
 		}

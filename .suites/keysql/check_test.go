@@ -16,20 +16,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
-// mustSay wants an error with each of the words, or none if there are no words.
-func mustSay(t testing.TB, what string, err error, words ...string) {
-	t.Helper()
-	if (err == nil) != (len(words) == 0) {
-		t.Errorf("%s: got %v, want an error with %q", what, err, words)
-		return
-	}
-	for _, word := range words {
-		if !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(word)) {
-			t.Errorf("%s: got %v, want it to say %q", what, err, word)
-		}
-	}
-}
-
 // readOnly returns a pool of one session that cannot write.
 func (d database) readOnly(t testing.TB) *sql.DB {
 	t.Helper()
@@ -49,28 +35,28 @@ func TestCheck(t *testing.T) {
 	inEachEmpty(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store := d.wrap(db, keysql.Options{})
-		mustSay(t, "without tables", store.Check(t.Context()), "keysql: check: ", "sallyport_keys", "call Migrate")
+		sqltest.MustSay(t, "without tables", store.Check(t.Context()), "keysql: check: ", "sallyport_keys", "call Migrate")
 		migrate(t, store)
-		mustSay(t, "with tables", store.Check(t.Context()))
+		sqltest.MustSay(t, "with tables", store.Check(t.Context()))
 		one := d.open(t)
 		one.SetMaxOpenConns(1)
-		mustSay(t, "on one connection", d.wrap(one, keysql.Options{}).Check(t.Context()))
-		mustSay(t, "read-only", d.wrap(d.readOnly(t), keysql.Options{}).Check(t.Context()), words[d.name])
+		sqltest.MustSay(t, "on one connection", d.wrap(one, keysql.Options{}).Check(t.Context()))
+		sqltest.MustSay(t, "read-only", d.wrap(d.readOnly(t), keysql.Options{}).Check(t.Context()), words[d.name])
 		execute(t, db, "UPDATE sallyport_keys_schema SET version = version + 1")
-		mustSay(t, "with a later schema", store.Check(t.Context()))
-		mustSay(t, "of another prefix", d.wrap(db, keysql.Options{Prefix: "other_"}).Check(t.Context()),
+		sqltest.MustSay(t, "with a later schema", store.Check(t.Context()))
+		sqltest.MustSay(t, "of another prefix", d.wrap(db, keysql.Options{Prefix: "other_"}).Check(t.Context()),
 			"other_keys", "call Migrate")
 
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		mustSay(t, "in a context that has ended", store.Check(ended), "context canceled")
+		sqltest.MustSay(t, "in a context that has ended", store.Check(ended), "context canceled")
 
 		execute(t, db, "DROP TABLE sallyport_keys_audit")
-		mustSay(t, "without the audit", store.Check(t.Context()), "sallyport_keys_audit", "call Migrate")
-		mustSay(t, "without the audit, read-only", d.wrap(d.readOnly(t), keysql.Options{}).Check(t.Context()),
+		sqltest.MustSay(t, "without the audit", store.Check(t.Context()), "sallyport_keys_audit", "call Migrate")
+		sqltest.MustSay(t, "without the audit, read-only", d.wrap(d.readOnly(t), keysql.Options{}).Check(t.Context()),
 			"sallyport_keys_audit", "call Migrate", words[d.name])
 		execute(t, db, "ALTER TABLE sallyport_keys DROP COLUMN last_used_from")
-		mustSay(t, "without a column", store.Check(t.Context()), "last_used_from", "call Migrate")
+		sqltest.MustSay(t, "without a column", store.Check(t.Context()), "last_used_from", "call Migrate")
 	})
 }
 
@@ -80,7 +66,7 @@ func TestCheckAway(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		store := d.wrap(d.away(t), keysql.Options{})
 		for what, err := range map[string]error{"check": store.Check(t.Context()), "migrate": store.Migrate(t.Context())} {
-			mustSay(t, "away", err, "keysql: "+what+": ")
+			sqltest.MustSay(t, "away", err, "keysql: "+what+": ")
 			if err != nil && strings.Contains(err.Error(), "make the store") {
 				t.Errorf("got %v, want no word of a dialect", err)
 			}
@@ -98,8 +84,8 @@ func TestCheckDialect(t *testing.T) {
 		for name, maker := range makers {
 			if name != right {
 				store := maker(d.open(t), keysql.Options{})
-				mustSay(t, name, store.Check(t.Context()), "no "+name, "make the store with "+right)
-				mustSay(t, name, store.Migrate(t.Context()), "no "+name, "make the store with "+right)
+				sqltest.MustSay(t, name, store.Check(t.Context()), "no "+name, "make the store with "+right)
+				sqltest.MustSay(t, name, store.Migrate(t.Context()), "no "+name, "make the store with "+right)
 			}
 		}
 	})
@@ -111,13 +97,13 @@ func TestNotMigratedSaysMigrate(t *testing.T) {
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		_, err := store.Lookup(t.Context(), keystore.Digest{})
-		mustSay(t, "Lookup", err, "sallyport_keys", "call Migrate")
-		mustSay(t, "Insert", insert(t.Context(), store, newKey("acme")), "sallyport_keys", "call Migrate")
+		sqltest.MustSay(t, "Lookup", err, "sallyport_keys", "call Migrate")
+		sqltest.MustSay(t, "Insert", insert(t.Context(), store, newKey("acme")), "sallyport_keys", "call Migrate")
 		migrate(t, store)
 		execute(t, d.open(t), "ALTER TABLE sallyport_keys DROP COLUMN hint")
 		_, err = store.Lookup(t.Context(), keystore.Digest{})
-		mustSay(t, "Lookup without a column", err, "hint", "call Migrate")
-		mustSay(t, "Insert without a column", insert(t.Context(), store, newKey("acme")), "hint", "call Migrate")
+		sqltest.MustSay(t, "Lookup without a column", err, "hint", "call Migrate")
+		sqltest.MustSay(t, "Insert without a column", insert(t.Context(), store, newKey("acme")), "hint", "call Migrate")
 	})
 }
 
@@ -126,7 +112,7 @@ func TestCheckReadOnlyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys.db")
 	emptySQLite(file).migrated(t)
 	db := opened(t, "file:"+file+"?mode=ro")
-	mustSay(t, "mode=ro", keysql.SQLite(db, keysql.Options{}).Check(t.Context()), "readonly", "file")
+	sqltest.MustSay(t, "mode=ro", keysql.SQLite(db, keysql.Options{}).Check(t.Context()), "readonly", "file")
 }
 
 func TestCheckStandby(t *testing.T) {
@@ -139,8 +125,8 @@ func TestCheckStandby(t *testing.T) {
 	standby.Run("pg_basebackup", "-D", standby.Data(), "-R", "-c", "fast", "--no-sync", "-h", primary.Dir, "-U",
 		"postgres")
 	standby.Start()
-	mustSay(t, "the primary", store.Check(t.Context()))
-	mustSay(t, "the standby", keysql.Postgres(standby.Open(), keysql.Options{}).Check(t.Context()), "read-only")
+	sqltest.MustSay(t, "the primary", store.Check(t.Context()))
+	sqltest.MustSay(t, "the standby", keysql.Postgres(standby.Open(), keysql.Options{}).Check(t.Context()), "read-only")
 }
 
 func TestCheckReadOnlyMariaDB(t *testing.T) {
@@ -168,9 +154,9 @@ func TestCheckReadOnlyMariaDB(t *testing.T) {
 		execute(t, admin, statement)
 	}
 	store := keysql.MySQL(open("app"), keysql.Options{})
-	mustSay(t, "read_only = 0", store.Check(t.Context()))
+	sqltest.MustSay(t, "read_only = 0", store.Check(t.Context()))
 	execute(t, admin, "SET GLOBAL read_only = 1")
-	mustSay(t, "read_only = 1", store.Check(t.Context()), "read-only")
+	sqltest.MustSay(t, "read_only = 1", store.Check(t.Context()), "read-only")
 }
 
 // A pooler may give each statement another session. The default mode of pgx,
@@ -197,7 +183,7 @@ func TestCheckPooler(t *testing.T) {
 				want = []string{"pooler in transaction mode", "default_query_exec_mode=cache_describe"}
 			}
 			for range 3 { // not by chance
-				mustSay(t, mode.String(), store.Check(t.Context()), want...)
+				sqltest.MustSay(t, mode.String(), store.Check(t.Context()), want...)
 			}
 		}
 	}

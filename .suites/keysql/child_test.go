@@ -31,9 +31,7 @@ func TestStatementsOfAChild(t *testing.T) {
 		for depth := range 4 {
 			k := newKey("acme")
 			k.Parent, parent = parent, k.ID
-			if err := store.Insert(t.Context(), k, newEntry(k), 0); err != nil {
-				t.Fatal(err)
-			}
+			mustInsert(t, store, k)
 			statements = 0
 			got, err := store.Lookup(t.Context(), k.Digest)
 			if want := min(depth, 1) + 1; err != nil || got.Refused() != nil || statements != want {

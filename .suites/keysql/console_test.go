@@ -34,15 +34,11 @@ func TestStatementsOfTheConsole(t *testing.T) {
 		oldest := newKey("acme")
 		oldest.Name, oldest.Digest, oldest.Hint = "Доставка Zürich", keystore.DigestOf(token), token[len(token)-4:]
 		oldest.CreatedAt = oldest.CreatedAt.AddDate(-1, 0, 0)
-		if err := store.Insert(t.Context(), oldest, newEntry(oldest), 0); err != nil {
-			t.Fatal(err)
-		}
+		mustInsert(t, store, oldest)
 		for range 100 {
 			child := newKey("acme")
 			child.Parent, child.RotatedFrom, child.ExpiresAt = oldest.ID, "", time.Now().Add(time.Hour)
-			if err := store.Insert(t.Context(), child, newEntry(child), 0); err != nil {
-				t.Fatal(err)
-			}
+			mustInsert(t, store, child)
 		}
 		keys := console.New(issuing.New(store, issuing.Options{}), func(*http.Request) (console.Actor, error) {
 			return console.Actor{ID: "ada", Organization: "acme"}, nil

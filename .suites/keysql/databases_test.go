@@ -204,11 +204,41 @@ func inserted(t testing.TB, s *keysql.Store, organization string, n int) []*keys
 	keys := make([]*keystore.Key, n)
 	for i := range keys {
 		keys[i] = newKey(organization)
-		if err := s.Insert(t.Context(), keys[i], newEntry(keys[i]), 0); err != nil {
-			t.Fatal(err)
-		}
+		mustInsert(t, s, keys[i])
 	}
 	return keys
+}
+
+func mustInsert(t testing.TB, s *keysql.Store, k *keystore.Key) {
+	t.Helper()
+	if err := insert(t.Context(), s, k); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func addUses(t testing.TB, s *keysql.Store, uses []keystore.Use) {
+	t.Helper()
+	if err := s.AddUses(t.Context(), uses); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func erase(t testing.TB, s *keysql.Store, organization string) {
+	t.Helper()
+	if _, _, err := s.Erase(t.Context(), organization); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// begun returns a transaction that is rolled back after the test.
+func begun(t testing.TB, db *sql.DB) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tx.Rollback() })
+	return tx
 }
 
 func update(t testing.TB, s *keysql.Store, k *keystore.Key) {
@@ -249,33 +279,21 @@ func seed(t testing.TB, d database, organization string, n int) {
 // seeding returns the statement of seed, which leaves the columns to their
 // defaults that an earlier version did not have.
 func seeding(d database, organization string, n int) string {
-	statement := `
-		INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, created_at,
+	by := map[string]struct{ digest, created, series string }{
+		"mariadb": {"UNHEX(CONCAT('$hash', LPAD(HEX(i), 32, '0')))", "(UNIX_TIMESTAMP() - 86400) * 1000000 + i * 1000",
+			"JSON_TABLE(CONCAT('[', REPEAT('0,', $n - 1), '0]'), '$[*]' COLUMNS (i FOR ORDINALITY)) AS series"},
+		"postgres": {"decode('$hash' || lpad(to_hex(i), 32, '0'), 'hex')",
+			"now() - interval '1 day' + i * interval '1 millisecond'", "generate_series(1, $n) AS series (i)"},
+		"sqlite": {"unhex('$hash' || printf('%032x', i))", "(unixepoch() - 86400) * 1000000 + i * 1000",
+			"(WITH RECURSIVE s (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < $n) SELECT i FROM s)"},
+	}[d.name]
+	return strings.NewReplacer(
+		"$n", fmt.Sprint(n), "$org", organization, "$hash", fmt.Sprintf("%x", digestPrefix(organization)),
+	).Replace(`INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, created_at,
 			created_by, suspended, issue_token, rotated_from, version)
-		WITH RECURSIVE series (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM series WHERE i < $n)
-		SELECT '$org' || '_key_' || i, $digest, '$org', 'production', 'Nightly import', 'x7Q9',
-			'["tasks:read","tasks:write"]', $created, 'user_1', $false, 'token_' || i, '', 1
-		FROM series`
-	words := []string{"$n", fmt.Sprint(n), "$org", organization}
-	hash := fmt.Sprintf("%x", digestPrefix(organization))
-	switch d.name {
-	case "mariadb":
-		statement = `
-			INSERT INTO sallyport_keys (id, digest, organization, environment, name, hint, scopes, created_at,
-			created_by, suspended, issue_token, rotated_from, version)
-			SELECT CONCAT('$org', '_key_', i), $digest, '$org', 'production', 'Nightly import', 'x7Q9',
-			'["tasks:read","tasks:write"]', $created, 'user_1', false, CONCAT('token_', i), '', 1
-			FROM JSON_TABLE(CONCAT('[', REPEAT('0,', $n - 1), '0]'), '$[*]' COLUMNS (i FOR ORDINALITY)) AS series`
-		words = append(words, "$digest", "UNHEX(CONCAT('"+hash+"', LPAD(HEX(i), 32, '0')))",
-			"$created", "(UNIX_TIMESTAMP() - 86400) * 1000000 + i * 1000")
-	case "postgres":
-		words = append(words, "$digest", "decode('"+hash+"' || lpad(to_hex(i), 32, '0'), 'hex')",
-			"$created", "now() - interval '1 day' + i * interval '1 millisecond'", "$false", "false")
-	case "sqlite":
-		words = append(words, "$digest", "unhex('"+hash+"' || printf('%032x', i))",
-			"$created", "(unixepoch() - 86400) * 1000000 + i * 1000", "$false", "0")
-	}
-	return strings.NewReplacer(words...).Replace(statement)
+		SELECT CONCAT('$org', '_key_', i), ` + by.digest + `, '$org', 'production', 'Nightly import', 'x7Q9',
+			'["tasks:read","tasks:write"]', ` + by.created + `, 'user_1', false, CONCAT('token_', i), '', 1
+		FROM ` + by.series)
 }
 
 func digestPrefix(organization string) []byte {

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
@@ -20,26 +20,7 @@ import (
 // byte and times are the same.
 func TestSuiteWithSettings(t *testing.T) {
 	t.Parallel()
-	for name, set := range map[string]func(*mysql.Config){
-		"interpolateParams": func(c *mysql.Config) {
-			c.InterpolateParams, c.ParseTime, c.Loc = true, true,
-				time.FixedZone("", 3600)
-		},
-		"clientFoundRows": func(c *mysql.Config) { c.ClientFoundRows = true },
-		"latin1":          func(c *mysql.Config) { c.Params = map[string]string{"charset": "latin1"} },
-		"session": func(c *mysql.Config) {
-			c.Params = map[string]string{
-				"time_zone": "'+05:30'", "sql_mode": "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
-				"tx_isolation": "'READ-COMMITTED'", "collation_connection": "utf8mb4_unicode_ci",
-			}
-		},
-		"snapshot isolation": func(c *mysql.Config) { // the default of MariaDB 11.8
-			c.Params = map[string]string{"tx_isolation": "'READ-COMMITTED'", "innodb_snapshot_isolation": "1"}
-		},
-		"serializable": func(c *mysql.Config) {
-			c.Params = map[string]string{"tx_isolation": "'SERIALIZABLE'"}
-		},
-	} {
+	for name, set := range sqltest.Settings {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := mariadbWith(t, set).migrated(t)
@@ -78,11 +59,7 @@ func TestFeedWaitsForTransactions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := present(t, store)
-			tx, err := db.BeginTx(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tx.Rollback()
+			tx := begun(t, db)
 			execute(t, tx, row.first)
 			written := make(chan error)
 			go func() { written <- row.second(t.Context(), d.store(t)) }()
@@ -111,11 +88,7 @@ func TestUpdateAfterDeadlock(t *testing.T) {
 	d := mariadb(t)
 	store, db := d.store(t), d.open(t)
 	keys := inserted(t, store, "acme", 3)
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback()
+	tx := begun(t, db)
 	execute(t, tx, "UPDATE sallyport_keys SET suspended = true WHERE id IN ('"+keys[0].ID+"', '"+keys[2].ID+"')")
 	updated := make(chan error)
 	go func() { updated <- d.store(t).Update(t.Context(), keys[1], newEntry(keys[1])) }()

@@ -44,9 +44,7 @@ func TestInsertDuringErase(t *testing.T) {
 			if gone := errors.Is(err, keystore.ErrNotFound); gone != (len(entries) == 0) || failed != nil {
 				t.Errorf("inserted before %s: Find returned %v, and there are %d entries, %v", before, err, len(entries), failed)
 			}
-			if _, _, err := store.Erase(t.Context(), "acme"); err != nil {
-				t.Fatal(err)
-			}
+			erase(t, store, "acme")
 		}
 	})
 }
@@ -58,9 +56,7 @@ func TestErasedInNoList(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		inserted(t, store, "acme", 2)
-		if _, _, err := store.Erase(t.Context(), "acme"); err != nil {
-			t.Fatal(err)
-		}
+		erase(t, store, "acme")
 		for _, all := range []bool{false, true} {
 			page, err := store.List(t.Context(), "", issuing.Query{AllOrganizations: all, Total: true})
 			if len(page.Keys) != 0 || page.Total != 0 || err != nil {

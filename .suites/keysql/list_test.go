@@ -20,9 +20,7 @@ func TestListSortsBytes(t *testing.T) {
 		for _, id := range want {
 			k := newKey("acme")
 			k.ID, k.CreatedAt = id, created
-			if err := store.Insert(t.Context(), k, newEntry(k), 0); err != nil {
-				t.Fatal(err)
-			}
+			mustInsert(t, store, k)
 		}
 		var got []string
 		for q := (issuing.Query{Limit: 3}); len(got) < len(want); {

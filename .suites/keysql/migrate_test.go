@@ -191,11 +191,7 @@ func TestMigrateGivesUp(t *testing.T) {
 			d := empty(t)
 			later, db := d.later(t), d.open(t)
 			migrate(t, d.store(t))
-			tx, err := db.BeginTx(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tx.Rollback()
+			tx := begun(t, db)
 			execute(t, tx, "SELECT 1 FROM sallyport_keys")
 			ctx, giveUp := context.WithCancel(t.Context())
 			defer giveUp()
@@ -330,9 +326,7 @@ func TestRightsOfTheGuide(t *testing.T) {
 	k := inserted(t, store, "acme", 1)[0]
 	k.RevokedAt = time.Now()
 	update(t, store, k)
-	if err := store.AddUses(t.Context(), []keystore.Use{observed(k, time.Now())}); err != nil {
-		t.Error(err)
-	}
+	addUses(t, store, []keystore.Use{observed(k, time.Now())})
 	if u, err := store.Usage(t.Context(), "acme", k.ID); err != nil || len(u.Days) != 1 {
 		t.Errorf("Usage returned %+v, %v", u, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/sqltest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
@@ -114,7 +115,7 @@ func TestNotText(t *testing.T) {
 		noneStored.Networks = none.Networks
 		for method, err := range map[string]error{"Insert": store.Insert(t.Context(), none, newEntry(none), 0),
 			"Update": store.Update(t.Context(), noneStored, newEntry(k))} {
-			mustSay(t, method+" of the zero Prefix, which could not be read again", err, "a network is invalid Prefix")
+			sqltest.MustSay(t, method+" of the zero Prefix, which could not be read again", err, "a network is invalid Prefix")
 		}
 		if got := lookup(t, store, k); got.Version != 1 {
 			t.Errorf("a change that was refused made version %d", got.Version)
@@ -130,9 +131,7 @@ func TestNanoseconds(t *testing.T) {
 		for _, second := range []int64{0, 1_767_225_599, -1} {
 			k := newKey("acme")
 			k.ExpiresAt = time.Unix(second, 999_999_999)
-			if err := store.Insert(t.Context(), k, newEntry(k), 0); err != nil {
-				t.Fatal(err)
-			}
+			mustInsert(t, store, k)
 			if got, want := lookup(t, store, k).ExpiresAt, time.Unix(second, 999_999_000); !got.Equal(want) ||
 				got.Location() != time.UTC {
 				t.Errorf("ExpiresAt %v came back as %v, want %v", k.ExpiresAt, got, want.UTC())

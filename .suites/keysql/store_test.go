@@ -63,9 +63,7 @@ func TestRestart(t *testing.T) {
 	start := present(t, store)
 	keys[3].RevokedAt, keys[3].ExpiresAt, keys[3].Scopes = time.Now(), time.Now().Add(time.Hour), nil
 	update(t, store, keys[3])
-	if err := store.AddUses(t.Context(), uses(keys[:7], time.Now())); err != nil {
-		t.Fatal(err)
-	}
+	addUses(t, store, uses(keys[:7], time.Now()))
 	before, err := store.List(t.Context(), "acme", issuing.Query{})
 	if err != nil || len(before.Keys) != len(keys) {
 		t.Fatalf("List returned %d keys and %v, want %d", len(before.Keys), err, len(keys))
@@ -203,11 +201,7 @@ func TestDeadline(t *testing.T) {
 		store := d.store(t)
 		k := inserted(t, store, "acme", 1)[0]
 		db := d.open(t)
-		tx, err := db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tx.Rollback()
+		tx := begun(t, db)
 		execute(t, tx, lock[d.name])
 		for method, call := range calls(store, k) {
 			if method == "Migrate" && d.name == "sqlite" {

@@ -44,11 +44,7 @@ func testTouchLocksInOrder(t *testing.T, d database, waits func(*sql.DB) int) {
 	slices.SortFunc(keys, func(a, b *keystore.Key) int { return strings.Compare(a.ID, b.ID) })
 	middle := keys[len(keys)/2]
 
-	holder, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer holder.Rollback()
+	holder := begun(t, db)
 	execute(t, holder, "SELECT 1 FROM sallyport_keys WHERE id = '"+middle.ID+"' FOR UPDATE")
 	touched := make(chan error, 1)
 	batch := uses(keys, time.Now())
@@ -81,9 +77,7 @@ func TestTouchMany(t *testing.T) {
 			all[i] = keystore.Use{Organization: "acme", ID: "none", At: k.CreatedAt}
 		}
 		all[len(all)-1].ID = k.ID
-		if err := store.AddUses(t.Context(), all); err != nil {
-			t.Fatal(err)
-		}
+		addUses(t, store, all)
 		if got := lookup(t, store, k).LastUsedAt; !got.Equal(k.CreatedAt) {
 			t.Errorf("LastUsedAt is %v, want %v", got, k.CreatedAt)
 		}
@@ -98,9 +92,7 @@ func TestTouchOddUses(t *testing.T) {
 		k := inserted(t, store, "acme", 1)[0]
 		odd := newKey("acme")
 		odd.ID = "replacement \uFFFD"
-		if err := store.Insert(t.Context(), odd, newEntry(odd), 0); err != nil {
-			t.Fatal(err)
-		}
+		mustInsert(t, store, odd)
 		at := time.Date(1969, 7, 20, 20, 17, 40, 123456789, time.UTC)
 		err := store.AddUses(t.Context(), []keystore.Use{
 			{Organization: "acme", ID: "nul \x00", At: at},
@@ -153,13 +145,9 @@ func TestTouchSweeps(t *testing.T) {
 		for i := range uses {
 			uses[i] = observed(keys[0], time.Now().AddDate(0, 0, -31-i))
 		}
-		if err := store.AddUses(t.Context(), append(uses, observed(keys[0], time.Now().AddDate(0, 0, -28)))); err != nil {
-			t.Fatal(err)
-		}
+		addUses(t, store, append(uses, observed(keys[0], time.Now().AddDate(0, 0, -28))))
 		for _, left := range []int{202, 2, 2} {
-			if err := store.AddUses(t.Context(), []keystore.Use{observed(keys[1], time.Now())}); err != nil {
-				t.Fatal(err)
-			}
+			addUses(t, store, []keystore.Use{observed(keys[1], time.Now())})
 			if got := count(t, db, "sallyport_keys_days"); got != left {
 				t.Errorf("%d days are left, want %d: AddUses removes 1000 of those that are over", got, left)
 			}
@@ -174,9 +162,7 @@ func TestUsageGoesWithItsKey(t *testing.T) {
 		db, store := d.open(t), d.store(t)
 		keys := inserted(t, store, "acme", 2)
 		uses := []keystore.Use{observed(keys[0], time.Now()), observed(keys[1], time.Now())}
-		if err := store.AddUses(t.Context(), uses); err != nil {
-			t.Fatal(err)
-		}
+		addUses(t, store, uses)
 		execute(t, db, "DELETE FROM sallyport_keys WHERE id = '"+keys[0].ID+"'")
 		if err := store.AddUses(t.Context(), uses); err != nil {
 			t.Fatalf("AddUses of a key that was deleted returned %v, want nil", err)
@@ -197,9 +183,7 @@ func TestTouchOddScopes(t *testing.T) {
 		k := inserted(t, store, "acme", 1)[0]
 		use := observed(k, time.Unix(0, 0))
 		use.Scopes = append(use.Scopes, "nul \x00", "\xff")
-		if err := store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
-			t.Fatal(err)
-		}
+		addUses(t, store, []keystore.Use{use})
 		u, err := store.Usage(t.Context(), "acme", k.ID)
 		if day, ok := u.Scopes[scope.TasksRead]; err != nil || len(u.Scopes) != 1 || !ok || !day.Equal(use.At) {
 			t.Errorf("Usage returned %+v, %v, want tasks:read on the first day of 1970", u, err)
