@@ -25,51 +25,26 @@ type touch struct {
 	days   string // how many requests there were
 }
 
-var postgresTouch = touch{
+var postgresTouch = touchOf(postgresBatch, locked,
 	// A row that somebody else has touched meanwhile is compared again when it
 	// is locked.
-	keys: `
-		UPDATE sallyport_keys AS k SET` + usedLater + `
+	`
 		FROM (
-			SELECT k.id, u.at, u.address, u.observed
-			FROM sallyport_keys AS k
-			JOIN json_to_recordset(?1::json) AS u(
-				organization text, id text, at timestamptz, address text, observed timestamptz
-			) ON k.id = u.id AND k.organization = u.organization
-			WHERE` + news + `
+			SELECT k.id, u.at, u.address, u.observed FROM sallyport_keys AS k JOIN`+postgresBatch+`
+			ON k.id = u.id AND k.organization = u.organization
+			WHERE`+news+`
 			ORDER BY k.id
 			FOR NO KEY UPDATE OF k
 		) AS u
 		WHERE k.id = u.id`,
-	scopes: `
-		INSERT INTO sallyport_keys_scopes AS s (id, scope, day)
-		SELECT k.id, u.scope, u.day
-		FROM json_to_recordset(?1::json) AS u(organization text, id text, scope text, day integer)` +
-		ofKeys + notYet + inOrder + locked + laterDay,
-	days: `
-		INSERT INTO sallyport_keys_days AS d (id, day, requests)
-		SELECT k.id, u.day, u.requests
-		FROM json_to_recordset(?1::json) AS u(organization text, id text, day integer, requests bigint)` +
-		ofKeys + inOrder + locked + moreRequests,
-	sweep: `
-		DELETE FROM sallyport_keys_days WHERE (id, day) IN (
-			SELECT id, day FROM sallyport_keys_days WHERE day < ?1 ORDER BY day LIMIT 1000 FOR UPDATE SKIP LOCKED)`,
-}
+	"FOR UPDATE SKIP LOCKED")
 
-var sqliteTouch = touch{
-	keys: `
-		UPDATE sallyport_keys AS k SET` + usedLater + " FROM" + sqliteBatch + `
-		WHERE k.id = u.id AND k.organization = u.organization AND` + news,
-	scopes: `
-		INSERT INTO sallyport_keys_scopes AS s (id, scope, day)
-		SELECT k.id, u.scope, u.day FROM` + sqliteBatch + ofKeys + notYet + inOrder + laterDay,
-	days: `
-		INSERT INTO sallyport_keys_days AS d (id, day, requests)
-		SELECT k.id, u.day, u.requests FROM` + sqliteBatch + ofKeys + " WHERE true" + inOrder + moreRequests,
-	sweep: `
-		DELETE FROM sallyport_keys_days WHERE (id, day) IN (
-			SELECT id, day FROM sallyport_keys_days WHERE day < ?1 ORDER BY day LIMIT 1000)`,
-}
+const postgresBatch = `
+	json_to_recordset(?1::json) AS u(organization text, id text, at timestamptz, address text,
+		observed timestamptz, scope text, day integer, requests bigint)`
+
+var sqliteTouch = touchOf(sqliteBatch, "",
+	" FROM"+sqliteBatch+" WHERE k.id = u.id AND k.organization = u.organization AND"+news, "")
 
 const sqliteBatch = `
 	(
@@ -79,6 +54,34 @@ const sqliteBatch = `
 		FROM json_each(?1)
 	) AS u`
 
+// touchOf returns the statements of Postgres or SQLite: for a batch, for how its
+// keys are locked and found, and for how rows are locked that are removed.
+func touchOf(batch, lock, found, removed string) touch {
+	const ofKeys = `
+		JOIN sallyport_keys AS k ON k.id = u.id AND k.organization = u.organization`
+	return touch{
+		keys: "UPDATE sallyport_keys AS k SET" + usedLater + found,
+		// Most scopes were needed before on the same day. They are left out,
+		// because a row that is in conflict is locked, and that is a write.
+		scopes: `
+			INSERT INTO sallyport_keys_scopes AS s (id, scope, day)
+			SELECT k.id, u.scope, u.day FROM` + batch + ofKeys + `
+			WHERE NOT EXISTS (
+				SELECT 1 FROM sallyport_keys_scopes AS o WHERE o.id = k.id AND o.scope = u.scope AND o.day >= u.day)
+			ORDER BY 1, 2` + lock + `
+			ON CONFLICT (id, scope) DO UPDATE SET day = excluded.day WHERE s.day < excluded.day`,
+		days: `
+			INSERT INTO sallyport_keys_days AS d (id, day, requests)
+			SELECT k.id, u.day, u.requests FROM` + batch + ofKeys + `
+			WHERE true
+			ORDER BY 1, 2` + lock + `
+			ON CONFLICT (id, day) DO UPDATE SET requests = d.requests + excluded.requests`,
+		sweep: `
+			DELETE FROM sallyport_keys_days WHERE (id, day) IN (
+				SELECT id, day FROM sallyport_keys_days WHERE day < ?1 ORDER BY day LIMIT 1000 ` + removed + ")",
+	}
+}
+
 const (
 	// MySQL may assign the time before it compares it for the address.
 	usedLater = `
@@ -87,22 +90,8 @@ const (
 		observed_since = COALESCE(k.observed_since, u.observed)`
 	news = ` (k.last_used_at IS NULL OR k.last_used_at < u.at OR k.observed_since IS NULL AND u.observed IS NOT NULL)`
 
-	ofKeys = `
-		JOIN sallyport_keys AS k ON k.id = u.id AND k.organization = u.organization`
-	// Most scopes were needed before on the same day. They are left out, because
-	// a row that is in conflict is locked, and that is a write.
-	notYet = `
-		WHERE NOT EXISTS (
-			SELECT 1 FROM sallyport_keys_scopes AS o WHERE o.id = k.id AND o.scope = u.scope AND o.day >= u.day)`
-	inOrder = `
-		ORDER BY 1, 2`
 	// An erasure locks its keys first, too.
-	locked = `
-		FOR KEY SHARE OF k`
-	laterDay = `
-		ON CONFLICT (id, scope) DO UPDATE SET day = excluded.day WHERE s.day < excluded.day`
-	moreRequests = `
-		ON CONFLICT (id, day) DO UPDATE SET requests = d.requests + excluded.requests`
+	locked = " FOR KEY SHARE OF k"
 )
 
 // MySQL locks keys in the order of the batch, which is that of their ids. The
@@ -162,16 +151,11 @@ type place struct {
 // one that adds requests is the last.
 func (s *Store) AddUses(ctx context.Context, uses []keystore.Use) error {
 	keys, scopes, days := s.batches(uses)
-	for _, write := range []struct {
-		batch     map[place]*used
-		statement string
-	}{{keys, s.touch.keys}, {scopes, s.touch.scopes}} {
-		if err := s.writeUses(ctx, write.statement, write.batch); err != nil {
-			return err
-		}
+	if err := s.writeUses(ctx, s.touch.keys, keys); err != nil {
+		return err
 	}
-	if len(days) == 0 {
-		return nil
+	if err := s.writeUses(ctx, s.touch.scopes, scopes); err != nil || len(days) == 0 {
+		return err
 	}
 	if _, err := s.exec(ctx, "sweep", s.touch.sweep, oldestDay()); err != nil {
 		return err
@@ -183,14 +167,9 @@ func (s *Store) writeUses(ctx context.Context, statement string, batch map[place
 	if len(batch) == 0 {
 		return nil
 	}
-	order := slices.SortedFunc(maps.Keys(batch), func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.scope, b.scope), cmp.Compare(a.day, b.day))
-	})
-	rows := make([]*used, len(order))
-	for i, p := range order {
-		rows[i] = batch[p]
-	}
-	text, err := json.Marshal(rows)
+	text, err := json.Marshal(slices.SortedFunc(maps.Values(batch), func(a, b *used) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Day, b.Day))
+	}))
 	if err != nil {
 		return fmt.Errorf("keysql: touch: %w", err)
 	}
