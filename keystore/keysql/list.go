@@ -16,8 +16,8 @@ import (
 )
 
 // statuses are those that a page may ask for; no key has another. A statement
-// gets the index of one in this list, or -1, and not its text, because MySQL compares two texts that are not
-// from a table by the collation of the connection.
+// gets the index of one in this list, or -1, and not its text: MySQL compares
+// two texts that are not from a table by the collation of the connection.
 var statuses = []keystore.Status{"", keystore.Revoked, keystore.Expired, keystore.Suspended, keystore.Active}
 
 // The order of the statuses is that of [keystore.Key.Status]. A time that is
@@ -35,25 +35,13 @@ const (
 			WHEN suspended THEN 3
 			ELSE 4 END IN (?3, ?6))`
 
-	// Each condition is left out unless it is asked for. If a parameter
-	// switched the cursor off, the database could not start to read the index
-	// there.
-	//
 	// Written so that MySQL too starts to read the index at the cursor.
-	listAfter     = " AND created_at <= ?7 AND (created_at < ?7 OR id < ?8)"
-	listParent    = " AND parent = ?"
-	listExpiring  = " AND expires_at < ?"
-	listUnexpired = " AND expires_at > ?4" // what Active says, for the index of times
-	listUnused    = " AND created_at < ? AND (last_used_at IS NULL OR last_used_at < ?)"
-	listNeverUsed = " AND last_used_at IS NULL"
+	listAfter = " AND created_at <= ?7 AND (created_at < ?7 OR id < ?8)"
 
 	// All of it stands in the index of live children. With the organization, which
 	// is the parent's, Postgres and MySQL may take another one.
 	listChildren = `, (SELECT count(*) FROM sallyport_keys AS c WHERE c.parent = sallyport_keys.id AND c.parent <> ''
 		AND c.revoked_at IS NULL AND c.expires_at > ?4)`
-
-	// The second half lets Postgres and SQLite use the index of successors.
-	listSuccessor = " AND rotated_from = ? AND rotated_from <> ''"
 )
 
 // mostObserved is of how many keys a page reads which scopes they needed.
@@ -91,6 +79,8 @@ func (s *Store) List(ctx context.Context, organization string, q issuing.Query) 
 			args = append(args, q.After.Organization)
 		}
 	}
+	// Each condition is left out unless it is asked for. If a parameter switched the
+	// cursor off, the database could not start to read the index there.
 	where := func(condition string, asked bool, arg any) {
 		if asked {
 			args = append(args, arg)
@@ -100,15 +90,17 @@ func (s *Store) List(ctx context.Context, organization string, q issuing.Query) 
 	if q.Parent == "" {
 		query += " AND parent = ''" // no parameter, for the partial index of times
 	}
-	where(listParent, q.Parent != "", q.Parent)
-	where(listExpiring, !q.ExpiresBefore.IsZero(), s.time(q.ExpiresBefore))
+	where(" AND parent = ?", q.Parent != "", q.Parent)
+	where(" AND expires_at < ?", !q.ExpiresBefore.IsZero(), s.time(q.ExpiresBefore))
 	if !q.ExpiresBefore.IsZero() && q.Status == keystore.Active && q.OrStatus == "" {
-		query += listUnexpired
+		query += " AND expires_at > ?4" // what Active says, for the index of times
 	}
-	where(listUnused, !q.UnusedSince.IsZero(), s.time(q.UnusedSince))
-	where(listSuccessor, q.RotatedFrom != "", q.RotatedFrom)
+	where(" AND created_at < ? AND (last_used_at IS NULL OR last_used_at < ?)",
+		!q.UnusedSince.IsZero(), s.time(q.UnusedSince))
+	// The second half lets Postgres and SQLite use the index of successors.
+	where(" AND rotated_from = ? AND rotated_from <> ''", q.RotatedFrom != "", q.RotatedFrom)
 	if q.NeverUsed {
-		query += listNeverUsed
+		query += " AND last_used_at IS NULL"
 	}
 	if q.Search != "" {
 		where(" AND (id = ?", true, q.Search)
