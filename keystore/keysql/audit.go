@@ -51,10 +51,10 @@ func (s *Store) Insert(ctx context.Context, k *keystore.Key, e issuing.AuditEntr
 			}
 			var gone int64
 			if err == nil && replace {
-				gone, err = s.execTx(ctx, tx, left)
+				gone, err = s.execOn(ctx, tx, left)
 			}
 			if err == nil {
-				rows, err = s.execTx(ctx, tx, insert)
+				rows, err = s.execOn(ctx, tx, insert)
 			}
 			if err == nil && rows < gone {
 				err = issuing.ErrExists // so that what was left stays
@@ -89,7 +89,7 @@ const (
 // parent, or below the same one as k. Until the transaction ends no other call
 // counts the keys of the organization.
 func (s *Store) room(ctx context.Context, tx *sql.Tx, k *keystore.Key, maxKeys int) error {
-	if _, err := s.execTx(ctx, tx, statement{s.lock, []any{k.Organization}}); err != nil {
+	if _, err := s.execOn(ctx, tx, statement{s.lock, []any{k.Organization}}); err != nil {
 		return err
 	}
 	live, of := liveKeys, k.Organization
@@ -119,7 +119,7 @@ func (s *Store) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntr
 	if err != nil {
 		return err
 	}
-	changed, err := s.audited(ctx, "update", entry, func(tx *sql.Tx) (int64, error) { return s.execTx(ctx, tx, update) })
+	changed, err := s.audited(ctx, "update", entry, func(tx *sql.Tx) (int64, error) { return s.execOn(ctx, tx, update) })
 	if err != nil || changed == 1 {
 		return err
 	}
@@ -149,7 +149,7 @@ func (s *Store) audited(
 			if rows, err = act(tx); err != nil || rows == 0 {
 				return err
 			}
-			_, err = s.execTx(ctx, tx, entry)
+			_, err = s.execOn(ctx, tx, entry)
 			return err
 		})
 		return rows, err
@@ -169,11 +169,6 @@ func (s *Store) inTx(ctx context.Context, do func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-func (s *Store) execTx(ctx context.Context, tx *sql.Tx, st statement) (rows int64, err error) {
-	query, args := s.sql(st.query, st.args)
-	return affected(tx.ExecContext(ctx, query, args...))
-}
-
 // Audit implements [issuing.Store].
 func (s *Store) Audit(
 	ctx context.Context, organization, key, after string,
@@ -182,11 +177,11 @@ func (s *Store) Audit(
 		return nil, nil
 	}
 	query, args := "SELECT "+entryColumns+" FROM sallyport_keys_audit WHERE organization = ?1", []any{organization}
-	for _, c := range [][2]string{{" AND key_id = ", key}, {" AND id < ", after}} {
-		if c[1] != "" {
-			args = append(args, c[1])
-			query += c[0] + fmt.Sprint("?", len(args))
-		}
+	if key != "" {
+		query, args = query+" AND key_id = ?2", append(args, key)
+	}
+	if after != "" {
+		query, args = query+fmt.Sprint(" AND id < ?", len(args)+1), append(args, after)
 	}
 	query += fmt.Sprint(" ORDER BY id DESC LIMIT ", auditPage)
 	var e issuing.AuditEntry
@@ -257,7 +252,7 @@ func (s *Store) Erase(ctx context.Context, organization string) (keys, entries i
 	_, err = s.run(ctx, "erase", func() (int64, error) {
 		return 0, s.inTx(ctx, func(tx *sql.Tx) error {
 			for _, st := range statements {
-				rows, err := s.execTx(ctx, tx, st)
+				rows, err := s.execOn(ctx, tx, st)
 				if err != nil {
 					return err
 				}

@@ -160,13 +160,20 @@ func isText(texts ...string) bool {
 	return true
 }
 
-func checkFields(k *keystore.Key) error {
+// checkFields returns what of k cannot be stored. A MySQL server that is not in
+// its strict mode would cut off what a column has no room for.
+func (d dialect) checkFields(k *keystore.Key) error {
 	texts := map[string]string{
-		"ID": k.ID, "Organization": k.Organization, "Environment": string(k.Environment), "Name": k.Name,
-		"Hint":      k.Hint,
+		"ID": k.ID, "Organization": k.Organization, "Environment": string(k.Environment), "Hint": k.Hint,
 		"CreatedBy": k.CreatedBy, "IssueToken": k.IssueToken, "RotatedFrom": k.RotatedFrom, "Legacy": k.Legacy,
 		"Parent": k.Parent,
 	}
+	for _, text := range texts {
+		if d.tooLong(text) {
+			return fmt.Errorf("keysql: an identifier is longer than %d bytes: %.64q…", d.longest, text)
+		}
+	}
+	texts["Name"] = k.Name
 	for i, n := range k.Scopes {
 		texts[fmt.Sprint("scope ", i)] = string(n)
 	}
@@ -182,18 +189,6 @@ func checkFields(k *keystore.Key) error {
 	for _, n := range k.Networks {
 		if !n.IsValid() {
 			return fmt.Errorf("keysql: a network is %v", n)
-		}
-	}
-	return nil
-}
-
-// checkLengths refuses what a column has no room for. A MySQL server that is
-// not in its strict mode would cut it off.
-func (d dialect) checkLengths(k *keystore.Key) error {
-	for _, text := range []string{k.ID, k.Organization, string(k.Environment), k.Hint, k.CreatedBy, k.IssueToken,
-		k.RotatedFrom, k.Legacy, k.Parent} {
-		if d.tooLong(text) {
-			return fmt.Errorf("keysql: an identifier is longer than %d bytes: %.64q…", d.longest, text)
 		}
 	}
 	return nil

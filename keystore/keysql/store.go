@@ -125,9 +125,6 @@ type statement struct {
 
 // inserting returns the statement that stores k, or what is wrong with k.
 func (s *Store) inserting(k *keystore.Key) (statement, error) {
-	if err := checkFields(k); err != nil {
-		return statement{}, err
-	}
 	successorOf := k.RotatedFrom
 	if k.Parent != "" { // takes the place of a successor, which an earlier version would make without a parent
 		successorOf = k.ID
@@ -141,7 +138,7 @@ func (s *Store) inserting(k *keystore.Key) (statement, error) {
 			s.time(k.CreatedAt), k.CreatedBy, s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
 			s.optional(k.LastUsedAt),
 			k.IssueToken, successorOf, k.Legacy, attributesText(k), networksText(k), k.Parent, rootOf(k),
-		}}, s.checkLengths(k)
+		}}, s.checkFields(k)
 }
 
 // rootOf returns the id of the last of the ancestors, "" if there are none.
@@ -184,7 +181,7 @@ func (s *Store) updating(k *keystore.Key) (statement, error) {
 		[]any{
 			k.Name, scopesText(k), s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
 			k.Organization, k.ID, digestBytes(k), k.Version, attributesText(k), networksText(k),
-		}}, checkFields(&keystore.Key{Name: k.Name, Scopes: k.Scopes, Attributes: k.Attributes, Networks: k.Networks})
+		}}, s.checkFields(&keystore.Key{Name: k.Name, Scopes: k.Scopes, Attributes: k.Attributes, Networks: k.Networks})
 }
 
 // stale returns why k could not be changed.
@@ -234,17 +231,19 @@ func (s *Store) each(ctx context.Context, doing string, st statement, dest []any
 
 // exec runs a write and returns how many rows it wrote.
 func (s *Store) exec(ctx context.Context, doing, query string, args ...any) (rows int64, err error) {
-	query, args = s.sql(query, args)
-	return s.run(ctx, doing, func() (int64, error) {
-		return affected(s.db.ExecContext(ctx, query, args...))
-	})
+	return s.run(ctx, doing, func() (int64, error) { return s.execOn(ctx, s.db, statement{query, args}) })
 }
 
-func affected(result sql.Result, err error) (rows int64, _ error) {
-	if err == nil {
-		rows, err = result.RowsAffected()
+// execOn runs a write on the pool or in a transaction.
+func (s *Store) execOn(ctx context.Context, on interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}, st statement) (rows int64, err error) {
+	query, args := s.sql(st.query, st.args)
+	result, err := on.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
 	}
-	return rows, err
+	return result.RowsAffected()
 }
 
 // run calls write, which does all of its work or none, and returns how many
