@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
 // querier is a pool, a connection or a transaction.
@@ -39,6 +40,20 @@ func (s *Store) onPool(ctx context.Context, do func(ctx context.Context, q queri
 	}
 	defer conn.Close()
 	return do(s.calm(ctx), conn)
+}
+
+// await does something with the pool, and returns when ctx ends. What comes later
+// goes to late, if that is not nil.
+func await[T any](
+	ctx context.Context, s *Store, doing string, do func(ctx context.Context, q querier) (T, error), late func(T),
+) (T, error) {
+	return claims.Await(ctx, "idemsql: "+doing, func() (got T, err error) {
+		err = s.onPool(ctx, func(ctx context.Context, q querier) (err error) {
+			got, err = do(ctx, q)
+			return err
+		})
+		return got, err
+	}, late)
 }
 
 // locate finds the schema of the table when the store is first used.

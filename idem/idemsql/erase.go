@@ -42,25 +42,17 @@ type erased struct {
 func (s *Store) Erase(ctx context.Context, organization string) (removed int, err error) {
 	prefix := token.Prefix(organization)
 	for after := []byte{}; after != nil && err == nil; {
+		from := after // what a call leaves behind may still read it
 		var e erased
-		e, err = s.eraseNext(ctx, after, prefix[:])
+		e, err = await(ctx, s, "erase", func(ctx context.Context, q querier) (erased, error) {
+			return s.eraseSome(ctx, q, from, prefix[:])
+		}, nil)
 		removed, after = removed+e.rows, e.last
 	}
 	return removed, err
 }
 
-// eraseNext erases what comes after a key. What Await leaves behind may still
-// read its arguments when Erase goes on.
-func (s *Store) eraseNext(ctx context.Context, after, prefix []byte) (erased, error) {
-	return claims.Await(ctx, "idemsql: erase", func() (e erased, err error) {
-		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
-			e, err = s.eraseSome(ctx, q, after, prefix)
-			return err
-		})
-		return e, err
-	}, nil)
-}
-
+// eraseSome erases what comes after a key.
 func (s *Store) eraseSome(ctx context.Context, q querier, after, prefix []byte) (e erased, err error) {
 	statement, args := s.sql(s.owned, []any{after, prefix})
 	rows, err := q.QueryContext(ctx, statement, args...)

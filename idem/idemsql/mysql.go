@@ -156,22 +156,18 @@ func (s *Store) lookMySQL(
 
 // claimMySQL claims a key that nothing keeps from being claimed.
 func (s *Store) claimMySQL(ctx context.Context, q querier, c *idem.Claim, there bool) (idem.Record, error) {
-	if !there {
-		err := s.write(ctx, q, s.mysql.insert, claims.Args(c)...)
-		if sqlschema.MySQLNumber(err) == sqlschema.MySQLDuplicate {
-			err = claims.ErrOvertaken
-		}
-		if err != nil {
-			return idem.Record{}, err
-		}
-		return idem.Record{State: idem.Claimed, Fingerprint: c.Fingerprint, Attempt: 1}, nil
+	statement := s.mysql.insert
+	if there {
+		statement = s.mysql.takeOver
 	}
-	err := s.write(ctx, q, s.mysql.takeOver, claims.Args(c)...)
-	if err != nil {
-		if err == idem.ErrLost {
-			err = claims.ErrOvertaken
-		}
+	err := s.write(ctx, q, statement, claims.Args(c)...)
+	switch {
+	case err == idem.ErrLost || sqlschema.MySQLNumber(err) == sqlschema.MySQLDuplicate:
+		return idem.Record{}, claims.ErrOvertaken
+	case err != nil:
 		return idem.Record{}, err
+	case !there:
+		return idem.Record{State: idem.Claimed, Fingerprint: c.Fingerprint, Attempt: 1}, nil
 	}
 	r, err := s.decision(ctx, q, s.mysql.taken, nil, claims.Args(c)...)
 	if errors.Is(err, sql.ErrNoRows) {

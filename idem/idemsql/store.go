@@ -94,13 +94,11 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	if err := claims.Check(c); err != nil {
 		return idem.Record{}, fmt.Errorf("idemsql: %w", err)
 	}
-	return claims.Await(ctx, "idemsql: begin", func() (r idem.Record, err error) {
-		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
-			if r, err = s.decide(ctx, q, s.begin, &c, c.Retention); r.State == claims.Lapsed {
-				r.State, err = idem.Unknown, s.told(ctx, q, c.Key)
-			}
-			return err
-		})
+	return await(ctx, s, "begin", func(ctx context.Context, q querier) (idem.Record, error) {
+		r, err := s.decide(ctx, q, s.begin, &c, c.Retention)
+		if r.State == claims.Lapsed {
+			r.State, err = idem.Unknown, s.told(ctx, q, c.Key)
+		}
 		return r, err
 	}, func(r idem.Record) {
 		// The Runner may have freed the key before.
@@ -137,7 +135,9 @@ func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 
 // do does what has no answer beside an error.
 func (s *Store) do(ctx context.Context, doing string, do func(ctx context.Context, q querier) error) error {
-	_, err := claims.Await(ctx, "idemsql: "+doing, func() (struct{}, error) { return struct{}{}, s.onPool(ctx, do) }, nil)
+	_, err := await(ctx, s, doing, func(ctx context.Context, q querier) (struct{}, error) {
+		return struct{}{}, do(ctx, q)
+	}, nil)
 	return err
 }
 

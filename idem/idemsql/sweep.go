@@ -3,8 +3,6 @@ package idemsql
 import (
 	"context"
 	"time"
-
-	"github.com/sallyport-go/sallyport/idem/internal/claims"
 )
 
 const (
@@ -83,22 +81,16 @@ func (s *Store) sweepOnce(ctx context.Context) (removed int) {
 // sweepBatch removes rows whose retention is over, those first that ended
 // first, and returns how many. When it returns sweepSize there may be more.
 func (s *Store) sweepBatch(ctx context.Context) (removed int, err error) {
-	return claims.Await(ctx, "idemsql: sweep", func() (removed int, err error) {
-		err = s.onPool(ctx, func(ctx context.Context, q querier) error {
-			if !s.sweepLooks {
-				removed, err = s.exec(ctx, q, s.sweep, sweepSize)
-				return err
-			}
-			for {
-				limit := sweepSize - removed
-				var n, looked int
-				err := s.one(ctx, q, s.sweep, []any{&n, &looked}, limit)
-				removed += n
-				if err != nil || looked < limit || removed == sweepSize {
-					return err
-				}
-			}
-		})
+	return await(ctx, s, "sweep", func(ctx context.Context, q querier) (removed int, err error) {
+		if !s.sweepLooks {
+			return s.exec(ctx, q, s.sweep, sweepSize)
+		}
+		for looked, limit := 0, 0; err == nil && looked == limit && removed < sweepSize; {
+			var n int
+			limit = sweepSize - removed
+			err = s.one(ctx, q, s.sweep, []any{&n, &looked}, limit)
+			removed += n
+		}
 		return removed, err
 	}, nil)
 }
