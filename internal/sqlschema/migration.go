@@ -111,12 +111,10 @@ func (m Schema) isCurrent(ctx context.Context, db *sql.DB) (bool, error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		// Another server may have made the table and not filled it yet. Then
 		// there are no rows to keep, or there is a version by now.
-		there, err := m.has(ctx, db, m.Table)
-		if err != nil || !there {
+		if there, err := m.has(ctx, db, m.Table); err != nil || !there {
 			return false, err
 		}
 		version, err = m.version(ctx, db)
-		return version == m.latest(), err
 	}
 	return version == m.latest(), err
 }
@@ -136,16 +134,11 @@ func (m Schema) migrate(ctx context.Context, db *sql.DB) error {
 	if _, err := tx.ExecContext(ctx, m.sql("UPDATE {table}_schema SET version = version")); err != nil {
 		return err
 	}
-	version, err := m.version(ctx, tx)
+	done, err := m.stepsDone(ctx, tx, 0)
 	if err != nil {
 		return err
 	}
-	if version == 0 {
-		if err := m.mustBeNew(ctx, tx); err != nil {
-			return err
-		}
-	}
-	for _, step := range m.Steps[max(version-first+1, 0):] {
+	for _, step := range m.Steps[done:] {
 		if _, err := tx.ExecContext(ctx, step); err != nil {
 			return err
 		}
@@ -181,27 +174,19 @@ func (m Schema) migrateByStatement(ctx context.Context, db *sql.DB) error {
 	if err := m.execEach(ctx, conn, m.sql(m.prepare)); err != nil {
 		return err
 	}
-	version, err := m.version(ctx, conn)
-	if err != nil {
-		return err
-	}
 	var begun int
 	if err := conn.QueryRowContext(ctx, m.sql("SELECT begun FROM {table}_schema")).Scan(&begun); err != nil {
 		return err
 	}
-	if version == 0 && begun < first {
-		if err := m.mustBeNew(ctx, conn); err != nil {
-			return err
-		}
+	done, err := m.stepsDone(ctx, conn, begun)
+	if err != nil {
+		return err
 	}
-	for i, step := range m.Steps {
-		if first+i <= version {
-			continue
-		}
-		to := fmt.Sprint(first + i)
+	for ; done < len(m.Steps); done++ {
+		to := fmt.Sprint(first + done)
 		for _, statements := range []string{
 			m.sql("UPDATE {table}_schema SET begun = " + to),
-			step,
+			m.Steps[done],
 			m.sql("UPDATE {table}_schema SET version = " + to),
 		} {
 			if err := m.execEach(ctx, conn, statements); err != nil {
@@ -245,13 +230,18 @@ func (m Schema) has(ctx context.Context, q queryer, name string) (there bool, er
 	return there, err
 }
 
-// mustBeNew returns an error when there are tables without a version.
-func (m Schema) mustBeNew(ctx context.Context, q queryer) error {
+// stepsDone returns how many steps were taken. Tables without a version are an
+// error, unless a migration to a version of today has begun.
+func (m Schema) stepsDone(ctx context.Context, q queryer, begun int) (int, error) {
+	version, err := m.version(ctx, q)
+	if err != nil || version != 0 || begun >= first {
+		return max(version-first+1, 0), err
+	}
 	there, err := m.has(ctx, q, m.Table)
 	if err == nil && there {
 		err = fmt.Errorf("there is a table %s that Migrate did not make: %s", m.Table, m.adopt())
 	}
-	return err
+	return 0, err
 }
 
 // adopt says what to do with tables that Migrate does not update.
