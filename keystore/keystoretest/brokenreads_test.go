@@ -28,11 +28,9 @@ var brokenReads = []defect{
 		}
 	}},
 	{"has no column for the hint", []string{"Lookup/Record", "Find/Record", "FindIssued/Record", "List/Order"},
-		func(b *broken) {
-			b.insert = edited(b, func(k *keystore.Key) { k.Hint = "" })
-		}},
+		edited(func(k *keystore.Key) { k.Hint = "" })},
 	{"compares 30 bytes of the digest", []string{"Lookup/WholeDigest"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) { k.Digest[30], k.Digest[31] = 0, 0 })
+		edited(func(k *keystore.Key) { k.Digest[30], k.Digest[31] = 0, 0 })(b)
 		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			d[30], d[31] = 0, 0
 			return b.Store.Lookup(ctx, d)
@@ -127,21 +125,17 @@ var brokenReads = []defect{
 			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}},
-	{"keeps milliseconds", []string{"Insert/Times"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) { k.CreatedAt = k.CreatedAt.Truncate(time.Millisecond) })
-	}},
-	{"keeps no zero time", []string{"Insert/Times", "List/Status"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) {
-			if k.ExpiresAt.IsZero() {
-				k.ExpiresAt = time.Unix(0, 0)
-			}
-		})
-	}},
-	{"trims text", []string{"Text/Fields"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) { k.Name = strings.TrimSpace(k.Name) })
-	}},
+	{"keeps milliseconds", []string{"Insert/Times"},
+		edited(func(k *keystore.Key) { k.CreatedAt = k.CreatedAt.Truncate(time.Millisecond) })},
+	{"keeps no zero time", []string{"Insert/Times", "List/Status"}, edited(func(k *keystore.Key) {
+		if k.ExpiresAt.IsZero() {
+			k.ExpiresAt = time.Unix(0, 0)
+		}
+	})},
+	{"trims text", []string{"Text/Fields"},
+		edited(func(k *keystore.Key) { k.Name = strings.TrimSpace(k.Name) })},
 	{"compares organizations without regard to case", []string{"Text/Distinct"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) { k.Organization = strings.ToLower(k.Organization) })
+		edited(func(k *keystore.Key) { k.Organization = strings.ToLower(k.Organization) })(b)
 		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
 			return b.Store.List(ctx, strings.ToLower(organization), q)
 		}
@@ -152,46 +146,35 @@ var brokenReads = []defect{
 		unlikeOthers(func(k *keystore.Key) string { return k.IssueToken + " " + k.CreatedBy })},
 	{"refuses predecessors that differ in case", []string{"Text/Distinct"},
 		unlikeOthers(func(k *keystore.Key) string { return k.RotatedFrom })},
-	{"has no column for the mark of a legacy key", []string{"Lookup/Record", "Find/Record"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) { k.Legacy = "" })
-	}},
-	{"has no column for attributes", []string{"Lookup/Record", "Text/Attributes"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) { k.Attributes = nil })
-	}},
-	{"folds the names of attributes", []string{"Text/Attributes"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) {
-			folded := make(map[string]string)
-			for name, value := range k.Attributes {
-				folded[strings.ToLower(name)] = value
-			}
-			k.Attributes = folded
-		})
-	}},
-	{"has no column for networks", []string{"Lookup/Record", "Insert/Networks"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) { k.Networks = nil })
-	}},
-	{"sorts networks", []string{"Insert/Networks"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) {
-			slices.SortFunc(k.Networks, func(x, y netip.Prefix) int { return strings.Compare(x.String(), y.String()) })
-		})
-	}},
-	{"drops unknown scopes", []string{"Text/UnknownScopes"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) {
-			k.Scopes = slices.DeleteFunc(k.Scopes, func(n scope.Name) bool { return !scope.Default().Known(n) })
-		})
-	}},
-	{"joins scopes with commas", []string{"Text/UnknownScopes"}, func(b *broken) {
-		b.insert = edited(b, func(k *keystore.Key) {
-			var joined []string
-			for _, n := range k.Scopes {
-				joined = append(joined, strings.Split(string(n), ",")...)
-			}
-			k.Scopes = nil
-			for _, n := range joined {
-				k.Scopes = append(k.Scopes, scope.Name(n))
-			}
-		})
-	}},
+	{"has no column for the mark of a legacy key", []string{"Lookup/Record", "Find/Record"},
+		edited(func(k *keystore.Key) { k.Legacy = "" })},
+	{"has no column for attributes", []string{"Lookup/Record", "Text/Attributes"},
+		edited(func(k *keystore.Key) { k.Attributes = nil })},
+	{"folds the names of attributes", []string{"Text/Attributes"}, edited(func(k *keystore.Key) {
+		folded := make(map[string]string)
+		for name, value := range k.Attributes {
+			folded[strings.ToLower(name)] = value
+		}
+		k.Attributes = folded
+	})},
+	{"has no column for networks", []string{"Lookup/Record", "Insert/Networks"},
+		edited(func(k *keystore.Key) { k.Networks = nil })},
+	{"sorts networks", []string{"Insert/Networks"}, edited(func(k *keystore.Key) {
+		slices.SortFunc(k.Networks, func(x, y netip.Prefix) int { return strings.Compare(x.String(), y.String()) })
+	})},
+	{"drops unknown scopes", []string{"Text/UnknownScopes"}, edited(func(k *keystore.Key) {
+		k.Scopes = slices.DeleteFunc(k.Scopes, func(n scope.Name) bool { return !scope.Default().Known(n) })
+	})},
+	{"joins scopes with commas", []string{"Text/UnknownScopes"}, edited(func(k *keystore.Key) {
+		var joined []string
+		for _, n := range k.Scopes {
+			joined = append(joined, strings.Split(string(n), ",")...)
+		}
+		k.Scopes = nil
+		for _, n := range joined {
+			k.Scopes = append(k.Scopes, scope.Name(n))
+		}
+	})},
 	{"finds by id alone", []string{"Find/OtherOrganization"}, func(b *broken) {
 		b.find = func(ctx context.Context, _, id string) (*keystore.Key, error) {
 			return b.Store.Find(ctx, b.anywhere(id).Organization, id)
@@ -215,27 +198,16 @@ var brokenReads = []defect{
 			return b.Store.Lookup(ctx, b.anywhere(id).Digest)
 		}
 	}},
-	{"lists the oldest first", []string{"List/Order"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			page, err := b.Store.List(ctx, organization, q)
-			slices.Reverse(page.Keys)
-			return page, err
+	{"lists the oldest first", []string{"List/Order"}, listing(func(q issuing.Query, page *issuing.Listing) {
+		slices.Reverse(page.Keys)
+	})},
+	{"continues after a time, without the id", []string{"List/Pages"}, asking(func(q *issuing.Query) {
+		if q.After != nil {
+			q.After = &keystore.Key{CreatedAt: q.After.CreatedAt}
 		}
-	}},
-	{"continues after a time, without the id", []string{"List/Pages"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			if q.After != nil {
-				q.After = &keystore.Key{CreatedAt: q.After.CreatedAt}
-			}
-			return b.Store.List(ctx, organization, q)
-		}
-	}},
-	{"has a default of its own for pages", []string{"List/Limits"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			q.Limit = cmp.Or(max(q.Limit, 0), 20)
-			return b.Store.List(ctx, organization, q)
-		}
-	}},
+	})},
+	{"has a default of its own for pages", []string{"List/Limits"},
+		asking(func(q *issuing.Query) { q.Limit = cmp.Or(max(q.Limit, 0), 20) })},
 	{"lists for whoever's cursor it is", []string{"List/Isolation"}, func(b *broken) {
 		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
 			if q.After != nil {
@@ -255,21 +227,13 @@ var brokenReads = []defect{
 			return page, err
 		}
 	}},
-	{"calls a key revoked that will be", []string{"List/Status"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			page, err := b.Store.List(ctx, organization, q)
-			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
-				return q.Status == keystore.Active && !k.RevokedAt.IsZero()
-			})
-			return page, err
-		}
-	}},
-	{"does not ask when keys expire", []string{"List/Expiring"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			q.ExpiresBefore = time.Time{}
-			return b.Store.List(ctx, organization, q)
-		}
-	}},
+	{"calls a key revoked that will be", []string{"List/Status"}, listing(func(q issuing.Query, page *issuing.Listing) {
+		page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
+			return q.Status == keystore.Active && !k.RevokedAt.IsZero()
+		})
+	})},
+	{"does not ask when keys expire", []string{"List/Expiring"},
+		asking(func(q *issuing.Query) { q.ExpiresBefore = time.Time{} })},
 	{"takes a new key for an unused one", []string{"List/Unused"}, func(b *broken) {
 		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
 			since := q.UnusedSince
@@ -281,14 +245,11 @@ var brokenReads = []defect{
 			return page, err
 		}
 	}},
-	{"has one cursor for all organizations", []string{"List/AllOrganizations"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			if q.AllOrganizations && q.After != nil {
-				q.After = &keystore.Key{ID: q.After.ID, CreatedAt: q.After.CreatedAt, Organization: "\uffff"}
-			}
-			return b.Store.List(ctx, organization, q)
+	{"has one cursor for all organizations", []string{"List/AllOrganizations"}, asking(func(q *issuing.Query) {
+		if q.AllOrganizations && q.After != nil {
+			q.After = &keystore.Key{ID: q.After.ID, CreatedAt: q.After.CreatedAt, Organization: "\uffff"}
 		}
-	}},
+	})},
 	{"has what expires in the order of organizations", []string{"List/ExpiringOfAll"}, func(b *broken) {
 		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
 			before := q.ExpiresBefore
@@ -302,45 +263,48 @@ var brokenReads = []defect{
 			return page, err
 		}
 	}},
-	{"counts a page", []string{"List/Total"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			page, err := b.Store.List(ctx, organization, q)
-			page.Total = len(page.Keys)
-			return page, err
-		}
-	}},
-	{"does not ask for a second status", []string{"List/Total"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			q.OrStatus = ""
-			return b.Store.List(ctx, organization, q)
-		}
-	}},
-	{"takes what is searched for a pattern", []string{"List/Search"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			q.Search = strings.TrimRight(q.Search, "%_")
-			return b.Store.List(ctx, organization, q)
-		}
-	}},
-	{"does not ask which scopes are unused", []string{"Usage/ScopesUnused"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			q.ScopesUnusedSince = time.Time{}
-			return b.Store.List(ctx, organization, q)
-		}
-	}},
-	{"does not ask what a key replaces", []string{"List/Successor"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			q.RotatedFrom = ""
-			return b.Store.List(ctx, organization, q)
-		}
-	}},
+	{"counts a page", []string{"List/Total"}, listing(func(q issuing.Query, page *issuing.Listing) {
+		page.Total = len(page.Keys)
+	})},
+	{"does not ask for a second status", []string{"List/Total"},
+		asking(func(q *issuing.Query) { q.OrStatus = "" })},
+	{"takes what is searched for a pattern", []string{"List/Search"},
+		asking(func(q *issuing.Query) { q.Search = strings.TrimRight(q.Search, "%_") })},
+	{"does not ask which scopes are unused", []string{"Usage/ScopesUnused"},
+		asking(func(q *issuing.Query) { q.ScopesUnusedSince = time.Time{} })},
+	{"does not ask what a key replaces", []string{"List/Successor"},
+		asking(func(q *issuing.Query) { q.RotatedFrom = "" })},
 }
 
 // edited stores a key that edit has changed.
-func edited(b *broken, edit func(k *keystore.Key)) inserting {
-	return func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-		k = k.Clone()
-		edit(k)
-		return b.Store.Insert(ctx, k, e, maxKeys)
+func edited(edit func(k *keystore.Key)) func(b *broken) {
+	return func(b *broken) {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			k = k.Clone()
+			edit(k)
+			return b.Store.Insert(ctx, k, e, maxKeys)
+		}
+	}
+}
+
+// asking lists what another query asks for.
+func asking(change func(q *issuing.Query)) func(b *broken) {
+	return func(b *broken) {
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			change(&q)
+			return b.Store.List(ctx, organization, q)
+		}
+	}
+}
+
+// listing returns a page that change has changed.
+func listing(change func(q issuing.Query, page *issuing.Listing)) func(b *broken) {
+	return func(b *broken) {
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			page, err := b.Store.List(ctx, organization, q)
+			change(q, &page)
+			return page, err
+		}
 	}
 }
 

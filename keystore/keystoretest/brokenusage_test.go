@@ -21,11 +21,10 @@ var brokenUsage = []defect{
 			}
 			return b.Store.AddUses(ctx, uses)
 		}
-		b.usage = changed(b, func(u *issuing.Usage) { u.LastUsedFrom = last })
+		using(func(u *issuing.Usage) { u.LastUsedFrom = last })(b)
 	}},
-	{"keeps no time of the last use", []string{"Usage/From"}, func(b *broken) {
-		b.usage = changed(b, func(u *issuing.Usage) { u.LastUsedAt = time.Time{} })
-	}},
+	{"keeps no time of the last use", []string{"Usage/From"},
+		using(func(u *issuing.Usage) { u.LastUsedAt = time.Time{} })},
 	{"takes the last day that is written for the last day", []string{"Usage/Scopes"}, func(b *broken) {
 		last := make(map[scope.Name]time.Time)
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
@@ -36,30 +35,25 @@ var brokenUsage = []defect{
 			}
 			return b.Store.AddUses(ctx, uses)
 		}
-		b.usage = changed(b, func(u *issuing.Usage) { u.Scopes = last })
+		using(func(u *issuing.Usage) { u.Scopes = last })(b)
 	}},
-	{"keeps when a scope was needed and not the day", []string{"Usage/Scopes"}, func(b *broken) {
-		b.usage = changed(b, func(u *issuing.Usage) {
-			for n := range u.Scopes {
-				u.Scopes[n] = u.Scopes[n].Add(time.Hour)
-			}
-		})
-	}},
+	{"keeps when a scope was needed and not the day", []string{"Usage/Scopes"}, using(func(u *issuing.Usage) {
+		for n := range u.Scopes {
+			u.Scopes[n] = u.Scopes[n].Add(time.Hour)
+		}
+	})},
 	{"counts uses and not requests", []string{"Usage/Days", "Usage/Race"}, touched(func(u *keystore.Use) {
 		u.Requests = min(u.Requests, 1)
 	})},
 	{"counts in the days of another zone", []string{"Usage/Days"}, touched(func(u *keystore.Use) {
 		u.At = u.At.Add(time.Hour)
 	})},
-	{"keeps days for good", []string{"Usage/Days"}, func(b *broken) {
-		b.usage = changed(b, func(u *issuing.Usage) {
-			old := time.Now().UTC().AddDate(0, 0, -31).Truncate(24 * time.Hour)
-			u.Days = append(u.Days, issuing.Day{Date: old, Requests: 2})
-		})
-	}},
-	{"observes since the last use", []string{"Usage/Observed"}, func(b *broken) {
-		b.usage = changed(b, func(u *issuing.Usage) { u.ObservedSince = u.LastUsedAt })
-	}},
+	{"keeps days for good", []string{"Usage/Days"}, using(func(u *issuing.Usage) {
+		old := time.Now().UTC().AddDate(0, 0, -31).Truncate(24 * time.Hour)
+		u.Days = append(u.Days, issuing.Day{Date: old, Requests: 2})
+	})},
+	{"observes since the last use", []string{"Usage/Observed"},
+		using(func(u *issuing.Usage) { u.ObservedSince = u.LastUsedAt })},
 	{"writes uses by id alone", []string{"Usage/Others"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
 			for i := range uses {
@@ -123,16 +117,16 @@ var brokenUsage = []defect{
 	}},
 }
 
-// changed reads what change has changed.
-func changed(
-	b *broken, change func(u *issuing.Usage),
-) func(ctx context.Context, organization, id string) (*issuing.Usage, error) {
-	return func(ctx context.Context, organization, id string) (*issuing.Usage, error) {
-		u, err := b.Store.Usage(ctx, organization, id)
-		if err == nil {
-			change(u)
+// using reads usage that change has changed.
+func using(change func(u *issuing.Usage)) func(b *broken) {
+	return func(b *broken) {
+		b.usage = func(ctx context.Context, organization, id string) (*issuing.Usage, error) {
+			u, err := b.Store.Usage(ctx, organization, id)
+			if err == nil {
+				change(u)
+			}
+			return u, err
 		}
-		return u, err
 	}
 }
 

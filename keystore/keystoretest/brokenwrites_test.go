@@ -15,24 +15,17 @@ import (
 // brokenWrites break what Update, AddUses and Changes promise, and what every
 // method does when it cannot answer.
 var brokenWrites = []defect{
-	{"takes empty fields for absent ones", []string{"Update/Fields"}, func(b *broken) {
-		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
-			k = k.Clone()
-			if before, err := b.Store.Find(ctx, k.Organization, k.ID); err == nil && k.RevokedAt.IsZero() {
-				k.RevokedAt = before.RevokedAt
-			}
-			return b.Store.Update(ctx, k, e)
+	{"takes empty fields for absent ones", []string{"Update/Fields"}, updating(func(b *broken, k *keystore.Key) {
+		before, err := b.Store.Find(context.Background(), k.Organization, k.ID)
+		if err == nil && k.RevokedAt.IsZero() {
+			k.RevokedAt = before.RevokedAt
 		}
-	}},
+	})},
 	{"leaves attributes and networks as they were inserted", []string{"Update/Fields", "Update/KeepsNothing"},
-		func(b *broken) {
-			b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
-				k = k.Clone()
-				before := b.anywhere(k.ID)
-				k.Attributes, k.Networks = before.Attributes, before.Networks
-				return b.Store.Update(ctx, k, e)
-			}
-		}},
+		updating(func(b *broken, k *keystore.Key) {
+			before := b.anywhere(k.ID)
+			k.Attributes, k.Networks = before.Attributes, before.Networks
+		})},
 	{"updates every column", []string{"Update/FixedFields"}, func(b *broken) {
 		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 			return errors.Join(b.Store.Update(ctx, k, e),
@@ -52,20 +45,12 @@ var brokenWrites = []defect{
 			}
 		}
 	}},
-	{"updates by id alone", []string{"Update/Others"}, func(b *broken) {
-		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
-			k = k.Clone()
-			k.Organization = b.anywhere(k.ID).Organization
-			return b.Store.Update(ctx, k, e)
-		}
-	}},
-	{"updates whatever the digest", []string{"Update/Others"}, func(b *broken) {
-		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
-			k = k.Clone()
-			k.Digest = b.anywhere(k.ID).Digest
-			return b.Store.Update(ctx, k, e)
-		}
-	}},
+	{"updates by id alone", []string{"Update/Others"}, updating(func(b *broken, k *keystore.Key) {
+		k.Organization = b.anywhere(k.ID).Organization
+	})},
+	{"updates whatever the digest", []string{"Update/Others"}, updating(func(b *broken, k *keystore.Key) {
+		k.Digest = b.anywhere(k.ID).Digest
+	})},
 	{"reads from a replica", []string{"Update/SeenAtOnce"}, func(b *broken) {
 		replica := make(map[keystore.Digest]*keystore.Key)
 		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
@@ -195,6 +180,17 @@ var brokenWrites = []defect{
 			return changed, next, err
 		}
 	}},
+}
+
+// updating changes a key to what change has made of it.
+func updating(change func(b *broken, k *keystore.Key)) func(b *broken) {
+	return func(b *broken) {
+		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
+			k = k.Clone()
+			change(b, k)
+			return b.Store.Update(ctx, k, e)
+		}
+	}
 }
 
 // numberedTooEarly gives b a feed of what is written by the function that it
