@@ -128,7 +128,7 @@ func (s *Store) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntr
 
 // entering returns the statement that stores e, or what is wrong with e.
 func (s *Store) entering(doing string, e issuing.AuditEntry) (statement, error) {
-	changes := asJSON(e.Changes, len(e.Changes), "[]")
+	changes := asJSON(e.Changes, "[]")
 	if texts := []string{e.ID, e.Organization, e.Key, e.Act, e.Actor, e.Reason}; !isText(append(texts, changes)...) ||
 		s.tooLong(texts...) {
 		return statement{}, fmt.Errorf(

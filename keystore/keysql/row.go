@@ -134,19 +134,14 @@ func unmarshal[T []scope.Name | []string | map[string]string | []issuing.Change]
 	return read, nil
 }
 
-// asJSON returns the text of a list or an object. Nil is stored as an empty
-// one.
-func asJSON(value any, length int, empty string) string {
-	if length == 0 {
+// asJSON returns the text of a list or an object. Nil is stored as an empty one.
+func asJSON(value any, empty string) string {
+	text, _ := json.Marshal(value) // texts always have a JSON form
+	if string(text) == "null" {
 		return empty
 	}
-	text, _ := json.Marshal(value) // texts always have a JSON form
 	return string(text)
 }
-
-func scopesText(k *keystore.Key) string     { return asJSON(k.Scopes, len(k.Scopes), "[]") }
-func attributesText(k *keystore.Key) string { return asJSON(k.Attributes, len(k.Attributes), "{}") }
-func networksText(k *keystore.Key) string   { return asJSON(k.Networks, len(k.Networks), "[]") }
 
 // isText reports whether each of the texts can be stored: Postgres takes UTF-8
 // without a NUL byte and nothing else. The other databases take more, and

@@ -134,10 +134,10 @@ func (s *Store) inserting(k *keystore.Key) (statement, error) {
 			", root) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, " +
 			"?14, ?15, 1, ?16, ?17, ?18, ?19, ?20)" + onConflict,
 		[]any{
-			k.ID, digestBytes(k), k.Organization, string(k.Environment), k.Name, k.Hint, scopesText(k),
+			k.ID, digestBytes(k), k.Organization, string(k.Environment), k.Name, k.Hint, asJSON(k.Scopes, "[]"),
 			s.time(k.CreatedAt), k.CreatedBy, s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
 			s.optional(k.LastUsedAt),
-			k.IssueToken, successorOf, k.Legacy, attributesText(k), networksText(k), k.Parent, rootOf(k),
+			k.IssueToken, successorOf, k.Legacy, asJSON(k.Attributes, "{}"), asJSON(k.Networks, "[]"), k.Parent, rootOf(k),
 		}}, s.checkFields(k)
 }
 
@@ -179,8 +179,8 @@ func (s *Store) updating(k *keystore.Key) (statement, error) {
 			version = version + 1
 		WHERE organization = ?6 AND id = ?7 AND digest = ?8 AND version = ?9`,
 		[]any{
-			k.Name, scopesText(k), s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
-			k.Organization, k.ID, digestBytes(k), k.Version, attributesText(k), networksText(k),
+			k.Name, asJSON(k.Scopes, "[]"), s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
+			k.Organization, k.ID, digestBytes(k), k.Version, asJSON(k.Attributes, "{}"), asJSON(k.Networks, "[]"),
 		}}, s.checkFields(&keystore.Key{Name: k.Name, Scopes: k.Scopes, Attributes: k.Attributes, Networks: k.Networks})
 }
 
