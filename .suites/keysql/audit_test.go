@@ -159,7 +159,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 		sweep(3)
 		execute(t, db, "UPDATE sallyport_keys SET revoked_at = "+map[string]string{
 			"postgres": "now() - interval '61 minutes'", "sqlite": "(unixepoch() - 3660) * 1000000",
-			"mysql": "(UNIX_TIMESTAMP() - 3660) * 1000000", "mariadb": "(UNIX_TIMESTAMP() - 3660) * 1000000",
+			"mariadb": "(UNIX_TIMESTAMP() - 3660) * 1000000",
 		}[d.name])
 		sweep(2)
 	})

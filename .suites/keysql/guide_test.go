@@ -1,7 +1,6 @@
 package keysql_test
 
 import (
-	"database/sql"
 	"os"
 	"strings"
 	"testing"
@@ -44,34 +43,11 @@ func TestTheGuidesQueries(t *testing.T) {
 		}
 		for _, code := range found {
 			for statement := range strings.SplitSeq(strings.TrimSuffix(code, ";"), ";\n") {
-				if got := firstColumn(t, db, statement); !strings.HasPrefix(got, want) && got != "0" {
+				got := values(t, db, statement)
+				if len(got) == 0 || !strings.HasPrefix(string(got[0]), want) && string(got[0]) != "0" {
 					t.Errorf("%s: got %q, want %s", section, got, want)
 				}
 			}
 		}
 	}
-}
-
-// firstColumn returns that of the first row.
-func firstColumn(t *testing.T, db *sql.DB, query string) string {
-	t.Helper()
-	rows, err := db.QueryContext(t.Context(), query)
-	if err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil || !rows.Next() {
-		t.Fatalf("%s: no row, %v, %v", query, err, rows.Err())
-	}
-	values := make([]any, len(columns))
-	first := new(string)
-	values[0] = first
-	for i := range values[1:] {
-		values[i+1] = new(any)
-	}
-	if err := rows.Scan(values...); err != nil {
-		t.Fatal(err)
-	}
-	return *first
 }
