@@ -22,7 +22,9 @@ func BenchmarkStore(b *testing.B) {
 				db := d.open(b)
 				store := d.on(db, idemsql.Options{})
 				d.fill(b, db, rows, aDay)
-				execute(b, db, "ANALYZE")
+				if d.my == nil { // MariaDB has no such statement for all tables
+					execute(b, db, "ANALYZE")
+				}
 				fresh := 0
 				next := func() idem.Claim {
 					fresh++
