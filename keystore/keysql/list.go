@@ -133,7 +133,7 @@ func (s *Store) List(ctx context.Context, organization string, q issuing.Query) 
 	}
 	query = "SELECT " + selected + " FROM " + from + " WHERE " + query + " ORDER BY " + order + " LIMIT ?5"
 	err := s.rows(ctx, "list", statement{query, args}, func(rows *sql.Rows) error {
-		k, err := scanKey(counted{rows, more})
+		k, err := scanKey(rows, more...)
 		if page.Keys = append(page.Keys, k); err == nil && children > 0 {
 			page.Children[k.ID] = children
 		}
@@ -144,14 +144,6 @@ func (s *Store) List(ctx context.Context, organization string, q issuing.Query) 
 	}
 	return page, nil
 }
-
-// counted scans also the numbers that are asked for.
-type counted struct {
-	*sql.Rows
-	more []any
-}
-
-func (c counted) Scan(dest ...any) error { return c.Rows.Scan(append(dest, c.more...)...) }
 
 // spellings returns how a text may stand in a name whose ASCII letters are in
 // lower case: as it is, all in lower or upper case, or in words with capitals.

@@ -18,15 +18,13 @@ import (
 const columns = "id, digest, organization, environment, name, hint, scopes, created_at, created_by, expires_at, " +
 	"revoked_at, suspended, last_used_at, issue_token, rotated_from, version, legacy, attributes, networks, parent"
 
-// scanKey reads a row of columns.
-func scanKey(row interface{ Scan(...any) error }) (*keystore.Key, error) {
+// scanKey reads a row of columns, and what more was selected.
+func scanKey(row interface{ Scan(...any) error }, more ...any) (*keystore.Key, error) {
 	k := new(keystore.Key)
-	err := row.Scan(&k.ID, (*digest)(&k.Digest), &k.Organization, &k.Environment, &k.Name, &k.Hint,
-		(*scopes)(&k.Scopes),
-		(*instant)(&k.CreatedAt), &k.CreatedBy, (*instant)(&k.ExpiresAt), (*instant)(&k.RevokedAt), &k.Suspended,
-		(*instant)(&k.LastUsedAt),
-		&k.IssueToken, &k.RotatedFrom, &k.Version, &k.Legacy, (*attributes)(&k.Attributes), (*networks)(&k.Networks),
-		&k.Parent)
+	err := row.Scan(append([]any{&k.ID, (*digest)(&k.Digest), &k.Organization, &k.Environment, &k.Name, &k.Hint,
+		(*scopes)(&k.Scopes), (*instant)(&k.CreatedAt), &k.CreatedBy, (*instant)(&k.ExpiresAt),
+		(*instant)(&k.RevokedAt), &k.Suspended, (*instant)(&k.LastUsedAt), &k.IssueToken, &k.RotatedFrom, &k.Version,
+		&k.Legacy, (*attributes)(&k.Attributes), (*networks)(&k.Networks), &k.Parent}, more...)...)
 	if err != nil {
 		return nil, err
 	}
