@@ -56,8 +56,7 @@ func (f *fleet) deploy(previous, present string) {
 	t := f.t
 	killed := f.start(previous, "-changed", "20-D")
 	drained := f.start(previous, "-changed", "20-D")
-	token, _ := f.issue(killed)
-	f.token = token
+	f.token, _ = f.issue(killed, "/issue")
 
 	var first, second *process
 	newer := append(f.more, "-changed", newLimit)
@@ -536,15 +535,38 @@ func (f *fleet) count() {
 		len(f.unknown), f.retained)
 }
 
-// issue makes a key.
-func (f *fleet) issue(p *process) (token, id string) {
+// manage lets a process do what its paths beside the API do, and returns its answer.
+func (f *fleet) manage(p *process, path string) string {
 	f.t.Helper()
-	got, err := f.do(p, "", "POST", "/issue", "", "")
-	token, id, ok := strings.Cut(got.body, " ")
-	if err != nil || !ok {
-		f.t.Fatalf("issue: %v %v", got, err)
+	got, err := f.do(p, "", "POST", path, "", "")
+	if err != nil || got.status != http.StatusOK {
+		f.t.Fatalf("%s: %v %v", path, got, err)
+	}
+	return got.body
+}
+
+// issue makes a key, or by another path a child, which all the processes take.
+func (f *fleet) issue(p *process, path string, all ...*process) (token, id string) {
+	f.t.Helper()
+	token, id, ok := strings.Cut(f.manage(p, path), " ")
+	for _, p := range all {
+		ok = ok && f.accepts(p, token)
+	}
+	if !ok {
+		f.t.Fatalf("a new key of %s is refused", path)
 	}
 	return token, id
+}
+
+// endsSoon waits until a process refuses a key that was ended elsewhere, of which
+// it knows by the feed alone: it remembers a key for an hour.
+func (f *fleet) endsSoon(p *process, token, how string) {
+	f.t.Helper()
+	for until := time.Now().Add(hung); f.accepts(p, token); {
+		if time.Now().After(until) {
+			f.t.Fatalf("the other process goes on accepting a key that was %s", how)
+		}
+	}
 }
 
 // accepts reports whether a process takes a key, whatever is left of a limit.
@@ -557,49 +579,30 @@ func (f *fleet) accepts(p *process, token string) bool {
 	return got.status == http.StatusNotFound
 }
 
-// revoke makes a key in one process, which both take, and revokes it there. The
-// other one knows by the feed alone: it remembers a key for an hour.
+// revoke makes a key in one process, which both take, and revokes it there.
 func (f *fleet) revoke(here, there *process) {
 	f.t.Helper()
-	token, id := f.issue(here)
-	if !f.accepts(here, token) || !f.accepts(there, token) {
-		f.t.Fatal("a new key is refused")
-	}
+	token, id := f.issue(here, "/issue", here, there)
 	f.same(id, here, there)
-	if got, err := f.do(here, "", "POST", "/revoke/"+id, "", ""); err != nil || got.status != http.StatusOK {
-		f.t.Fatalf("revoke: %v %v", got, err)
-	}
+	f.manage(here, "/revoke/"+id)
 	if f.accepts(here, token) {
 		f.t.Error("a revoked key is accepted where it was revoked")
 	}
-	for until := time.Now().Add(hung); f.accepts(there, token); {
-		if time.Now().After(until) {
-			f.t.Fatal("the other process goes on accepting a revoked key")
-		}
-	}
+	f.endsSoon(there, token, "revoked")
 	f.same(id, here, there)
 }
 
-// erase removes an organization of one key in a process of this version. The
-// other one knows by the feed alone.
+// erase removes an organization of one key in a process of this version.
 func (f *fleet) erase(here, there *process) {
 	f.t.Helper()
-	got, err := f.do(here, "", "POST", "/issue?organization=gone", "", "")
-	token, id, ok := strings.Cut(got.body, " ")
-	if err != nil || !ok || !f.accepts(here, token) || !f.accepts(there, token) {
-		f.t.Fatalf("a new key is refused: %v %v", got, err)
-	}
-	if got, err := f.do(here, "", "POST", "/erase/gone", "", ""); err != nil || got.body != "1 1" {
-		f.t.Fatalf("erase: %v %v, want one key and one entry", got, err)
+	token, id := f.issue(here, "/issue?organization=gone", here, there)
+	if got := f.manage(here, "/erase/gone"); got != "1 1" {
+		f.t.Fatalf("erase: got %s, want one key and one entry", got)
 	}
 	if f.accepts(here, token) {
 		f.t.Error("an erased key is accepted where it was erased")
 	}
-	for until := time.Now().Add(hung); f.accepts(there, token); {
-		if time.Now().After(until) {
-			f.t.Fatal("the other process goes on accepting an erased key")
-		}
-	}
+	f.endsSoon(there, token, "erased")
 	var left int
 	if err := f.db.QueryRow("SELECT COUNT(*) FROM sallyport_keys WHERE organization = 'gone' OR id = '" + id + "'").
 		Scan(&left); err != nil || left != 0 {
@@ -612,23 +615,12 @@ func (f *fleet) erase(here, there *process) {
 func (f *fleet) delegate(here, old *process) {
 	f.t.Helper()
 	for _, end := range []string{"parent", "child"} {
-		_, id := f.issue(old)
-		got, err := f.do(here, "", "POST", "/delegate/"+id, "", "")
-		token, child, ok := strings.Cut(got.body, " ")
-		if err != nil || !ok || !f.accepts(here, token) || !f.accepts(old, token) {
-			f.t.Fatalf("a new child is refused: %v %v", got, err)
-		}
+		_, id := f.issue(old, "/issue")
+		token, child := f.issue(here, "/delegate/"+id, here, old)
 		f.same(child, here, old)
 		f.rotate(old, child)
-		ended := map[string]string{"parent": id, "child": child}[end]
-		if got, err := f.do(old, "", "POST", "/revoke/"+ended, "", ""); err != nil || got.status != http.StatusOK {
-			f.t.Fatalf("revoke: %v %v", got, err)
-		}
-		for until := time.Now().Add(hung); f.accepts(here, token); {
-			if time.Now().After(until) {
-				f.t.Fatalf("a child is accepted after its %s was revoked", end)
-			}
-		}
+		f.manage(old, "/revoke/"+map[string]string{"parent": id, "child": child}[end])
+		f.endsSoon(here, token, "delegated, when its "+end+" was revoked")
 		if f.accepts(old, token) {
 			f.t.Errorf("a child is accepted where its %s was revoked", end)
 		}
@@ -639,7 +631,7 @@ func (f *fleet) delegate(here, old *process) {
 // and a child, which it refuses.
 func (f *fleet) rotate(old *process, child string) {
 	f.t.Helper()
-	_, id := f.issue(old)
+	_, id := f.issue(old, "/issue")
 	for _, key := range []string{id, child} {
 		cmd := exec.CommandContext(f.t.Context(), old.cmd.Path+"-command", "rotate", key, "-org", "org", "-yes")
 		cmd.Env = append(os.Environ(), "SALLYPORT_DSN="+f.args[len(f.args)-1])

@@ -136,15 +136,8 @@ func serve(ctx context.Context) error {
 		api.Handle("POST /api/v1/joined", need, create(db, false), middleware.RouteOptions{Idempotency: joined})
 	}
 	for name, text := range map[string]string{"same": *same, "changed": *changed} {
-		limit, err := ratelimit.Parse(text)
-		if err != nil {
-			return err
-		}
-		api.Handle("GET /api/v1/"+name, middleware.Require(scope.TasksRead),
-			http.HandlerFunc(func(http.ResponseWriter,
-				*http.Request) {
-			}), middleware.RouteOptions{Policy: &ratelimit.Policy{Name: name, Limit: limit}})
-
+		api.HandleFunc("GET /api/v1/"+name, middleware.Require(scope.TasksRead), func(http.ResponseWriter, *http.Request) {},
+			middleware.RouteOptions{Policy: &ratelimit.Policy{Name: name, Limit: ratelimit.MustParse(text)}})
 	}
 
 	mux := http.NewServeMux()
