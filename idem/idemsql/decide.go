@@ -42,15 +42,6 @@ func (s *Store) decide(
 	return idem.Record{}, claims.ErrOvertaken
 }
 
-// told marks a claim that has lapsed, before its outcome is said to be unknown.
-func (s *Store) told(ctx context.Context, q querier, key idem.Key) error {
-	err := s.write(ctx, q, s.mark, key[:])
-	if err == idem.ErrLost {
-		err = claims.ErrOvertaken
-	}
-	return err
-}
-
 // decision reads the row of a statement that begins; first is where the columns
 // go that it has before the others.
 func (s *Store) decision(

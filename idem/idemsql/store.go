@@ -96,8 +96,11 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	}
 	return await(ctx, s, "begin", func(ctx context.Context, q querier) (idem.Record, error) {
 		r, err := s.decide(ctx, q, s.begin, &c, c.Retention)
-		if r.State == claims.Lapsed {
-			r.State, err = idem.Unknown, s.told(ctx, q, c.Key)
+		if r.State == claims.Lapsed { // is marked before its outcome is said to be unknown
+			r.State = idem.Unknown
+			if err = s.write(ctx, q, s.mark, c.Key[:]); err == idem.ErrLost {
+				err = claims.ErrOvertaken
+			}
 		}
 		return r, err
 	}, func(r idem.Record) {
