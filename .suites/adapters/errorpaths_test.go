@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"reflect"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,7 +31,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
-	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 	"github.com/sallyport-go/sallyport/scope"
@@ -142,8 +138,7 @@ var sqlKinds = map[string]func(t *testing.T, w *wire) adapters{
 		conf := pgtest.Schema(t)
 		db := closing(t, stdlib.OpenDB(*w.postgres(conf)))
 		return adapters{db: closing(t, stdlib.OpenDB(*conf)), inUse: func() int { return db.Stats().InUse }}.with(t,
-			keysql.Postgres(db, keysql.Options{}), idemsql.Postgres(db, idemsql.Options{Logger: quiet}),
-			func(db *sql.DB) repliesTable { return idemsql.Postgres(db, idemsql.Options{}) })
+			keysql.Postgres(db, keysql.Options{}), idemsql.Postgres(db, idemsql.Options{Logger: quiet}), idemsql.Postgres)
 	},
 	"pgx": func(t *testing.T, w *wire) adapters {
 		conf := pgtest.Schema(t)
@@ -164,8 +159,7 @@ var sqlKinds = map[string]func(t *testing.T, w *wire) adapters{
 		return adapters{db: closing(t, stdlib.OpenDB(*conf)),
 			inUse: func() int { return int(pool.Stat().AcquiredConns()) }}.with(t,
 			keysql.Postgres(closing(t, stdlib.OpenDBFromPool(pool)), keysql.Options{}),
-			idempgx.New(pool, idempgx.Options{Logger: quiet}),
-			func(db *sql.DB) repliesTable { return idemsql.Postgres(db, idemsql.Options{}) })
+			idempgx.New(pool, idempgx.Options{Logger: quiet}), idemsql.Postgres)
 	},
 	"mariadb": func(t *testing.T, w *wire) adapters {
 		conf := sqltest.MariaDB(t)
@@ -184,8 +178,7 @@ var sqlKinds = map[string]func(t *testing.T, w *wire) adapters{
 		}
 		db := open(wired)
 		return adapters{db: sound, inUse: func() int { return db.Stats().InUse }}.with(t,
-			keysql.MySQL(db, keysql.Options{}), idemsql.MySQL(db, idemsql.Options{Logger: quiet}),
-			func(db *sql.DB) repliesTable { return idemsql.MySQL(db, idemsql.Options{}) })
+			keysql.MySQL(db, keysql.Options{}), idemsql.MySQL(db, idemsql.Options{Logger: quiet}), idemsql.MySQL)
 	},
 }
 
@@ -202,8 +195,7 @@ func withSQLite() map[string]func(t *testing.T, w *wire) adapters {
 		}
 		db := open("50")
 		return adapters{db: open("60000"), inUse: func() int { return db.Stats().InUse }}.with(t,
-			keysql.SQLite(db, keysql.Options{}), idemsql.SQLite(db, idemsql.Options{Logger: quiet}),
-			func(db *sql.DB) repliesTable { return idemsql.SQLite(db, idemsql.Options{}) })
+			keysql.SQLite(db, keysql.Options{}), idemsql.SQLite(db, idemsql.Options{Logger: quiet}), idemsql.SQLite)
 	}}
 	for name, open := range sqlKinds {
 		kinds[name] = open
@@ -232,9 +224,9 @@ func (w *wire) postgres(conf *pgx.ConnConfig) *pgx.ConnConfig {
 
 // with makes the tables.
 func (a adapters) with(
-	t *testing.T, keys *keysql.Store, replies repliesTable, sound func(*sql.DB) repliesTable,
+	t *testing.T, keys *keysql.Store, replies repliesTable, sound func(*sql.DB, idemsql.Options) *idemsql.Store,
 ) adapters {
-	a.keys, a.replies, a.sound = keys, replies, sound(a.db)
+	a.keys, a.replies, a.sound = keys, replies, sound(a.db, idemsql.Options{})
 	if err := errors.Join(a.keys.Migrate(t.Context()), a.sound.Migrate(t.Context())); err != nil {
 		t.Fatal(err)
 	}
@@ -382,6 +374,19 @@ func leases(t *testing.T, w *wire, faulty, sound idem.Store) {
 	})
 }
 
+// claimAcme makes claims of the organization acme.
+func claimAcme(t *testing.T, s idem.Store, many int) {
+	t.Helper()
+	prefix := idem.NewKey("the owner of a claim", "acme")
+	for range many {
+		c := newClaim()
+		copy(c.Token[:], prefix[:8])
+		if _, err := s.Begin(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // erases erases several pages that fill makes. An error leaves some of them, and
 // without one all are gone.
 func erases(t *testing.T, w *wire, faulty, sound idem.Eraser, many int, fill func()) {
@@ -407,14 +412,7 @@ func TestErrorPathsOfReplies(t *testing.T) {
 			w := newWire()
 			a := open(t, w)
 			leases(t, w, a.replies, a.sound)
-			for i := range many {
-				c := newClaim()
-				prefix := idem.NewKey("the owner of a claim", "acme")
-				copy(c.Token[:], prefix[:8])
-				if _, err := a.sound.Begin(t.Context(), c); err != nil {
-					t.Fatal(i, err)
-				}
-			}
+			claimAcme(t, a.sound, many)
 			a.exec(t, "CREATE TABLE erased AS SELECT * FROM sallyport_idem")
 			erases(t, w, a.replies, a.sound, many, func() {
 				a.exec(t, "DELETE FROM sallyport_idem", "INSERT INTO sallyport_idem SELECT * FROM erased")
@@ -450,14 +448,7 @@ func TestErrorPathsOfEraseInRedis(t *testing.T) {
 		return w.Dial(ctx, o.Network, o.Addr)
 	}, -1
 	store := func(c *redis.Client) *idemredis.Store { return idemredis.New(c, idemredis.Options{}) }
-	for range many {
-		c := newClaim()
-		prefix := idem.NewKey("the owner of a claim", "acme")
-		copy(c.Token[:], prefix[:8])
-		if _, err := store(sound).Begin(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
-	}
+	claimAcme(t, store(sound), many)
 	if err := sound.Eval(t.Context(), `for _, k in ipairs(redis.call('KEYS', '*')) do
 		redis.call('RENAME', k, 'kept ' .. k) end`, nil).Err(); err != nil && err != redis.Nil {
 		t.Fatal(err)
@@ -685,67 +676,4 @@ func TestLockFails(t *testing.T) {
 			a.mustBeIdle(t)
 		})
 	}
-}
-
-// A handler panics: its transaction is rolled back and nothing is held. With a
-// lease it is not run again.
-func TestHandlerPanics(t *testing.T) {
-	serve := func(t *testing.T, store idem.Store, join bool, handle func(ctx context.Context) error) (statuses []int) {
-		keys := issuing.NewMemory()
-		secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(),
-			keystore.Key{Organization: "org", Environment: keystore.Production, Name: "test",
-				Scopes: []scope.Name{scope.TasksWrite}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		api := middleware.NewAPI(keys, middleware.Options{
-			Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(store, idem.Options{
-				Join: join, Timeout: time.Minute, Lease: time.Minute, Logger: quiet})},
-			Hooks: &middleware.Hooks{Logger: quiet},
-		})
-		runs := 0
-		may := middleware.Require(scope.TasksWrite)
-		api.HandleFunc("POST /api/v1/rows", may, func(w http.ResponseWriter, r *http.Request) {
-			if err := handle(r.Context()); err != nil {
-				t.Error(err)
-			}
-			if runs++; runs == 1 {
-				panic("of the handler")
-			}
-			w.WriteHeader(http.StatusCreated)
-		})
-		for range 2 {
-			r := httptest.NewRequestWithContext(t.Context(), "POST", "/api/v1/rows", strings.NewReader("row"))
-			r.Header.Set("Authorization", "Bearer "+secret.Reveal())
-			r.Header.Set("Idempotency-Key", "key")
-			w := httptest.NewRecorder()
-			api.ServeHTTP(w, r)
-			statuses = append(statuses, w.Code)
-		}
-		return statuses
-	}
-	for kind, open := range withSQLite() {
-		t.Run(kind, func(t *testing.T) {
-			a := open(t, nil)
-			got := serve(t, a.replies, true, func(ctx context.Context) error {
-				return write(ctx, "INSERT INTO rows_of_handlers VALUES ('of the handler')")
-			})
-			if got[0] != 500 || got[1] != 201 {
-				t.Errorf("got %d, want 500 and 201", got)
-			}
-			if n := a.count(t, "rows_of_handlers"); n != 1 {
-				t.Errorf("there are %d rows, want 1", n)
-			}
-			a.mustBeIdle(t)
-		})
-	}
-	t.Run("redis", func(t *testing.T) {
-		client := redistest.Connect(t, redistest.Options(t))
-		store := idemredis.New(client, idemredis.Options{Prefix: redistest.OwnPrefix(t, client)})
-		var runs int
-		got := serve(t, store, false, func(context.Context) error { runs++; return nil })
-		if got[0] != 500 || got[1] < 400 || runs != 1 {
-			t.Errorf("got %d after %d runs, want 500, no success and one run", got, runs)
-		}
-	})
 }
