@@ -11,20 +11,15 @@
 //	keys := keystore.NewCached(store, keystore.CacheOptions{})
 //	go keys.Run(ctx)
 //
-// The keys are in one table, sallyport_keys, with the indexes of the
-// schema: the id, the digest that each request looks up, the list of an
-// organization, the issue token, the key that a key replaces, the new and
-// changed keys that caches ask for, and the children of a key and their ends. A
-// key takes about 700 bytes of Postgres and 400 of SQLite, indexes included,
-// plus its texts beyond a few words. The audit is in sallyport_keys_audit, with
-// about 400 bytes of Postgres for each act until it is swept. How a key is used
-// is in sallyport_keys_scopes, a row for each scope that it has needed, and in
-// sallyport_keys_days, a row of about 170 bytes for each of the last 30 days on
-// which it was used; they go with the key.
+// The keys are in sallyport_keys, each with about 700 bytes of Postgres and 400
+// of SQLite, indexes included, plus its texts beyond a few words. The audit is
+// in sallyport_keys_audit, with about 400 bytes of Postgres for each act until it
+// is swept. How a key is used is in sallyport_keys_scopes, a row for each scope
+// that it has needed, and in sallyport_keys_days, a row of about 170 bytes for
+// each of the last 30 days on which it was used; they go with the key.
 // [Store.Migrate] makes all of it, or a tool of the team's own does from
-// [Store.Schema].
-// Secrets are not in it: the digest leads to no token and the hint is the last
-// four characters.
+// [Store.Schema]. Secrets are not in it: the digest leads to no token and the
+// hint is the last four characters.
 //
 // The feed also has the keys that are inserted or changed with SQL, because the
 // schema numbers them. Caches learn of them as soon as of other changes, see
