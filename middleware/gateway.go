@@ -23,7 +23,7 @@ import (
 // GatewayOptions configure [Guard.Gateway]. Requirements and Secrets are
 // required.
 type GatewayOptions struct {
-	// Path is below which the proxy asks; "" means "/verify".
+	// The proxy calls below Path; "" means "/verify".
 	Path string
 
 	// Requirements are what the configuration of the proxy may ask for, each by a
@@ -66,10 +66,10 @@ var callerFields = []string{
 
 // Gateway returns a handler that tells a proxy whether a request may pass: for
 // auth_request of nginx, forward_auth of Caddy, ForwardAuth of Traefik and the
-// HTTP service of Envoy's ext_authz. It asks RequestID, Recover, Authenticate,
+// HTTP service of Envoy's ext_authz. It runs RequestID, Recover, Authenticate,
 // RateLimit and Enforce, once for each request of a client.
 //
-// The proxy asks at Path/NAME, where NAME is one of Requirements, with the
+// The proxy calls Path/NAME, where NAME is one of Requirements, with the
 // client's header. What follows in the path does not matter: Envoy appends the
 // client's. Give the handler a server of its own: a ServeMux would redirect such
 // a path. A name that is not known is answered with 500.
@@ -85,12 +85,12 @@ var callerFields = []string{
 // the query, and the six fields in the order -Request, -Organization,
 // -Environment, -Key, -Subject, -Scopes. Method and path are X-Forwarded-Method
 // and X-Forwarded-Uri, or without these fields those of the request itself
-// without Path and NAME. They decide nothing: a client that could set them would
-// get a signature that the service refuses.
+// without Path and NAME. Forging them is useless: the service refuses the
+// signature. The body is not signed.
 //
 // The client's address must come in X-Forwarded-For from one of
-// Options.TrustedProxies: else all clients would be one, and every request is
-// refused with 500. Gateway panics on options that are wrong, and on a Guard
+// Options.TrustedProxies: else all clients would share one address, and every
+// request is refused with 500. Gateway panics on options that are wrong, and on a Guard
 // that is ReportOnly or authenticates nobody.
 func (g *Guard) Gateway(o GatewayOptions) http.Handler {
 	o.Path = strings.TrimSuffix(cmp.Or(o.Path, "/verify"), "/")
