@@ -163,8 +163,7 @@ func (b *blocking) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key
 // A store that embeds a Cached decides by its own Lookup.
 func TestStoreEmbedsCached(t *testing.T) {
 	for _, failures := range []ratelimit.Limit{{}, ratelimit.MustParse("10-M")} {
-		ring := newKeyring()
-		token := ring.issue(t)
+		ring, token := oneKey(t)
 		store := &blocking{Cached: ring.keys}
 		api := testAPI(store, middleware.Options{Hooks: quiet(), Failures: failures})
 		for _, want := range []int{200, 401} {
@@ -256,8 +255,7 @@ func TestLegacyKeys(t *testing.T) {
 // TestAuthorizationHeader has a row for each form of credentials. {K} stands
 // for an active key, "ok" for an accepted request.
 func TestAuthorizationHeader(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	other := ring.issue(t)
 	const ok = "ok"
 	tests := []struct {
@@ -333,8 +331,7 @@ func TestAuthorizationHeader(t *testing.T) {
 
 // TestAuthorizationOnTheWire has what a Go client would not send.
 func TestAuthorizationOnTheWire(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	srv := start(t, testAPI(ring.keys, middleware.Options{Hooks: quiet()}), withRequestIDs)
 	tests := []struct {
 		name, lines string
@@ -363,8 +360,7 @@ func TestAuthorizationOnTheWire(t *testing.T) {
 // TestKeyElsewhere: a key that is not in the Authorization header is no key,
 // which the log says of the header X-API-Key, and no log of ours shows it.
 func TestKeyElsewhere(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	log := newLogged()
 	api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
 	for _, r := range []*http.Request{
@@ -386,8 +382,7 @@ func TestKeyElsewhere(t *testing.T) {
 // TestHints: a refusal whose reason may be what the host has forgotten is told
 // in the log, once.
 func TestHints(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	away, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
 		Networks: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}})
 	session := func(*http.Request) (*keystore.Caller, error) { return nil, middleware.ErrNoCredentials }
@@ -431,8 +426,7 @@ func TestHints(t *testing.T) {
 
 // FuzzAuthorization sends hostile headers through the whole API.
 func FuzzAuthorization(f *testing.F) {
-	ring := newKeyring()
-	token := ring.issue(f)
+	ring, token := oneKey(f)
 	for _, v := range []string{
 		"", "Bearer", "Bearer " + token, "bearer  " + token + " ", "Bearer\t" + token, "Basic " + token, token,
 		"Bearer " + swapLast(token),

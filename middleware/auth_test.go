@@ -132,8 +132,7 @@ func TestStoreAnswers(t *testing.T) {
 // TestClientLeavesDuringLookup: the look-up goes on, because net/http also
 // reports a client that has only closed its sending half.
 func TestClientLeavesDuringLookup(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	ctx, leave := context.WithCancel(t.Context())
 	store := lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 		leave()
@@ -175,8 +174,7 @@ func TestKeyExpiresWhileCached(t *testing.T) {
 }
 
 func TestRejectBrowsers(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	store := &countedStore{Store: ring.memory}
 	rejecting := testAPI(store, middleware.Options{Hooks: quiet(), RejectBrowsers: true})
 	open := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
@@ -324,8 +322,7 @@ func TestUsage(t *testing.T) {
 
 // TestAuthenticateAlone: it needs nothing before it.
 func TestAuthenticateAlone(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
 	h := anyCaller(g)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, middleware.CallerFrom(r.Context()))
@@ -420,8 +417,7 @@ func (s heedful) Take(ctx context.Context, takes []ratelimit.Charge) (ratelimit.
 // TestHalfClosedClient: a client that closes its sending half after the request
 // still waits for the response. net/http cancels the request's context then.
 func TestHalfClosedClient(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	left := make(chan (<-chan struct{}), 1)
 	store := lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 		<-<-left // net/http has noticed
@@ -775,8 +771,7 @@ func TestReportOnlyWithoutACaller(t *testing.T) {
 // does not run as that of nobody.
 func TestReportOnlyRetries(t *testing.T) {
 	for _, form := range []string{"API", "pieces"} {
-		ring := newKeyring()
-		token := ring.issue(t, scope.TasksWrite, scope.TasksRead)
+		ring, token := oneKey(t, scope.TasksWrite, scope.TasksRead)
 		var away, otherAway error
 		store := lookupFunc(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			if away != nil {

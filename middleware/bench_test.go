@@ -252,8 +252,7 @@ func TestObserveAllocations(t *testing.T) {
 // TestUnusedAllocations: what nobody observes and what refuses nothing costs no
 // allocation.
 func TestUnusedAllocations(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t, scope.TasksRead)
+	ring, token := oneKey(t, scope.TasksRead)
 	bound := ring.plant(t, keystore.Key{Scopes: []scope.Name{scope.TasksRead},
 		Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	store := &ratelimit.Memory{}

@@ -132,8 +132,7 @@ func TestPartitionsOfCallers(t *testing.T) {
 // TestWithCallerInside: what stages outside decided for another caller does
 // not hold for the one that WithCaller names, and not the other way round.
 func TestWithCallerInside(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t, scope.TasksWrite)
+	ring, token := oneKey(t, scope.TasksWrite)
 	log := newLogged()
 	g := middleware.New(ring.keys,
 		middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
@@ -190,8 +189,7 @@ func TestWithCallerInside(t *testing.T) {
 // TestCallerOfTheEvent: the Event and the Problem hook name the caller that the
 // innermost stage was told of, and nobody after a refused authentication.
 func TestCallerOfTheEvent(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	g := middleware.New(ring.keys, middleware.Options{})
 	problem := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "taken"})

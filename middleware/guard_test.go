@@ -17,8 +17,7 @@ import (
 // TestUnusedStages: a Guard whose options have limits or a Runner, and whose
 // stage no handler has, says so once.
 func TestUnusedStages(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, row := range []struct {
 		method, header string
 		use            func(*middleware.Guard) []func(http.Handler) http.Handler
@@ -73,8 +72,7 @@ func TestUnusedStages(t *testing.T) {
 // TestChargedTwice: a request that two RateLimit stages of the same options
 // charge is told in the log, once. Those with policies of their own are not.
 func TestChargedTwice(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	around := func(outer, inner middleware.RateLimitOptions) func(*logged) http.Handler {
 		return func(log *logged) http.Handler {
 			o := middleware.Options{Hooks: log.hooks(), RateLimit: inner}

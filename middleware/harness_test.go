@@ -221,6 +221,13 @@ func newKeyring(options ...keystore.CacheOptions) *keyring {
 	return &keyring{keys: keys, memory: memory, issuer: issuing.New(keys, issuing.Options{})}
 }
 
+// oneKey is a keyring with one key, whose token it returns too.
+func oneKey(t testing.TB, scopes ...scope.Name) (*keyring, string) {
+	t.Helper()
+	ring := newKeyring()
+	return ring, ring.issue(t, scopes...)
+}
+
 // issue returns the token of a new production key of org_1.
 func (k *keyring) issue(t testing.TB, scopes ...scope.Name) string {
 	t.Helper()

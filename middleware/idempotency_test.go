@@ -92,8 +92,7 @@ func TestReplayBehindScopes(t *testing.T) {
 // TestIdempotentInsideARoute: the requirement of an API's route is the scope
 // decision that an Idempotent inside it needs.
 func TestIdempotentInsideARoute(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	var runs atomic.Int64
 	g := middleware.New(ring.keys, with(keyedOptions{Runner: replies()}))
 	api := middleware.NewAPI(ring.keys, with(keyedOptions{Off: true}))
@@ -109,8 +108,7 @@ func TestIdempotentInsideARoute(t *testing.T) {
 
 // TestRunnerOfARoute: the API leaves a request to a route's own Runner.
 func TestRunnerOfARoute(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	held := func(m *idem.Memory) int { return m.Stats().Keys }
 
 	var runs atomic.Int64
@@ -154,8 +152,7 @@ func TestRunnerOfARoute(t *testing.T) {
 // TestRouteIdempotency: a route's options change the API's, field by field, and
 // only Off takes the route out.
 func TestRouteIdempotency(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	var runs atomic.Int64
 	api := middleware.NewAPI(ring.keys, with(keyedOptions{
 		Runner: replies(), Methods: []string{"POST", "PUT"}, MaxBody: 3, Required: true,
@@ -198,8 +195,7 @@ func TestRouteIdempotency(t *testing.T) {
 // TestRepliesByDefault: without a Runner replies are kept in this process, and
 // one line says so as soon as a handler needs them. Off is the word for none.
 func TestRepliesByDefault(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	const line = "replies are kept in the memory of this process"
 	api := func(route ...middleware.RouteOptions) func(middleware.Options, http.Handler) http.Handler {
 		return func(o middleware.Options, create http.Handler) http.Handler {
@@ -299,8 +295,7 @@ func TestRouteIdempotencyMistakes(t *testing.T) {
 // TestBodiesOfRoutes: a route takes its bodies from the API's budget, unless it
 // has one of its own.
 func TestBodiesOfRoutes(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	var api *middleware.API
 	post := func(path string) int {
 		return serve(api, request("POST", path, token, strings.Repeat("x", 7000), "Idempotency-Key: "+path)).StatusCode
@@ -333,8 +328,7 @@ func TestBodiesOfRoutes(t *testing.T) {
 // TestRequireInside: a scope decision inside Idempotent does not stand in the
 // way of a replay, so it is refused, whichever it is, and the key is free.
 func TestRequireInside(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t, scope.TasksWrite)
+	ring, token := oneKey(t, scope.TasksWrite)
 	for name, require := range map[string]func(http.Handler) http.Handler{
 		"RequireAny": keyless().Enforce(middleware.RequireAny(scope.TasksWrite)),
 		"AnyCaller":  keyless().Enforce(middleware.AnyCaller()),
@@ -385,8 +379,7 @@ func TestExecutions(t *testing.T) {
 // its own stages has a claim of its own. What is said of that, the key of the
 // outer request does not hear.
 func TestRequestOfAHandlerBehindTheSameGuard(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
 	mux := http.NewServeMux()
 	h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))(mux)

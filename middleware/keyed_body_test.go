@@ -98,8 +98,7 @@ func TestBodiesAreReleased(t *testing.T) {
 // TestBadBodies: a body that is not whole is refused, nothing is claimed and
 // nothing runs, and the key is free for a request that is whole.
 func TestBadBodies(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	head := "POST / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nIdempotency-Key: a\r\n"
 	rows := []struct {
 		name   string
@@ -178,8 +177,7 @@ func TestBadBodies(t *testing.T) {
 
 // TestLargestBody: the limit itself is let through, in any framing.
 func TestLargestBody(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, protocol := range protocols {
 		for _, size := range []int{0, 1, 511, 512, 513, 16 << 10, 16<<10 + 1, 1 << 20, 1<<20 + 1} {
 			for _, declared := range []bool{true, false} {
@@ -279,8 +277,7 @@ func TestRequestOfTheHandler(t *testing.T) {
 			func() io.Reader { return strings.NewReader("title=one&title=two") }, nil},
 		{"multipart", parts.FormDataContentType(), func() io.Reader { return bytes.NewReader(form.Bytes()) }, nil},
 	}
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, protocol := range protocols {
 		for _, row := range rows {
 			t.Run(protocol+" "+row.name, func(t *testing.T) {
@@ -330,8 +327,7 @@ func TestRequestOfTheHandler(t *testing.T) {
 // TestUnkeyedStreams: without an Idempotency-Key the handler has the body
 // before it is all there, and the client the response.
 func TestUnkeyedStreams(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			faulty := idemtest.NewFaulty(&idem.Memory{})
@@ -631,8 +627,7 @@ func TestEatenBody(t *testing.T) {
 func TestWaitersLetGoOfTheirBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters, size = 64, 1 << 20
-		ring := newKeyring()
-		token := ring.issue(t)
+		ring, token := oneKey(t)
 		var runs atomic.Int64
 		o := with(keyedOptions{MaxBodies: 4 * (size + 1)}) // of the first request and of one more
 		h := keyed(ring, o, numbered(&runs, func(r *http.Request) {
@@ -675,8 +670,7 @@ func TestWaiterTakesOver(t *testing.T) {
 		for _, size := range []int{0, kept, kept + 1, 1 << 20} {
 			t.Run(fmt.Sprintf("%d bytes, elsewhere %t", size, elsewhere), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					ring := newKeyring()
-					token := ring.issue(t)
+					ring, token := oneKey(t)
 					var runs atomic.Int64
 					handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						n := runs.Add(1)

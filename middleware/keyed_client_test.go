@@ -183,8 +183,7 @@ func TestClientThatLeavesAStream(t *testing.T) {
 	for _, protocol := range protocols {
 		for _, row := range rows {
 			inBubble(t, protocol+"/"+row.name, func(t *testing.T) {
-				ring := newKeyring()
-				token := ring.issue(t)
+				ring, token := oneKey(t)
 				var left time.Time
 				ended := make(chan struct{})
 				client := listenInBubble(t, protocol,
@@ -227,8 +226,7 @@ func TestClientThatLeavesAStream(t *testing.T) {
 // TestDeadlineOfTheHandler: a write deadline that the handler sets is the
 // connection's.
 func TestDeadlineOfTheHandler(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	srv, client := listen(t, "HTTP/1.1",
 		keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))

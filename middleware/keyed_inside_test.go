@@ -73,8 +73,7 @@ func TestRefusalInsideFreesTheKey(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			ring := newKeyring()
-			token := ring.issue(t)
+			ring, token := oneKey(t)
 			g := middleware.New(ring.keys,
 				middleware.Options{Hooks: quiet(),
 					RateLimit: perOrganization(&ratelimit.Memory{},

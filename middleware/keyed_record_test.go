@@ -162,8 +162,7 @@ func TestStreamsBeyondTheRoom(t *testing.T) {
 // TestEventsArriveLive: what a handler of a keyed request flushes is with the
 // client before it goes on.
 func TestEventsArriveLive(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			read := make(chan struct{})
@@ -216,8 +215,7 @@ func TestReverseProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, protocol := range protocols {
 		srv, client := listen(t, protocol,
 			keyed(ring, with(keyedOptions{}), httputil.NewSingleHostReverseProxy(target)))
@@ -321,8 +319,7 @@ func TestDiscardedResponse(t *testing.T) {
 // A duplicate waits for it, or gets 409.
 func TestDuplicatesOfAStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := newKeyring()
-		token := ring.issue(t)
+		ring, token := oneKey(t)
 		var runs atomic.Int64
 		stream := func(w http.ResponseWriter, r *http.Request) {
 			runs.Add(1)

@@ -85,8 +85,7 @@ func (p *payloads) Settle(ctx context.Context, key idem.Key, token idem.ClaimTok
 // never part of the record.
 func TestReplayIsOfTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := newKeyring()
-		token := ring.issue(t)
+		ring, token := oneKey(t)
 		n := 0
 		outside := func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -193,8 +192,7 @@ func TestReplayBytes(t *testing.T) {
 // TestReplayWithoutRequestID: the stage does without RequestID, and leaves out
 // the first one's id where it has no name for it.
 func TestReplayWithoutRequestID(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Custom", "mine") })
 	o := middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}}
 	g := middleware.New(ring.keys, o)
@@ -213,8 +211,7 @@ func TestReplayWithoutRequestID(t *testing.T) {
 // TestCompressionOutside: the record is what the handler wrote, so each client
 // gets the coding that it asked for.
 func TestCompressionOutside(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	text := strings.Repeat("compressible ", 100)
 	h := compressed(keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
@@ -325,8 +322,7 @@ func (a answering) Begin(_ context.Context, c idem.Claim) (idem.Record, error) {
 
 // What one response's values are changed into is not what the next one gets.
 func TestValuesOfTheirOwn(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "body")
 	}))

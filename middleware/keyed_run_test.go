@@ -33,8 +33,7 @@ func TestUploadsAreRemoved(t *testing.T) {
 	file, _ := parts.CreateFormFile("file", "a.txt")
 	_, _ = file.Write(make([]byte, 10_000))
 	_ = parts.Close()
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	parse := func(r *http.Request) {
 		if err := r.ParseMultipartForm(1); err != nil {
 			t.Error(err)
@@ -139,8 +138,7 @@ func TestUploadsAreRemoved(t *testing.T) {
 // connection or by taking back its stream. The create is finished and kept, and
 // whoever repeats it gets its response.
 func TestDisconnect(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			var runs atomic.Int64
@@ -193,8 +191,7 @@ func TestDisconnect(t *testing.T) {
 // TestTimeoutHandlerOutside: the client is told 503 in time, and the create
 // goes on to its end, which a repeat gets.
 func TestTimeoutHandlerOutside(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, protocol := range protocols {
 		inBubble(t, protocol, func(t *testing.T) {
 			var runs atomic.Int64
@@ -584,8 +581,7 @@ func TestOutcomes(t *testing.T) {
 			middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "task_cancelled"})
 		}, outcome{409, "task_cancelled", ""}, outcome{409, "task_cancelled", ""}, ""},
 	}
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			for _, row := range rows {
@@ -734,8 +730,7 @@ func TestHooksThatPanic(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ring := newKeyring()
-				token := ring.issue(t)
+				ring, token := oneKey(t)
 				hooks := quiet()
 				row.hooks(hooks)
 				runs := 0

@@ -161,8 +161,7 @@ func TestResponsesAndReplays(t *testing.T) {
 	for _, protocol := range protocols {
 		for _, mode := range []string{"lease", "joined"} {
 			t.Run(protocol+" "+mode, func(t *testing.T) {
-				ring := newKeyring()
-				token := ring.issue(t)
+				ring, token := oneKey(t)
 				runner := replies()
 				if mode == "joined" {
 					runner = joining(newJoiner())
@@ -245,8 +244,7 @@ func TestDeclaredLength(t *testing.T) {
 		w.Header().Set("Content-Length", "five")
 		fmt.Fprint(w, "hello")
 	}
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, row := range []struct {
 		name          string
 		handle        http.HandlerFunc
@@ -275,8 +273,7 @@ func TestDeclaredLength(t *testing.T) {
 // TestRecorderAbilities: the handler of a keyed request can do what concerns
 // the connection, and nothing that leads past the recorder.
 func TestRecorderAbilities(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			srv, client := listen(t, protocol,
@@ -317,8 +314,7 @@ func TestRecorderAbilities(t *testing.T) {
 // the stages outside have set, and nothing of the handler's. The replay of it
 // gets the outer stages' fields from them, not from the record.
 func TestPanicKeepsOuterHeaders(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	inner := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Vary", "Accept")
 		w.Header().Set("Etag", "half")
@@ -344,8 +340,7 @@ func TestPanicKeepsOuterHeaders(t *testing.T) {
 // TestAbortLeavesNoHeader: of a handler that was interrupted nothing is left
 // for whoever outside answers in its place.
 func TestAbortLeavesNoHeader(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	inner := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Set-Cookie", "session=1")
 		w.Header().Set("Content-Length", "5")
@@ -453,8 +448,7 @@ func TestWritesAroundTheReturn(t *testing.T) {
 // TestLateGoroutine: a goroutine that outlives its handler may use all that the
 // handler had. It finds the context ended, and changes nothing.
 func TestLateGoroutine(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for name, end := range map[string]func(){"return": func() {}, "panic": func() { panic("boom") },
 		"abort": func() { panic(http.ErrAbortHandler) }} {
 		for _, protocol := range protocols {

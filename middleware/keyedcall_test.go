@@ -31,8 +31,7 @@ import (
 // TestMultipartReuse: a repeat with a new boundary is another request, and the
 // refusal says so.
 func TestMultipartReuse(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	h := keyed(ring, middleware.Options{}, numbered(new(atomic.Int64), nil))
 	ask := func(boundary string) answer {
 		return serve(h, request("POST", "/", token, "--"+boundary+"--\r\n", "Idempotency-Key: a",
@@ -53,8 +52,7 @@ func TestMultipartReuse(t *testing.T) {
 // once, and all of them get its response, or are told to come back for it.
 func TestConcurrentDuplicates(t *testing.T) {
 	const clients = 200
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, protocol := range protocols {
 		for _, waiting := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s waiting %t", protocol, waiting), func(t *testing.T) {
@@ -190,8 +188,7 @@ func TestReuseInFlight(t *testing.T) {
 
 // TestWaiterLeaves: a repeat whose client leaves gives up its place at once.
 func TestWaiterLeaves(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	entered, release := make(chan struct{}), make(chan struct{})
 	runner := replies(idem.Options{})
 	srv := start(t, keyed(ring, with(keyedOptions{Runner: runner}), numbered(new(atomic.Int64), func(*http.Request) {
@@ -217,8 +214,7 @@ func TestWaiterLeaves(t *testing.T) {
 // Idempotency-Key again when the connection it had kept dies under it. The user
 // sees one success, and the create runs once.
 func TestTransportResends(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	var runs, arrived atomic.Int64
 	resent := make(chan struct{})
 	h := keyed(ring, middleware.Options{}, numbered(&runs, func(r *http.Request) {
@@ -250,8 +246,7 @@ type connKey struct{}
 // TestServerTimeouts: the server's own timeouts are shorter than waiting and
 // running take, and cut neither off.
 func TestServerTimeouts(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, protocol := range protocols {
 		inBubble(t, protocol, func(t *testing.T) {
 			var runs atomic.Int64
@@ -279,8 +274,7 @@ func TestServerTimeouts(t *testing.T) {
 // TestShutdown: http.Server.Shutdown waits for a create whose client is gone,
 // and the waits of repeats end when it begins.
 func TestShutdown(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	entered, release, draining := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var finished atomic.Bool
 	runner := replies(idem.Options{Draining: draining})
@@ -615,8 +609,7 @@ func TestKeyBelongsTo(t *testing.T) {
 // TestPartitionOfTheBody: Partition may read the body and ask for the caller,
 // and the handler has the body all the same.
 func TestPartitionOfTheBody(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t, scope.TasksWrite)
+	ring, token := oneKey(t, scope.TasksWrite)
 	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	h := keyed(ring, with(keyedOptions{Partition: func(r *http.Request) string {
 		if got := middleware.CallerFrom(r.Context()).Organization(); got != "org_1" {
@@ -636,8 +629,7 @@ func TestPartitionOfTheBody(t *testing.T) {
 // TestRetryAcrossADeploy: what a deploy may change of a route does not make a
 // retry another request.
 func TestRetryAcrossADeploy(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t, scope.TasksWrite, scope.TasksRead, scope.TasksCancel)
+	ring, token := oneKey(t, scope.TasksWrite, scope.TasksRead, scope.TasksCancel)
 	runner, runs := replies(), 0
 	for i, deploy := range []struct {
 		pattern string
@@ -714,8 +706,7 @@ func TestRepliesStayWithTheirRoute(t *testing.T) {
 // TestRetryBetweenStages: whoever stands outside Idempotency and calls it again
 // for the same request gets the replay.
 func TestRetryBetweenStages(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	var runs atomic.Int64
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
 	h := middleware.Chain(

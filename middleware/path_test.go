@@ -393,8 +393,7 @@ func TestRequestsWithinRequestIDAlone(t *testing.T) {
 // TestPathValuesOfALargerMux: the API's mux leaves the path values alone that
 // one outside has found, and tells it the inner pattern at the end.
 func TestPathValuesOfALargerMux(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	api := middleware.NewAPI(ring.keys, middleware.Options{Base: "/t"})
 	api.HandleFunc("GET /t/{x}/y", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
 	for path, pattern := range map[string]string{"/t/acme/y": "GET /t/{x}/y", "/t/acme/none": "/t/{tenant}/"} {
@@ -492,8 +491,7 @@ func TestStalledBodyWithoutKey(t *testing.T) {
 }
 
 func TestExpectContinue(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t, scope.TasksWrite)
+	ring, token := oneKey(t, scope.TasksWrite)
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
 		func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
@@ -525,8 +523,7 @@ func TestExpectContinue(t *testing.T) {
 }
 
 func TestSharedRequest(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
 	h := middleware.Chain(g.RequestID, g.Recover, anyCaller(g))(http.HandlerFunc(sayOK))
 	r := request("GET", "/", token, "")
@@ -540,8 +537,7 @@ func TestSharedRequest(t *testing.T) {
 // TestMirroredRequest: middleware between RequestID and an API sends a copy of
 // the request elsewhere, at the same time. The race detector watches.
 func TestMirroredRequest(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
 	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)
 	elsewhere := middleware.New(ring.keys, middleware.Options{}).Authenticate(http.HandlerFunc(sayOK))
@@ -559,8 +555,7 @@ func TestMirroredRequest(t *testing.T) {
 
 // TestFactsDoNotChange fails under the race detector, which the gate uses.
 func TestFactsDoNotChange(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	var wg sync.WaitGroup
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{},
@@ -582,8 +577,7 @@ func TestFactsDoNotChange(t *testing.T) {
 // TestFreeOfWhom: Free speaks for the operation whose claim the handler
 // runs under, through whatever stages stand in between, and for no other.
 func TestFreeOfWhom(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	free := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		middleware.ExecutionFrom(r.Context()).Free()
 	})

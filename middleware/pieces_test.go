@@ -133,8 +133,7 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 // TestStagesCalledTwice: a handler calls stages again for its own request. The
 // key is claimed once.
 func TestStagesCalledTwice(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t, scope.TasksWrite)
+	ring, token := oneKey(t, scope.TasksWrite)
 	g := middleware.New(ring.keys,
 		middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	var runs []string
@@ -191,8 +190,7 @@ func TestChain(t *testing.T) {
 // TestMisplacedPieces: a stage that misses what must stand before it answers
 // every request with 500 and says in the log what is missing.
 func TestMisplacedPieces(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	store := &ratelimit.Memory{}
 	g := middleware.New(ring.keys, middleware.Options{
 		RateLimit:   perOrganization(store, ratelimit.MustParse("9-S")),

@@ -153,8 +153,7 @@ func TestWhatIsCharged(t *testing.T) {
 // TestConcurrent: the slot of a request is free again however the request ends.
 func TestConcurrent(t *testing.T) {
 	entered, leave, left := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	elsewhere, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 2}})
@@ -222,8 +221,7 @@ func TestConcurrent(t *testing.T) {
 // TestConcurrentPiece: the stage by itself holds a slot while its handler runs,
 // and frees it also when the handler panics.
 func TestConcurrentPiece(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	g := middleware.New(ring.keys,
 		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 1}})
 	var h http.Handler
@@ -272,8 +270,7 @@ func TestLimitsMistakes(t *testing.T) {
 // TestRateLimitByClient: by address alone it needs no Authenticate, and the API
 // finds the address behind its proxies.
 func TestRateLimitByClient(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	options := func() middleware.Options {
 		return middleware.Options{TrustedProxies: trust("10.0.0.0/8"),
 			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Client: policy("client", "1-H", 0)}}
@@ -296,8 +293,7 @@ func TestRateLimitByClient(t *testing.T) {
 // TestRateLimitThenIdempotency: a refusal is never taken for the operation's
 // response, in either order of the two pieces.
 func TestRateLimitThenIdempotency(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	guard := func() *middleware.Guard {
 		return middleware.New(ring.keys, middleware.Options{
 			Hooks: quiet(),
@@ -498,8 +494,7 @@ func TestPlanOfKeys(t *testing.T) {
 
 // TestRouteLimit: a route's policy and cost are part of the one decision.
 func TestRouteLimit(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	log := newLogged()
 	api := middleware.NewAPI(ring.keys,
 		middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
@@ -702,8 +697,7 @@ func TestDenialWithoutAWait(t *testing.T) {
 // TestDecisionWithoutACharge: a store that names a charge which does not exist
 // has not answered.
 func TestDecisionWithoutACharge(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, limiting := range []int{-1, 1, 99} {
 		broken := takeFunc(func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
 			return ratelimit.Decision{Limiting: limiting}, nil
@@ -815,8 +809,7 @@ func TestRateLimitFieldsOfOddLimits(t *testing.T) {
 // refusal nothing is left, also where a cost is more than what is left.
 func TestRateLimitFieldsOfGitHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := newKeyring()
-		token := ring.issue(t)
+		ring, token := oneKey(t)
 		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
 			Store: &ratelimit.Memory{}, Fields: middleware.FieldsGitHub, Organization: policy("organization", "4-M",
 				0), Key: policy("key", "100-S", 50),
@@ -856,8 +849,7 @@ func TestRateLimitFieldsOfGitHub(t *testing.T) {
 // TestRateLimitTwice: two pieces, one by address before authentication and one
 // behind it, make one field with an item of each.
 func TestRateLimitTwice(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	limit := func(o middleware.RateLimitOptions) *middleware.Guard {
 		o.Store, o.Fields = &ratelimit.Memory{}, middleware.FieldsDraft11
 		return middleware.New(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: o})
@@ -959,8 +951,7 @@ func planned(organization, key *ratelimit.Policy) plan {
 // TestReportOnlyCharges: an enforced refusal charges no report-only policy, and
 // the fields of the response tell of no report-only policy.
 func TestReportOnlyCharges(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	store := &ratelimit.Memory{}
 	reported, enforced := reportOnly("organization", "9-H"), policy("key", "2-H", 0)
 	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(),
@@ -985,8 +976,7 @@ func TestReportOnlyCharges(t *testing.T) {
 // TestReportOnlyFails: a store that fails for a report-only limit refuses
 // nothing and is in the log.
 func TestReportOnlyFails(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	down := takeFunc(func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
 		return ratelimit.Decision{}, errors.New("store is down")
 	})
@@ -1005,8 +995,7 @@ func TestReportOnlyFails(t *testing.T) {
 // the order of no others. ratelimitredis keeps counters by the first of a
 // decision.
 func TestReportOnlyOrder(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	store := &lists{Store: &ratelimit.Memory{}}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
 		Store: store, Organization: reportOnly("organization", "9-H"), Key: reportOnly("key",
@@ -1028,8 +1017,7 @@ func TestReportOnlyOrder(t *testing.T) {
 // TestFreeRoute: a route with ratelimit.Unlimited is charged to nothing, and
 // the other routes are.
 func TestFreeRoute(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	limits := middleware.PerOrganization("1-H")
 	limits.Client, limits.Fields = policy("client", "1-H", 1), middleware.FieldsDraft11
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits})
@@ -1071,8 +1059,7 @@ func TestQuotaExceeded(t *testing.T) {
 	} {
 		limits := middleware.PerOrganization("1-H")
 		limits.Fields = fields
-		ring := newKeyring()
-		token := ring.issue(t)
+		ring, token := oneKey(t)
 		api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits})
 		serve(api, request("GET", "/api/v1/any", token, ""))
 		a := serve(api, request("GET", "/api/v1/any", token, ""))

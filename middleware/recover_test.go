@@ -37,8 +37,7 @@ func TestPanicOfALookup(t *testing.T) {
 }
 
 func TestPanicBehindABufferingWriter(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	half := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "half of the answer")
 		panic("boom")

@@ -131,8 +131,7 @@ func TestMethodInLogs(t *testing.T) {
 // The hooks of an API are told of a response, whatever hooks an outer Guard
 // has.
 func TestObserveBehindOuterHooks(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for name, outer := range map[string]*middleware.Hooks{"none": nil, "a logger": quiet()} {
 		events := 0
 		hooks := quiet()
@@ -227,8 +226,7 @@ func TestProblemHook(t *testing.T) {
 	hooks.ProblemBody = func(r *http.Request, p middleware.Problem) (string, []byte) {
 		return "text/x-hook", []byte(p.Code + " " + middleware.RequestIDFrom(r.Context()))
 	}
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	api := testAPI(ring.keys, middleware.Options{Hooks: hooks})
 	api.HandleFunc("GET /api/v1/panic", middleware.AnyCaller(),
 		func(w http.ResponseWriter, r *http.Request) { panic("boom") })
@@ -555,8 +553,7 @@ func TestProblemHookThatAsksForTheDefault(t *testing.T) {
 
 // TestProblemHookKnowsTheCaller: it may choose the language or form by caller.
 func TestProblemHookKnowsTheCaller(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	hooks := quiet()
 	hooks.ProblemBody = func(r *http.Request, p middleware.Problem) (string, []byte) {
 		who := middleware.CallerFrom(r.Context())
@@ -608,8 +605,7 @@ func mounted(h http.Handler) http.Handler {
 
 // TestPattern: the Event has the pattern of the route, whoever found the route.
 func TestPattern(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, tt := range []struct {
 		name  string
 		build func(g *middleware.Guard) http.Handler
@@ -682,8 +678,7 @@ func TestPattern(t *testing.T) {
 // TestPatternIsAskedForTheEventAlone: once it has answered it is not asked
 // again, and never where nobody observes.
 func TestPatternIsAskedForTheEventAlone(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, tt := range []struct {
 		name    string
 		answers string
@@ -708,8 +703,7 @@ func TestPatternIsAskedForTheEventAlone(t *testing.T) {
 // TestPanickingHooks: a hook that watches cannot spoil a response. The log
 // tells of it, without the key.
 func TestPanickingHooks(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	boom := func(r *http.Request) { panic("boom " + r.Header.Get("Authorization")) }
 	for name, set := range map[string]func(*middleware.Hooks){
 		"Pattern": func(h *middleware.Hooks) {
@@ -753,8 +747,7 @@ func TestPanickingHooks(t *testing.T) {
 // reads the inner pattern at the end, as with a stock mux inside. What stands
 // between the two reads the outer one until then.
 func TestInnerPatternOutside(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	var events []middleware.Event
 	hooks := quiet()
 	hooks.Observe = func(_ context.Context, e middleware.Event) { events = append(events, e) }
@@ -934,8 +927,7 @@ func TestHooksOfTheStageOutside(t *testing.T) {
 // TestPrintsNoSecret: whatever fmt does with a value that this package hands
 // out, by itself or as a field, shows nothing that the client sent.
 func TestPrintsNoSecret(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	print := func(what string, value any) {
 		for _, verb := range verbs {
 			for _, v := range []any{value, struct{ Field any }{value}, struct{ field any }{value}, &struct{ field any }{value}} {

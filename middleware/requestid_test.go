@@ -23,8 +23,7 @@ import (
 // An Options.TrustRequestID that panics trusts nobody. The panic stands outside
 // Recover, and net/http would log it with the key.
 func TestTrustThatPanics(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	for _, pieces := range []bool{false, true} {
 		log := newLogged()
 		o := middleware.Options{Hooks: log.hooks(),
@@ -336,8 +335,7 @@ func TestRequestIDOutsideEverything(t *testing.T) {
 // TestRequestIDAllOverUnderLoad mixes what the other tests do one by one.
 func TestRequestIDAllOverUnderLoad(t *testing.T) {
 	log := newLogged()
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
 	handlers := map[string]http.HandlerFunc{
 		"ok":    sayOK,

@@ -95,8 +95,7 @@ func TestFinalResponses(t *testing.T) {
 // are replayed with it: it is never stored.
 func TestAdviceIsNotStored(t *testing.T) {
 	store := &payloads{Store: &idem.Memory{}}
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	fail := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "failed", 500) })
 	server := func(off bool) *site {
 		o := middleware.Options{Hooks: quiet(), NoShouldRetry: off, Idempotency: keyedOptions{Runner: runnerOf(store)}}

@@ -214,8 +214,7 @@ func TestSuccessWithDecision(t *testing.T) {
 // TestDecisionIsOfItsRequest: a decision about a request that a handler sends
 // does not hold for the handler's own, and the other way around.
 func TestDecisionIsOfItsRequest(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
 	outer := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)
 	any, ok := g.Enforce(middleware.AnyCaller()), http.HandlerFunc(sayOK)
@@ -293,8 +292,7 @@ func TestUndecidedKeepsOuterFields(t *testing.T) {
 // TestUndecidedNamesTheRoute: the line of the log has the pattern that
 // Hooks.Pattern finds, also without Observe, and that of ServeMux.
 func TestUndecidedNamesTheRoute(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	mux := http.NewServeMux()
 	mux.HandleFunc("DELETE /tasks/{id}", sayOK)
 	find := func(*http.Request) string { return "/tasks/:id" }
@@ -342,8 +340,7 @@ func TestUndecidedReportOnly(t *testing.T) {
 // TestUpgradeWithoutDecision: a connection that no Enforce let through is not
 // taken over.
 func TestUpgradeWithoutDecision(t *testing.T) {
-	ring := newKeyring()
-	token := ring.issue(t)
+	ring, token := oneKey(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
 	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "Upgrade")
