@@ -199,12 +199,10 @@ func TestCallerOfTheEvent(t *testing.T) {
 		api.Handle("GET /api/v1/x", middleware.AnyCaller(), h)
 		return api
 	}
-	within := func(h http.Handler) http.Handler { // a request within a request
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			sub := request("GET", "/api/v1/x", r.Header.Get("X-Inner"), "").WithContext(r.Context())
-			_, _ = io.WriteString(w, serve(h, sub).body)
-		})
-	}
+	within := foreign(func(w http.ResponseWriter, r *http.Request, h http.Handler) { // a request within a request
+		sub := request("GET", "/api/v1/x", r.Header.Get("X-Inner"), "").WithContext(r.Context())
+		_, _ = io.WriteString(w, serve(h, sub).body)
+	})
 	for _, tt := range []struct {
 		name       string
 		outside    bool // WithCaller stands outside RequestID

@@ -38,9 +38,6 @@ func TestOneWriter(t *testing.T) {
 // TestForeignWriters: a stage of somebody else may stand outside ours or
 // between two of ours, and nobody flushes past the commit.
 func TestForeignWriters(t *testing.T) {
-	foreign := func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(unwrapper{w}, r) })
-	}
 	recovers := keyless().Recover
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		clear(w.Header())
@@ -58,9 +55,9 @@ func TestForeignWriters(t *testing.T) {
 		panic("after flush")
 	})
 	for name, around := range map[string]func(http.Handler) http.Handler{
-		"outside": middleware.Chain(foreign, stage(), recovers),
-		"between": middleware.Chain(stage(), foreign, recovers),
-		"inside":  middleware.Chain(stage(), recovers, foreign),
+		"outside": middleware.Chain(unwrapping, stage(), recovers),
+		"between": middleware.Chain(stage(), unwrapping, recovers),
+		"inside":  middleware.Chain(stage(), recovers, unwrapping),
 	} {
 		for _, h := range []http.Handler{handler, flushOnly} {
 			srv := start(t, around(h))

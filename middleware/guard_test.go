@@ -31,12 +31,10 @@ func TestUnusedStages(t *testing.T) {
 			return []func(http.Handler) http.Handler{g.Idempotent}
 		}, []string{"RateLimit has not been used so far"}},
 		{"POST", "Idempotency-Key: a", func(g *middleware.Guard) []func(http.Handler) http.Handler {
-			late := func(next http.Handler) http.Handler { // as routers that apply stages to each request
-				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					g.RateLimit(g.Idempotent(next)).ServeHTTP(w, r)
-				})
+			late := func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				g.RateLimit(g.Idempotent(next)).ServeHTTP(w, r) // as routers that apply stages to each request
 			}
-			return []func(http.Handler) http.Handler{late}
+			return []func(http.Handler) http.Handler{foreign(late)}
 		}, nil},
 	} {
 		log := newLogged()

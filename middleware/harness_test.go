@@ -1011,19 +1011,30 @@ func trust(cidrs ...string) (proxies []netip.Prefix) {
 
 // as puts a caller into requests, as other people's authentication does.
 func as(p *keystore.Caller) func(http.Handler) http.Handler {
+	return foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		next.ServeHTTP(w, r.WithContext(middleware.WithCaller(r.Context(), p)))
+	})
+}
+
+// foreign is a stage of somebody else, in one function.
+func foreign(f func(w http.ResponseWriter, r *http.Request, next http.Handler)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			next.ServeHTTP(w, r.WithContext(middleware.WithCaller(r.Context(), p)))
-		})
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f(w, r, next) })
 	}
 }
 
-// foreignWriter puts h behind a writer without any optional interface.
-func foreignWriter(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(struct{ http.ResponseWriter }{w}, r)
-	})
+// wrapping is a foreign stage that hands on another writer.
+func wrapping(wrap func(http.ResponseWriter) http.ResponseWriter) func(http.Handler) http.Handler {
+	return foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(wrap(w), r) })
 }
+
+// foreignWriter hands on a writer without any optional interface.
+var foreignWriter = wrapping(func(w http.ResponseWriter) http.ResponseWriter {
+	return struct{ http.ResponseWriter }{w}
+})
+
+// unwrapping hands on a writer as foreign stages do since Go 1.20.
+var unwrapping = wrapping(func(w http.ResponseWriter) http.ResponseWriter { return unwrapper{w} })
 
 func insufficient(names string) string {
 	return `Bearer realm="api", error="insufficient_scope", scope="` + names + `"`

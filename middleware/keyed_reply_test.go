@@ -87,22 +87,20 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring, token := oneKey(t)
 		n := 0
-		outside := func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				n++
-				h := w.Header()
-				h.Set("X-Served", fmt.Sprint(n))
-				h.Set("X-Replaced", fmt.Sprint("outside ", n))
-				h.Set("X-Removed", fmt.Sprint("outside ", n))
-				h.Set("X-Same", "same")
-				h.Set("Vary", "Origin")
-				h.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
-				if n > 1 {
-					h.Set("X-New", "new")
-				}
-				next.ServeHTTP(w, r)
-			})
-		}
+		outside := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			n++
+			h := w.Header()
+			h.Set("X-Served", fmt.Sprint(n))
+			h.Set("X-Replaced", fmt.Sprint("outside ", n))
+			h.Set("X-Removed", fmt.Sprint("outside ", n))
+			h.Set("X-Same", "same")
+			h.Set("Vary", "Origin")
+			h.Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
+			if n > 1 {
+				h.Set("X-New", "new")
+			}
+			next.ServeHTTP(w, r)
+		})
 		limits := middleware.PerOrganization("9-H")
 		limits.Fields = middleware.FieldsDraft11
 		g := middleware.New(ring.keys, middleware.Options{

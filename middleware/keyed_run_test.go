@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,11 +41,9 @@ func TestUploadsAreRemoved(t *testing.T) {
 		}
 	}
 	// copied is a router that hands on a copy of the request.
-	copied := func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			next.ServeHTTP(w, r.WithContext(r.Context()))
-		})
-	}
+	copied := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		next.ServeHTTP(w, r.WithContext(r.Context()))
+	})
 	o := middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
 		Runner: replies(), Partition: func(r *http.Request) string { parse(r); return "" },
 	}}
@@ -69,19 +68,17 @@ func TestUploadsAreRemoved(t *testing.T) {
 				guard.Enforce(middleware.AnyCaller()), copied, guard.Idempotent)(h)
 		},
 		"parsed by Authenticate": unkeyed,
-		"parsed outside": func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				parse(r)
-				unkeyed(h).ServeHTTP(w, r)
-				file, _, err := r.FormFile("file")
-				if err != nil {
-					t.Errorf("after the stages: %v", err)
-					return
-				}
-				_ = file.Close()
-				_ = r.MultipartForm.RemoveAll() // for HTTP/2
-			})
-		},
+		"parsed outside": foreign(func(w http.ResponseWriter, r *http.Request, h http.Handler) {
+			parse(r)
+			unkeyed(h).ServeHTTP(w, r)
+			file, _, err := r.FormFile("file")
+			if err != nil {
+				t.Errorf("after the stages: %v", err)
+				return
+			}
+			_ = file.Close()
+			_ = r.MultipartForm.RemoveAll() // for HTTP/2
+		}),
 	} {
 		for _, protocol := range protocols {
 			for _, key := range []string{"", "a", "panics", "hijacks"} {
@@ -200,22 +197,14 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 				middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
 			create := numbered(&runs, func(*http.Request) { <-release })
 			inner := g.Enforce(middleware.AnyCaller())(g.Idempotent(create))
-			client := listenInBubble(t, protocol, middleware.Chain(
-				g.RequestID, g.Recover, g.Authenticate,
-				func(next http.Handler) http.Handler {
-					slow, fast := http.TimeoutHandler(next, 20*time.Millisecond, "late"),
-						http.TimeoutHandler(next, time.Minute, "late")
-					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						if r.Header.Get("Slow") != "" {
-							slow.ServeHTTP(w, r)
-						} else {
-							fast.ServeHTTP(w, r)
-						}
-					})
-				},
-			)(inner), nil)
+			timeout := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				wait, _ := time.ParseDuration(r.Header.Get("Wait"))
+				http.TimeoutHandler(next, cmp.Or(wait, time.Minute), "late").ServeHTTP(w, r)
+			})
+			client := listenInBubble(t, protocol,
+				middleware.Chain(g.RequestID, g.Recover, g.Authenticate, timeout)(inner), nil)
 			late := keyedRequest(t, "http://api.example.com", token, "a")
-			late.Header.Set("Slow", "1")
+			late.Header.Set("Wait", "20ms")
 			a := do(t, client, late)
 			if wantID(t, a.Response); a.StatusCode != 503 || a.body != "late" {
 				t.Errorf("first: %d %s, want the 503 of http.TimeoutHandler", a.StatusCode, a.body)
@@ -899,12 +888,8 @@ func TestHeaderThatPanics(t *testing.T) {
 	runner := runnerOf(&idem.Memory{})
 	g := middleware.New(ring.keys,
 		middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: runner}})
-	h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()),
-		func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(brokenHeader{w}, r) })
-		},
-		g.Idempotent,
-	)(http.NotFoundHandler())
+	breaks := wrapping(func(w http.ResponseWriter) http.ResponseWriter { return brokenHeader{w} })
+	h := middleware.Chain(anyCaller(g), breaks, g.Idempotent)(http.NotFoundHandler())
 	func() {
 		defer func() { _ = recover() }()
 		serve(h, keyedRequest(t, "/x", ring.issue(t), "a"))

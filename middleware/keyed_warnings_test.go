@@ -107,17 +107,12 @@ func TestResponsePastTheStage(t *testing.T) {
 				http.Error(inner, "refused", row.inner)
 			}
 		}))
-		note := func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		note := wrapping(func(w http.ResponseWriter) http.ResponseWriter {
+			if past = w; row.all {
 				past = &written{ResponseWriter: w}
-				if row.all {
-					w = past
-				} else {
-					past = w
-				}
-				next.ServeHTTP(w, r)
-			})
-		}
+			}
+			return past
+		})
 		h := before(note(stage))
 		if row.all {
 			h = note(before(stage))

@@ -709,17 +709,12 @@ func TestRetryBetweenStages(t *testing.T) {
 	ring, token := oneKey(t)
 	var runs atomic.Int64
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
-	h := middleware.Chain(
-		g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()),
-		func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				next.ServeHTTP(httptest.NewRecorder(), r)
-				r.Body = io.NopCloser(strings.NewReader("{}"))
-				next.ServeHTTP(w, r)
-			})
-		},
-		g.Idempotent,
-	)(numbered(&runs, nil))
+	again := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		next.ServeHTTP(httptest.NewRecorder(), r)
+		r.Body = io.NopCloser(strings.NewReader("{}"))
+		next.ServeHTTP(w, r)
+	})
+	h := middleware.Chain(g.RequestID, anyCaller(g), again, g.Idempotent)(numbered(&runs, nil))
 	srv, client := listen(t, "HTTP/1.1", h)
 	a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
 	if runs.Load() != 1 || a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != "true" {

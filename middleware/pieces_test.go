@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -13,16 +12,9 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// statusRecorder is what access logs wrap a writer in: it has no Unwrap.
-type statusRecorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (s *statusRecorder) WriteHeader(status int) {
-	s.status = status
-	s.ResponseWriter.WriteHeader(status)
-}
+// recording hands on a writer as access logs do: one that notes the status, and
+// has no Unwrap.
+var recording = wrapping(func(w http.ResponseWriter) http.ResponseWriter { return &written{ResponseWriter: w} })
 
 // TestDecisionsInsideIdempotent: an API, or Authenticate and Enforce, inside
 // Idempotent refuses the request behind any writer, because a replay would give
@@ -67,35 +59,22 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 		return middleware.Chain(as(by(t, "user")), g.Enforce(middleware.AnyCaller()), g.Idempotent)(h)
 	}
 	between := map[string]func(h http.Handler) http.Handler{
-		"nothing":        middleware.Chain(),
-		"TimeoutHandler": func(h http.Handler) http.Handler { return http.TimeoutHandler(h, hangs, "") },
-		"a status recorder": func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				h.ServeHTTP(&statusRecorder{ResponseWriter: w}, r)
-			})
-		},
-		"a buffer": func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				buffer := httptest.NewRecorder()
-				h.ServeHTTP(buffer, r.WithContext(r.Context()))
-				w.WriteHeader(buffer.Code)
-				_, _ = buffer.Body.WriteTo(w)
-			})
-		},
-		"a status recorder and a clone": func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				h.ServeHTTP(&statusRecorder{ResponseWriter: w}, r.Clone(r.Context()))
-			})
-		},
-		"a clone with a new body and TimeoutHandler": func(h http.Handler) http.Handler {
-			h = http.TimeoutHandler(h, hangs, "")
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				body, _ := io.ReadAll(r.Body)
-				again := r.Clone(r.Context())
-				again.Body = io.NopCloser(bytes.NewReader(body))
-				h.ServeHTTP(w, again)
-			})
-		},
+		"nothing":           middleware.Chain(),
+		"TimeoutHandler":    func(h http.Handler) http.Handler { return http.TimeoutHandler(h, hangs, "") },
+		"a status recorder": recording,
+		"a buffer": foreign(func(w http.ResponseWriter, r *http.Request, h http.Handler) {
+			a := serve(h, r.WithContext(r.Context()))
+			w.WriteHeader(a.StatusCode)
+			_, _ = io.WriteString(w, a.body)
+		}),
+		"a status recorder and a clone": middleware.Chain(recording,
+			foreign(func(w http.ResponseWriter, r *http.Request, h http.Handler) { h.ServeHTTP(w, r.Clone(r.Context())) })),
+		"a clone with a new body and TimeoutHandler": foreign(func(w http.ResponseWriter, r *http.Request, h http.Handler) {
+			body, _ := io.ReadAll(r.Body)
+			again := r.Clone(r.Context())
+			again.Body = io.NopCloser(bytes.NewReader(body))
+			http.TimeoutHandler(h, hangs, "").ServeHTTP(w, again)
+		}),
 	}
 	send := func(h http.Handler, token string) answer {
 		return serve(h, request("POST", "/api/v1/x", token, "{}", "Idempotency-Key: a"))
@@ -149,7 +128,7 @@ func TestStagesCalledTwice(t *testing.T) {
 		h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()),
 			g.Idempotent)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			twice.ServeHTTP(w, r)
-			twice.ServeHTTP(&statusRecorder{ResponseWriter: w}, r)
+			recording(twice).ServeHTTP(w, r)
 		}))
 		for _, replayed := range []string{"", "true"} {
 			a := serve(h, request("POST", "/", token, "{}", "Idempotency-Key: "+name))
@@ -166,13 +145,11 @@ func TestStagesCalledTwice(t *testing.T) {
 
 func TestChain(t *testing.T) {
 	mark := func(name string) func(http.Handler) http.Handler {
-		return func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				io.WriteString(w, name+"(")
-				next.ServeHTTP(w, r)
-				io.WriteString(w, ")")
-			})
-		}
+		return foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			io.WriteString(w, name+"(")
+			next.ServeHTTP(w, r)
+			io.WriteString(w, ")")
+		})
 	}
 	h := http.HandlerFunc(sayOK)
 	for want, chain := range map[string]func(http.Handler) http.Handler{
@@ -197,13 +174,10 @@ func TestMisplacedPieces(t *testing.T) {
 		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 	})
 	g.RateLimit(http.NotFoundHandler()) // else there is a warning of its own
-	anotherRoute := func(next http.Handler) http.Handler {
-		decided := g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK))
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			decided.ServeHTTP(httptest.NewRecorder(), r)
-			next.ServeHTTP(w, r)
-		})
-	}
+	anotherRoute := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		serve(g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK)), r)
+		next.ServeHTTP(w, r)
+	})
 	other := middleware.New(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
 	limited := func(o middleware.RateLimitOptions) func(http.Handler) http.Handler {
 		return middleware.New(nil, middleware.Options{RateLimit: o}).RateLimit

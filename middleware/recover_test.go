@@ -172,20 +172,16 @@ func TestPanicRestoresOuterHeaders(t *testing.T) {
 		panic("boom")
 	}
 	api, token := oneRoute(t, boom, middleware.Options{Hooks: quiet()})
-	outer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	outer := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		w.Header().Set("Vary", "Origin")
 		w.Header().Set("Strict-Transport-Security", "max-age=1")
-		api.ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 	})
-	pieces := middleware.Chain(stage(), func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Vary", "Origin")
-			w.Header().Set("Strict-Transport-Security", "max-age=1")
-			next.ServeHTTP(w, r)
-		})
-	}, keyless().Recover)(http.HandlerFunc(boom))
-	for name, h := range map[string]http.Handler{"pieces": pieces, "outside": outer, "inside RequestID": stage()(outer),
-		"behind a foreign writer": foreignWriter(outer)} {
+	for name, h := range map[string]http.Handler{
+		"pieces":  middleware.Chain(stage(), outer, keyless().Recover)(http.HandlerFunc(boom)),
+		"outside": outer(api), "inside RequestID": middleware.Chain(stage(), outer)(api),
+		"behind a foreign writer": middleware.Chain(foreignWriter, outer)(api),
+	} {
 		a := serve(h, request("GET", "/api/v1/x", token, ""))
 		if got := a.Header; a.StatusCode != 500 || got.Get("Vary") != "Origin" ||
 			got.Get("Strict-Transport-Security") != "max-age=1" || got.Get("Inside") != "" {
