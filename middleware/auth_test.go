@@ -404,16 +404,6 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
-// heedful is a limiter's store that gives up when its context ends.
-type heedful struct{ ratelimit.Store }
-
-func (s heedful) Take(ctx context.Context, takes []ratelimit.Charge) (ratelimit.Decision, error) {
-	if err := ctx.Err(); err != nil {
-		return ratelimit.Decision{}, err
-	}
-	return s.Store.Take(ctx, takes)
-}
-
 // TestHalfClosedClient: a client that closes its sending half after the request
 // still waits for the response. net/http cancels the request's context then.
 func TestHalfClosedClient(t *testing.T) {
@@ -423,12 +413,14 @@ func TestHalfClosedClient(t *testing.T) {
 		<-<-left // net/http has noticed
 		return ring.memory.Lookup(ctx, d)
 	})
+	heedful := takeFunc(func(ctx context.Context, _ []ratelimit.Charge) (ratelimit.Decision, error) {
+		return ratelimit.Decision{Allowed: true}, ctx.Err()
+	})
 	log := newLogged()
 	for name, keys := range map[string]keystore.Store{"bare": store,
 		"cached": keystore.NewCached(store, keystore.CacheOptions{})} {
 		o := middleware.Options{
-			Hooks: log.hooks(), RateLimit: perOrganization(heedful{&ratelimit.Memory{}},
-				ratelimit.MustParse("100-S")),
+			Hooks: log.hooks(), RateLimit: perOrganization(heedful, ratelimit.MustParse("100-S")),
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		}
 		api := middleware.NewAPI(keys, o)
@@ -662,7 +654,7 @@ func TestReportOnlyAuthentication(t *testing.T) {
 	live := ring.issue(t, scope.TasksRead)
 	far := ring.plant(t, keystore.Key{ID: "far", Networks: trust("10.9.0.0/16")})
 	gone := ring.plant(t, keystore.Key{ID: "gone", Suspended: true})
-	store := &downKeys{Store: ring.memory}
+	store := &countedStore{Store: ring.memory}
 	requests := map[string]*http.Request{
 		"good": request("GET", "/api/v1/tasks", live, ""), "no scope": request("GET", "/api/v1/chat", live, ""),
 		"nothing":   request("GET", "/api/v1/tasks", "", ""),

@@ -1,7 +1,6 @@
 package middleware_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -77,14 +76,6 @@ func TestJSONByValueInAFleet(t *testing.T) {
 	}
 }
 
-// slowBegin is not known to be in this process, and lets duplicates wait.
-type slowBegin struct{ idem.Store }
-
-func (s slowBegin) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
-	time.Sleep(time.Millisecond) // of a bubble
-	return s.Store.Begin(ctx, c)
-}
-
 // A formFleet is processes on one store, in which the first request with a key
 // ends in a state.
 type formFleet struct {
@@ -98,9 +89,10 @@ type formFleet struct {
 }
 
 func newFormFleet(t *testing.T, state string) *formFleet {
-	f := &formFleet{ring: newKeyring(), state: state, release: make(chan struct{}),
-		store: slowBegin{&idem.Memory{}}}
-	f.token = f.ring.issue(t)
+	f := &formFleet{state: state, release: make(chan struct{})}
+	f.ring, f.token = oneKey(t)
+	// Not known to be in this process; duplicates wait for it, in a bubble.
+	f.store = tapped{Store: &idem.Memory{}, begins: func() { time.Sleep(time.Millisecond) }}
 	f.options.Reexecute = state == "taken over"
 	return f
 }

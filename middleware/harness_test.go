@@ -2,7 +2,6 @@ package middleware_test
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/hmac"
@@ -21,6 +20,7 @@ import (
 	"net/netip"
 	"net/textproto"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
@@ -82,22 +83,59 @@ func swapLast(token string) string {
 	return token[:len(token)-1] + string(last)
 }
 
-// countedStore counts lookups.
+// countedStore counts lookups, and can be switched off.
 type countedStore struct {
-	keystore.Store
+	issuing.Store
 	lookups atomic.Int64
+	down    atomic.Bool
 }
 
 func (s *countedStore) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-	s.lookups.Add(1)
+	if s.lookups.Add(1); s.down.Load() {
+		return nil, errDown
+	}
 	return s.Store.Lookup(ctx, d)
 }
 
-// lookupFunc is a store in one function.
-type lookupFunc func(context.Context, keystore.Digest) (*keystore.Key, error)
+// lookupFunc is a store of keys in one function, takeFunc one of counters.
+type (
+	lookupFunc func(context.Context, keystore.Digest) (*keystore.Key, error)
+	takeFunc   func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error)
+)
 
 func (f lookupFunc) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 	return f(ctx, d)
+}
+
+func (f takeFunc) Take(ctx context.Context, c []ratelimit.Charge) (ratelimit.Decision, error) {
+	return f(ctx, c)
+}
+
+// failing is a store of counters that is away.
+var failing = takeFunc(func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
+	return ratelimit.Decision{}, errDown
+})
+
+// tapped is a store of replies that tells of each claim and settlement before it
+// does what it is asked.
+type tapped struct {
+	idem.Store
+	begins  func()
+	settles func(idem.Settlement)
+}
+
+func (s tapped) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	if s.begins != nil {
+		s.begins()
+	}
+	return s.Store.Begin(ctx, c)
+}
+
+func (s tapped) Settle(ctx context.Context, k idem.Key, c idem.ClaimToken, settlement idem.Settlement) error {
+	if s.settles != nil {
+		s.settles(settlement)
+	}
+	return s.Store.Settle(ctx, k, c, settlement)
 }
 
 const (
@@ -709,49 +747,12 @@ var xids = regexp.MustCompile(`\b[0-9a-v]{20}\b`)
 
 var errDown = errors.New("the store is down")
 
-// downKeys, downRates and downReplies are stores that can be switched off.
-type downKeys struct {
-	issuing.Store
-	down atomic.Bool
-}
-
-func (s *downKeys) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-	if s.down.Load() {
-		return nil, errDown
-	}
-	return s.Store.Lookup(ctx, d)
-}
-
-type downRates struct {
-	ratelimit.Store
-	down atomic.Bool
-}
-
-func (s *downRates) Take(ctx context.Context, takes []ratelimit.Charge) (ratelimit.Decision, error) {
-	if s.down.Load() {
-		return ratelimit.Decision{}, errDown
-	}
-	return s.Store.Take(ctx, takes)
-}
-
-type downReplies struct {
-	idem.Store
-	down atomic.Bool
-}
-
-func (s *downReplies) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
-	if s.down.Load() {
-		return idem.Record{}, errDown
-	}
-	return s.Store.Begin(ctx, c)
-}
-
 // world is an API with one route of each kind, a key that may use them, and
 // stores that can be switched off.
 type world struct {
-	keys    *downKeys
-	rates   *downRates
-	replies *downReplies
+	keys    *countedStore
+	noRates atomic.Bool
+	replies *idemtest.Faulty
 	ring    *keyring
 	api     *middleware.API
 	token   string // of a key of org_1 with all that the routes ask for
@@ -767,19 +768,21 @@ type world struct {
 // newWorld opens a world; configure may change the options.
 func newWorld(t testing.TB, configure func(*middleware.Options)) *world {
 	t.Helper()
-	w := &world{
-		keys:    &downKeys{Store: issuing.NewMemory()},
-		rates:   &downRates{Store: &ratelimit.Memory{}},
-		replies: &downReplies{Store: &idem.Memory{}},
-		log:     newLogged(),
-	}
+	memory, counters := issuing.NewMemory(), &ratelimit.Memory{}
+	w := &world{keys: &countedStore{Store: memory}, replies: idemtest.NewFaulty(&idem.Memory{}), log: newLogged()}
+	rates := takeFunc(func(ctx context.Context, takes []ratelimit.Charge) (ratelimit.Decision, error) {
+		if w.noRates.Load() {
+			return failing(ctx, takes)
+		}
+		return counters.Take(ctx, takes)
+	})
 	cached := keystore.NewCached(w.keys, keystore.CacheOptions{})
-	w.ring = &keyring{keys: cached, memory: w.keys.Store, issuer: issuing.New(cached, issuing.Options{})}
+	w.ring = &keyring{keys: cached, memory: memory, issuer: issuing.New(cached, issuing.Options{})}
 	w.token = w.ring.issue(t, scope.TasksWrite, scope.TasksRead)
 	hooks := w.log.hooks()
 	hooks.Observe = w.observe
 	o := middleware.Options{
-		RateLimit:   perOrganization(w.rates, ratelimit.Limit{Count: 5, Period: time.Hour}),
+		RateLimit:   perOrganization(rates, ratelimit.Limit{Count: 5, Period: time.Hour}),
 		Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(w.replies, idem.Options{Wait: -1})},
 		Hooks:       hooks,
 	}
@@ -801,6 +804,16 @@ func newWorld(t testing.TB, configure func(*middleware.Options)) *world {
 	w.api.HandleFunc("GET /api/v1/tasks", read, func(rw http.ResponseWriter, r *http.Request) {})
 	w.api.HandleFunc("POST /api/v1/batches/", write, func(rw http.ResponseWriter, r *http.Request) { w.runs.Add(1) })
 	return w
+}
+
+// outage switches off the stores that the faults name, and the others on.
+func (w *world) outage(faults ...fault) {
+	w.keys.down.Store(slices.Contains(faults, keyStoreDown))
+	w.noRates.Store(slices.Contains(faults, rateStoreDown))
+	w.replies.Always(idemtest.Begin, idemtest.None)
+	if slices.Contains(faults, replyStoreDown) {
+		w.replies.Always(idemtest.Begin, idemtest.Fail)
+	}
 }
 
 // does sets what POST /api/v1/tasks does.
@@ -829,30 +842,6 @@ func (w *world) post(body string, lines ...string) *http.Request {
 	return request("POST", "/api/v1/tasks", w.token, body, append([]string{"Idempotency-Key: key-1"}, lines...)...)
 }
 
-func buffered(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b := &buffering{ResponseWriter: w}
-		next.ServeHTTP(b, r)
-		b.ResponseWriter.WriteHeader(max(b.status, 200))
-		_, _ = w.Write(b.buf.Bytes())
-	})
-}
-
-type sub struct {
-	http.ResponseWriter
-	h      http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (s *sub) Header() http.Header { return s.h }
-
-func (s *sub) WriteHeader(c int) { s.status = c }
-
-func (s *sub) Write(p []byte) (int, error) { return s.body.Write(p) }
-
-func (s *sub) Unwrap() http.ResponseWriter { return s.ResponseWriter } // for deadlines
-
 // anyCaller authenticates, and asks for no scope.
 func anyCaller(g *middleware.Guard) func(http.Handler) http.Handler {
 	return middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()))
@@ -864,35 +853,6 @@ func callerOf(t *testing.T, ring *keyring) (caller *keystore.Caller) {
 		caller = middleware.CallerFrom(r.Context())
 	})), request("GET", "/", ring.issue(t), ""))
 	return caller
-}
-
-type takeFunc func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error)
-
-func (f takeFunc) Take(ctx context.Context, c []ratelimit.Charge) (ratelimit.Decision, error) {
-	return f(ctx, c)
-}
-
-type buffering struct {
-	http.ResponseWriter
-	status int
-	buf    bytes.Buffer
-}
-
-func (b *buffering) Unwrap() http.ResponseWriter { return b.ResponseWriter }
-
-func (b *buffering) WriteHeader(s int) {
-	if b.status == 0 {
-		b.status = s
-	}
-}
-
-func (b *buffering) Write(p []byte) (int, error) {
-	b.WriteHeader(200)
-	return b.buf.Write(p)
-}
-
-func grantOf(org string) keystore.Key {
-	return keystore.Key{Organization: org, Environment: keystore.Production}
 }
 
 // unwrapper is how a foreign stage wraps a writer since Go 1.20: with Unwrap
@@ -1038,13 +998,6 @@ var unwrapping = wrapping(func(w http.ResponseWriter) http.ResponseWriter { retu
 
 func insufficient(names string) string {
 	return `Bearer realm="api", error="insufficient_scope", scope="` + names + `"`
-}
-
-// failing is a counter store that is away.
-type failing struct{}
-
-func (failing) Take(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
-	return ratelimit.Decision{}, errors.New("redis: connection refused")
 }
 
 // throttled is an API that allows limit failures for an address, on a store

@@ -50,12 +50,12 @@ func TestStreamDeadline(t *testing.T) {
 // TestStreamWaitsForTheStore: what the handler wrote last reaches the client
 // also when the store is slow to save the response.
 func TestStreamWaitsForTheStore(t *testing.T) {
+	slow := tapped{Store: &idem.Memory{}, settles: func(idem.Settlement) { time.Sleep(5 * time.Second) }}
 	for _, protocol := range protocols {
 		inBubble(t, protocol, func(t *testing.T) {
 			ring := newKeyring()
 			client := listenInBubble(t, protocol,
-				keyed(ring, with(keyedOptions{Runner: runnerOf(slowSettle{&idem.Memory{}}),
-					Timeout: 10 * time.Second}),
+				keyed(ring, with(keyedOptions{Runner: runnerOf(slow), Timeout: 10 * time.Second}),
 					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						events(1, 0, func(*http.Request, error) {})(w, r)
 						fmt.Fprint(w, "the end")
@@ -67,13 +67,6 @@ func TestStreamWaitsForTheStore(t *testing.T) {
 			}
 		})
 	}
-}
-
-type slowSettle struct{ idem.Store }
-
-func (s slowSettle) Settle(ctx context.Context, k idem.Key, c idem.ClaimToken, o idem.Settlement) error {
-	time.Sleep(5 * time.Second)
-	return s.Store.Settle(ctx, k, c, o)
 }
 
 // TestWriteDeadlineEndsAWrite: a write deadline that another goroutine sets ends
@@ -272,14 +265,12 @@ func TestWriteErrors(t *testing.T) {
 					}
 				})
 			defer func() { _ = recover() }()
-			s.ServeHTTP(gone{httptest.NewRecorder()}, post(s.token, "a"))
+			s.ServeHTTP(new(gone), post(s.token, "a"))
 		})
 	}
 }
 
 // gone is a writer whose client has left. It cannot flush.
-type gone struct{ w http.ResponseWriter }
+type gone struct{ discard }
 
-func (g gone) Header() http.Header       { return g.w.Header() }
-func (g gone) WriteHeader(status int)    { g.w.WriteHeader(status) }
-func (gone) Write(p []byte) (int, error) { return 0, errors.New("broken pipe") }
+func (*gone) Write(p []byte) (int, error) { return 0, errors.New("broken pipe") }

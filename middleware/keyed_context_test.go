@@ -5,16 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -126,7 +123,7 @@ func TestKeptContextKeepsNoBodies(t *testing.T) {
 	body, before := strings.Repeat("a", 1<<20), heap()
 	for i := range 20 {
 		r := request("POST", "/x", s.token, body, "Idempotency-Key: "+strconv.Itoa(i))
-		s.ServeHTTP(bodiless{httptest.NewRecorder()}, r)
+		s.ServeHTTP(new(discard), r)
 	}
 	if grown := heap() - before; grown > 8<<20 {
 		t.Errorf("20 contexts keep %d bytes of 40 MiB", grown)
@@ -134,48 +131,14 @@ func TestKeptContextKeepsNoBodies(t *testing.T) {
 	runtime.KeepAlive(kept)
 }
 
-// bodiless is a response whose body is not kept.
-type bodiless struct{ http.ResponseWriter }
-
-func (bodiless) Write(p []byte) (int, error) { return len(p), nil }
-
 // The context of a transaction is made before the handler runs, whether or not
 // the handler asks for it.
 func TestJoinedContextIsMadeFirst(t *testing.T) {
-	ring := newKeyring()
 	store := newJoiner()
-	asked := &contextCounter{Store: store}
-	api := middleware.NewAPI(ring.keys,
-		middleware.Options{Idempotency: keyedOptions{Runner: joining(asked)}, Hooks: quiet()})
-	api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-		if n := asked.made.Load(); n != 1 {
-			t.Errorf("the context was made %d times", n)
+	s := newSite(t, keyedOptions{Runner: joining(store)}, func(w http.ResponseWriter, r *http.Request) {
+		if store.contexts != 1 {
+			t.Errorf("the context was made %d times", store.contexts)
 		}
 	})
-	serve(api, request("POST", "/api/v1/x", ring.issue(t), "", "Idempotency-Key: 1"))
-}
-
-type contextCounter struct {
-	idem.Store
-	made atomic.Int64
-}
-
-func (c *contextCounter) Join(
-	ctx context.Context, claim idem.Claim, timeout time.Duration,
-) (idem.Record, idem.Transaction, error) {
-	record, joined, err := c.Store.(idem.Joiner).Join(ctx, claim, timeout)
-	if joined == nil {
-		return record, nil, err
-	}
-	return record, countedContext{joined, c}, err
-}
-
-type countedContext struct {
-	idem.Transaction
-	counter *contextCounter
-}
-
-func (c countedContext) Context(parent context.Context) context.Context {
-	c.counter.made.Add(1)
-	return c.Transaction.Context(parent)
+	s.post("a")
 }

@@ -33,8 +33,9 @@ func waitUntil(t *testing.T, what string, happened func() bool) {
 type joiner struct {
 	*idem.Memory
 
-	mu   sync.Mutex
-	rows []string
+	mu       sync.Mutex
+	rows     []string
+	contexts int // how many were made
 	// noTurn says that no Join gets a turn.
 	noTurn bool
 	// ending, when set, is told when a transaction is about to end.
@@ -78,6 +79,9 @@ func insert(ctx context.Context, row string) {
 }
 
 func (tx *transaction) Context(parent context.Context) context.Context {
+	tx.store.mu.Lock()
+	defer tx.store.mu.Unlock()
+	tx.store.contexts++
 	return context.WithValue(parent, transactionKey{}, tx)
 }
 

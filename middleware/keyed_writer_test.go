@@ -503,23 +503,12 @@ func TestLateGoroutine(t *testing.T) {
 
 func (brokenHeader) Header() http.Header { panic("the stream is closed") }
 
-// settling is a store during whose Settle something happens.
-type settling struct {
-	idem.Store
-	during func()
-}
-
-func (s settling) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, o idem.Settlement) error {
-	s.during()
-	return s.Store.Settle(ctx, key, token, o)
-}
-
 // A goroutine that still uses the header map when the response is saved does
 // not race with sending it.
 func TestHeaderAfterTheReturn(t *testing.T) {
 	var header http.Header
 	stop, stopped := make(chan struct{}), make(chan struct{})
-	store := settling{&idem.Memory{}, func() {
+	store := tapped{Store: &idem.Memory{}, settles: func(idem.Settlement) {
 		go func() {
 			defer close(stopped)
 			for {

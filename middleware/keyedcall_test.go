@@ -338,9 +338,7 @@ func TestRefusalsAreNotRecorded(t *testing.T) {
 				if refused.StatusCode < 400 {
 					t.Fatalf("%d %s", refused.StatusCode, refused.body)
 				}
-				w.keys.down.Store(false)
-				w.rates.down.Store(false)
-				w.replies.down.Store(false)
+				w.outage()
 				if after := refused.Header.Get("Retry-After"); after != "" {
 					seconds, err := strconv.Atoi(after)
 					if err != nil {

@@ -133,7 +133,7 @@ func TestEveryOption(t *testing.T) {
 		"Options.RejectBrowsers": func(p *probed) { p.o.RejectBrowsers = true },
 		"Options.Uses":           func(p *probed) { p.o.Uses = p.lastUsed },
 
-		"RateLimitOptions.Store":        func(p *probed) { p.o.RateLimit.Store = failing{} },
+		"RateLimitOptions.Store":        func(p *probed) { p.o.RateLimit.Store = failing },
 		"RateLimitOptions.Organization": func(p *probed) { p.o.RateLimit.Organization = one("x") },
 		"RateLimitOptions.Sandbox":      func(p *probed) { p.o.RateLimit.Sandbox = one("x") },
 		"RateLimitOptions.Plan":         func(p *probed) { p.o.RateLimit.Plan = planned(one("x"), nil) },

@@ -252,9 +252,7 @@ func (w *world) try(t *testing.T, faults []fault) (answer, middleware.Event, int
 	if has(badKey) {
 		token = token[:len(token)-1] + "!"
 	}
-	w.keys.down.Store(has(keyStoreDown))
-	w.rates.down.Store(has(rateStoreDown))
-	w.replies.down.Store(has(replyStoreDown))
+	w.outage(faults...)
 
 	// The request.
 	method, path, body := "POST", "/api/v1/tasks", `{"title":"one"}`
@@ -644,12 +642,20 @@ func TestFreeOfWhom(t *testing.T) {
 	}
 }
 
+// ofOneConnection is a response beside that of a connection, which it tells.
+type ofOneConnection struct {
+	*httptest.ResponseRecorder
+	beneath http.ResponseWriter
+}
+
+func (o ofOneConnection) Unwrap() http.ResponseWriter { return o.beneath }
+
 // TestResponsesOfOneConnection: a handler may make other responses of its
 // connection, at once or in turn. Each has one id and an Event of its own.
 func TestResponsesOfOneConnection(t *testing.T) {
 	ring := newKeyring()
-	one, _ := ring.grant(t, grantOf("org_one"))
-	two, _ := ring.grant(t, grantOf("org_two"))
+	one := ring.plant(t, keystore.Key{Organization: "org_one"})
+	two := ring.plant(t, keystore.Key{Organization: "org_two"})
 	var mu sync.Mutex
 	var got []string
 	hooks := quiet()
@@ -664,10 +670,10 @@ func TestResponsesOfOneConnection(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, token := range []string{two, "svc_live_bad"} {
 			wg.Go(func() {
-				s := &sub{ResponseWriter: w, h: http.Header{}} // an answer of its own; Unwrap for deadlines
+				s := ofOneConnection{httptest.NewRecorder(), w}
 				api.ServeHTTP(s, request("GET", "/api/v1/x", token, "").WithContext(r.Context()))
-				if len(s.h[idHeader]) != 1 {
-					t.Errorf("the inner response %d has %d request ids", s.status, len(s.h[idHeader]))
+				if n := len(s.Header()[idHeader]); n != 1 {
+					t.Errorf("the inner response %d has %d request ids", s.Code, n)
 				}
 			})
 			if !r.URL.Query().Has("parallel") {

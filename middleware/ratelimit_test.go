@@ -639,14 +639,14 @@ func TestRateStoreDown(t *testing.T) {
 		return p
 	}
 	failover := func() ratelimit.Store {
-		return ratelimit.NewFailover(failing{}, ratelimit.FailoverOptions{Logger: quiet().Logger})
+		return ratelimit.NewFailover(failing, ratelimit.FailoverOptions{Logger: quiet().Logger})
 	}
 	tests := []struct {
 		name   string
 		limits middleware.RateLimitOptions
 		want   string
 	}{
-		{"alone", middleware.RateLimitOptions{Store: failing{}, Organization: mode(ratelimit.Open)}, "503 503 503 503"},
+		{"alone", middleware.RateLimitOptions{Store: failing, Organization: mode(ratelimit.Open)}, "503 503 503 503"},
 		{"Local", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Local)}, "200 200 429 429"},
 		{"Open", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Open)}, "200 200 200 200"},
 		{"Closed", middleware.RateLimitOptions{Store: failover(), Organization: mode(ratelimit.Closed)}, "503 503 503 503"},
@@ -663,7 +663,7 @@ func TestRateStoreDown(t *testing.T) {
 			got = append(got, strconv.Itoa(res.StatusCode))
 			if res.StatusCode == 503 {
 				wantRefusal(t, tt.name, res, 503, "rate_store_unavailable", "")
-				if strings.Contains(res.body, "redis") {
+				if strings.Contains(res.body, errDown.Error()) {
 					t.Errorf("%s: the cause is in the body: %s", tt.name, res.body)
 				}
 			} else {

@@ -8,13 +8,13 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idemtest"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 )
@@ -141,22 +141,13 @@ func TestServeWaitsForALongTimeout(t *testing.T) {
 	}
 }
 
-type unsaved struct{ idem.Store }
-
-func (unsaved) Settle(context.Context, idem.Key, idem.ClaimToken, idem.Settlement) error {
-	return errDown
-}
-
 func TestServeWaitsUntilRepliesAreSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := newKeyring()
-		api := middleware.NewAPI(ring.memory, middleware.Options{Idempotency: middleware.IdempotencyOptions{
-			Runner: idem.NewRunner(unsaved{&idem.Memory{}}, idem.Options{}),
-		}})
+		ring, unsaved := newKeyring(), idemtest.NewFaulty(&idem.Memory{})
+		unsaved.Always(idemtest.Settle, idemtest.Fail)
+		api := middleware.NewAPI(ring.memory, with(keyedOptions{Runner: idem.NewRunner(unsaved, idem.Options{})}))
 		api.HandleFunc("POST /api/v1/tasks", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
-		r := httptest.NewRequest("POST", "/api/v1/tasks", nil)
-		r.Header.Set("Authorization", "Bearer "+ring.issue(t))
-		r.Header.Set("Idempotency-Key", "k")
+		r := request("POST", "/api/v1/tasks", ring.issue(t), "", "Idempotency-Key: k")
 		if res := serve(api, r); res.StatusCode != http.StatusOK {
 			t.Fatalf("got %d %s", res.StatusCode, res.body)
 		}

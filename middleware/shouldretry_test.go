@@ -1,8 +1,6 @@
 package middleware_test
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,7 +9,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware"
-	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 // advice is X-Should-Retry, "-" for none.
@@ -38,11 +35,8 @@ func TestFinalResponses(t *testing.T) {
 		middleware.ExecutionFrom(r.Context()).Free()
 		http.Error(w, "failed", http.StatusServiceUnavailable)
 	}
-	down := takeFunc(func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) {
-		return ratelimit.Decision{}, errors.New("down")
-	})
 	limit := middleware.New(nil, middleware.Options{Hooks: quiet(),
-		RateLimit: middleware.RateLimitOptions{Store: down, Client: policy("x", "1-H", 1)}}).RateLimit
+		RateLimit: middleware.RateLimitOptions{Store: failing, Client: policy("x", "1-H", 1)}}).RateLimit
 	for name, tt := range map[string]struct {
 		handle  http.HandlerFunc
 		options keyedOptions
@@ -94,7 +88,8 @@ func TestFinalResponses(t *testing.T) {
 // A record of a version that gave no advice, and one of an option that was off,
 // are replayed with it: it is never stored.
 func TestAdviceIsNotStored(t *testing.T) {
-	store := &payloads{Store: &idem.Memory{}}
+	var last []byte
+	store := tapped{Store: &idem.Memory{}, settles: func(s idem.Settlement) { last = s.Payload }}
 	ring, token := oneKey(t)
 	fail := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "failed", 500) })
 	server := func(off bool) *site {
@@ -106,8 +101,8 @@ func TestAdviceIsNotStored(t *testing.T) {
 		off, on := server(true), server(false)
 		writer := map[bool]*site{true: off, false: on}[first]
 		writer.post(key)
-		if strings.Contains(string(store.last), "Should") {
-			t.Errorf("the record has the advice: %q", store.last)
+		if strings.Contains(string(last), "Should") {
+			t.Errorf("the record has the advice: %q", last)
 		}
 		if got := advice(off.post(key)) + " " + advice(on.post(key)); got != "- false" {
 			t.Errorf("replayed without and with advice: %s", got)

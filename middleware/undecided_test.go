@@ -110,17 +110,16 @@ func TestSuccessWithoutDecision(t *testing.T) {
 	}
 }
 
-// heldBack holds back what h writes until it has returned, as compression does.
-func heldBack(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b := &holder{ResponseWriter: w}
-		h.ServeHTTP(b, r)
-		if b.status != 0 {
-			w.WriteHeader(b.status)
-			_, _ = b.body.WriteTo(w)
-		}
-	})
-}
+// heldBack holds back what a handler writes until it has returned, as
+// compression does.
+var heldBack = foreign(func(w http.ResponseWriter, r *http.Request, h http.Handler) {
+	b := &holder{ResponseWriter: w}
+	h.ServeHTTP(b, r)
+	if b.status != 0 {
+		w.WriteHeader(b.status)
+		_, _ = b.body.WriteTo(w)
+	}
+})
 
 type holder struct {
 	http.ResponseWriter
