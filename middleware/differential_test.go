@@ -10,8 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
-	"net/textproto"
 	"reflect"
 	"regexp"
 	"runtime"
@@ -380,16 +378,14 @@ func (d *differential) ask(t *testing.T, s *side, p *program, lines ...string) (
 	}
 }
 
-func (s *sight) inform(code int, h textproto.MIMEHeader) error {
-	s.Informed = append(s.Informed, fmt.Sprint(code, withoutID(http.Header(h))))
-	return nil
+func (s *sight) inform(code int, h http.Header) {
+	s.Informed = append(s.Informed, fmt.Sprint(code, withoutID(h)))
 }
 
 func (s *sight) overHTTP2(to *side, p *program, lines []string) {
 	r := request(p.method, to.srv.URL+"/api/v1/x", "", p.body, lines...)
 	r.RequestURI = ""
-	traced := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{Got1xxResponse: s.inform})
-	if res, err := to.client.Do(r.WithContext(traced)); err == nil {
+	if res, err := to.client.Do(r.WithContext(informed(context.Background(), s.inform))); err == nil {
 		defer res.Body.Close()
 		s.read(res)
 	}
@@ -417,7 +413,7 @@ func (s *sight) overHTTP1(c *wire, p *program, lines []string, authorization str
 		switch {
 		case err != nil:
 		case res.StatusCode/100 == 1 && res.StatusCode != 101:
-			_ = s.inform(res.StatusCode, textproto.MIMEHeader(res.Header))
+			s.inform(res.StatusCode, res.Header)
 			continue
 		default:
 			s.read(res)

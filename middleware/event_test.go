@@ -274,14 +274,14 @@ func TestEventBytesOfACopy(t *testing.T) {
 		}, nil, 2000},
 		{"a copy of nothing", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, strings.NewReader("")) }, nil, 0},
 	}
-	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	overBoth(t, func(t *testing.T, protocol string) {
 		for _, tt := range tests {
 			events := make(chan middleware.Event, 1)
 			hooks := quiet()
 			hooks.Observe = func(_ context.Context, e middleware.Event) { events <- e }
 			api, token := oneRoute(t, tt.h, middleware.Options{Hooks: hooks})
-			srv := serve(api)
-			res := do(t, srv.Client(), request("GET", srv.URL+"/api/v1/x", token, "", tt.lines...))
+			srv, client := listen(t, protocol, api)
+			res := do(t, client, request("GET", srv.URL+"/api/v1/x", token, "", tt.lines...))
 			if e := <-events; e.Bytes != tt.want || int64(len(res.body)) != tt.want {
 				t.Errorf("%s: the event has %d bytes, the client got %d, want %d", tt.name, e.Bytes, len(res.body), tt.want)
 			}

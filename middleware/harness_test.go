@@ -453,13 +453,16 @@ func withRequestIDs(srv *httptest.Server) {
 }
 
 // overBoth runs a test over HTTP/1.1 and over HTTP/2.
-func overBoth(t *testing.T, test func(t *testing.T, serve func(http.Handler) *httptest.Server)) {
-	t.Helper()
-	t.Run("HTTP/1.1", func(t *testing.T) {
-		test(t, func(h http.Handler) *httptest.Server { return start(t, h) })
-	})
-	t.Run("HTTP/2.0", func(t *testing.T) {
-		test(t, func(h http.Handler) *httptest.Server { return startTLS(t, h) })
+func overBoth(t *testing.T, test func(t *testing.T, protocol string)) {
+	for _, protocol := range protocols {
+		t.Run(protocol, func(t *testing.T) { test(t, protocol) })
+	}
+}
+
+// bothInBubbles is overBoth, each in a bubble of synctest.
+func bothInBubbles(t *testing.T, test func(t *testing.T, protocol string)) {
+	overBoth(t, func(t *testing.T, protocol string) {
+		synctest.Test(t, func(t *testing.T) { test(t, protocol) })
 	})
 }
 
@@ -635,22 +638,33 @@ type seen struct {
 	Informed []string
 }
 
+// doInformed is do, and returns the heads of interim responses too.
+func doInformed(t testing.TB, client *http.Client, r *http.Request) (answer, []*http.Response) {
+	t.Helper()
+	var interim []*http.Response
+	got := do(t, client, r.WithContext(informed(r.Context(), func(code int, h http.Header) {
+		interim = append(interim, &http.Response{StatusCode: code, Header: h})
+	})))
+	return got, interim
+}
+
+// informed makes a context whose request tells note of interim responses.
+func informed(ctx context.Context, note func(code int, h http.Header)) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		Got1xxResponse: func(code int, h textproto.MIMEHeader) error { note(code, http.Header(h)); return nil },
+	})
+}
+
 // look sends a request and notes what the client sees of the answer.
 func look(t *testing.T, client *http.Client, url string, header http.Header) seen {
 	t.Helper()
-	var informed []string
-	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
-		Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
-			informed = append(informed, fmt.Sprint(code, h["Link"]))
-			return nil
-		},
-	})
-	r, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := newRequest(t, "POST", url, "", strings.NewReader("{}"))
 	maps.Copy(r.Header, header)
-	a := do(t, client, r)
+	a, interim := doInformed(t, client, r)
+	var informed []string
+	for _, head := range interim {
+		informed = append(informed, fmt.Sprint(head.StatusCode, head.Header["Link"]))
+	}
 	if len(a.body) > 1000 {
 		a.body = fmt.Sprintf("%d bytes, %x", len(a.body), sha256.Sum256([]byte(a.body)))
 	}

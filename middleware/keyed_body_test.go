@@ -328,36 +328,34 @@ func TestRequestOfTheHandler(t *testing.T) {
 // before it is all there, and the client the response.
 func TestUnkeyedStreams(t *testing.T) {
 	ring, token := oneKey(t)
-	for _, protocol := range protocols {
-		t.Run(protocol, func(t *testing.T) {
-			faulty := idemtest.NewFaulty(&idem.Memory{})
-			srv, client := listen(t, protocol,
-				keyed(ring, with(keyedOptions{Runner: runnerOf(faulty), MaxBody: 1, MaxResponse: 1}),
-					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						ctrl := http.NewResponseController(w)
-						_ = ctrl.EnableFullDuplex()
-						_ = ctrl.Flush()
-						_, _ = io.Copy(flushing{w, ctrl}, r.Body)
-					})))
-			in, out := io.Pipe()
-			res, err := client.Do(newRequest(t, "POST", srv.URL, token, in))
-			if err != nil {
-				t.Fatal(err)
+	overBoth(t, func(t *testing.T, protocol string) {
+		faulty := idemtest.NewFaulty(&idem.Memory{})
+		srv, client := listen(t, protocol,
+			keyed(ring, with(keyedOptions{Runner: runnerOf(faulty), MaxBody: 1, MaxResponse: 1}),
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					ctrl := http.NewResponseController(w)
+					_ = ctrl.EnableFullDuplex()
+					_ = ctrl.Flush()
+					_, _ = io.Copy(flushing{w, ctrl}, r.Body)
+				})))
+		in, out := io.Pipe()
+		res, err := client.Do(newRequest(t, "POST", srv.URL, token, in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		for _, word := range []string{"to ", "and ", "fro"} {
+			fmt.Fprint(out, word)
+			b := make([]byte, len(word))
+			if _, err := io.ReadFull(res.Body, b); err != nil || string(b) != word {
+				t.Fatalf("echo of %q: %q, %v", word, b, err)
 			}
-			defer res.Body.Close()
-			for _, word := range []string{"to ", "and ", "fro"} {
-				fmt.Fprint(out, word)
-				b := make([]byte, len(word))
-				if _, err := io.ReadFull(res.Body, b); err != nil || string(b) != word {
-					t.Fatalf("echo of %q: %q, %v", word, b, err)
-				}
-			}
-			out.Close()
-			if n := faulty.Calls(idemtest.Begin); n != 0 {
-				t.Errorf("%d claims", n)
-			}
-		})
-	}
+		}
+		out.Close()
+		if n := faulty.Calls(idemtest.Begin); n != 0 {
+			t.Errorf("%d claims", n)
+		}
+	})
 }
 
 type flushing struct {
@@ -668,52 +666,50 @@ func TestWaiterTakesOver(t *testing.T) {
 	const kept = 16 << 10
 	for _, elsewhere := range []bool{false, true} {
 		for _, size := range []int{0, kept, kept + 1, 1 << 20} {
-			t.Run(fmt.Sprintf("%d bytes, elsewhere %t", size, elsewhere), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					ring, token := oneKey(t)
-					var runs atomic.Int64
-					handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						n := runs.Add(1)
-						if read, err := io.Copy(io.Discard, r.Body); int(read) != size || err != nil {
-							t.Errorf("run %d read %d bytes, %v", n, read, err)
-						}
-						if n == 1 {
-							time.Sleep(time.Second)
-							middleware.ExecutionFrom(r.Context()).Free()
-							return
-						}
-						w.WriteHeader(201)
-					})
-					store := &idem.Memory{}
-					first := keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), handler)
-					second := first
-					if elsewhere {
-						second = keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), handler)
+			inBubble(t, fmt.Sprintf("%d bytes, elsewhere %t", size, elsewhere), func(t *testing.T) {
+				ring, token := oneKey(t)
+				var runs atomic.Int64
+				handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					n := runs.Add(1)
+					if read, err := io.Copy(io.Discard, r.Body); int(read) != size || err != nil {
+						t.Errorf("run %d read %d bytes, %v", n, read, err)
 					}
-					go serve(first, lettersRequest(token, size))
-					synctest.Wait()
-					answers := make(chan answer, 3)
-					for range cap(answers) {
-						go func() { answers <- serve(second, lettersRequest(token, size)) }()
-						synctest.Wait()
+					if n == 1 {
+						time.Sleep(time.Second)
+						middleware.ExecutionFrom(r.Context()).Free()
+						return
 					}
-					statuses := map[int]int{}
-					for range cap(answers) {
-						a := <-answers
-						statuses[a.StatusCode]++
-						if a.StatusCode == 409 &&
-							(a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1") {
-							t.Errorf("%v %s", a.Header, a.body)
-						}
-					}
-					if size <= kept && (statuses[201] != 3 || runs.Load() != 2) || size > kept &&
-						(statuses[409] != 3 || runs.Load() != 1) {
-						t.Errorf("statuses %v with %d runs", statuses, runs.Load())
-					}
-					if a := serve(second, lettersRequest(token, size)); a.StatusCode != 201 || runs.Load() != 2 {
-						t.Errorf("afterwards: %d with %d runs, want 201 and 2 in all", a.StatusCode, runs.Load())
-					}
+					w.WriteHeader(201)
 				})
+				store := &idem.Memory{}
+				first := keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), handler)
+				second := first
+				if elsewhere {
+					second = keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), handler)
+				}
+				go serve(first, lettersRequest(token, size))
+				synctest.Wait()
+				answers := make(chan answer, 3)
+				for range cap(answers) {
+					go func() { answers <- serve(second, lettersRequest(token, size)) }()
+					synctest.Wait()
+				}
+				statuses := map[int]int{}
+				for range cap(answers) {
+					a := <-answers
+					statuses[a.StatusCode]++
+					if a.StatusCode == 409 &&
+						(a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1") {
+						t.Errorf("%v %s", a.Header, a.body)
+					}
+				}
+				if size <= kept && (statuses[201] != 3 || runs.Load() != 2) || size > kept &&
+					(statuses[409] != 3 || runs.Load() != 1) {
+					t.Errorf("statuses %v with %d runs", statuses, runs.Load())
+				}
+				if a := serve(second, lettersRequest(token, size)); a.StatusCode != 201 || runs.Load() != 2 {
+					t.Errorf("afterwards: %d with %d runs, want 201 and 2 in all", a.StatusCode, runs.Load())
+				}
 			})
 		}
 	}

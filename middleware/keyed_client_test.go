@@ -51,22 +51,20 @@ func TestStreamDeadline(t *testing.T) {
 // also when the store is slow to save the response.
 func TestStreamWaitsForTheStore(t *testing.T) {
 	slow := tapped{Store: &idem.Memory{}, settles: func(idem.Settlement) { time.Sleep(5 * time.Second) }}
-	for _, protocol := range protocols {
-		inBubble(t, protocol, func(t *testing.T) {
-			ring := newKeyring()
-			client := listenInBubble(t, protocol,
-				keyed(ring, with(keyedOptions{Runner: runnerOf(slow), Timeout: 10 * time.Second}),
-					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						events(1, 0, func(*http.Request, error) {})(w, r)
-						fmt.Fprint(w, "the end")
-						time.Sleep(9 * time.Second)
-					})), nil)
-			if a := do(t, client,
-				keyedRequest(t, "http://api.example/", ring.issue(t), "a")); a.body != eventText(1)+"the end" {
-				t.Errorf("got %q", a.body)
-			}
-		})
-	}
+	bothInBubbles(t, func(t *testing.T, protocol string) {
+		ring := newKeyring()
+		client := listenInBubble(t, protocol,
+			keyed(ring, with(keyedOptions{Runner: runnerOf(slow), Timeout: 10 * time.Second}),
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					events(1, 0, func(*http.Request, error) {})(w, r)
+					fmt.Fprint(w, "the end")
+					time.Sleep(9 * time.Second)
+				})), nil)
+		if a := do(t, client,
+			keyedRequest(t, "http://api.example/", ring.issue(t), "a")); a.body != eventText(1)+"the end" {
+			t.Errorf("got %q", a.body)
+		}
+	})
 }
 
 // TestWriteDeadlineEndsAWrite: a write deadline that another goroutine sets ends

@@ -163,35 +163,33 @@ func TestStreamsBeyondTheRoom(t *testing.T) {
 // client before it goes on.
 func TestEventsArriveLive(t *testing.T) {
 	ring, token := oneKey(t)
-	for _, protocol := range protocols {
-		t.Run(protocol, func(t *testing.T) {
-			read := make(chan struct{})
-			srv, client := listen(t, protocol,
-				keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					w.Header().Set("Content-Type", "text/event-stream")
-					for n := range 3 {
-						fmt.Fprintf(w, "data: %d\n", n)
-						_ = http.NewResponseController(w).Flush()
-						<-read
-					}
-				})))
-			res, err := client.Do(keyedRequest(t, srv.URL, token, "a"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer res.Body.Close()
-			lines := bufio.NewScanner(res.Body)
-			for n := range 3 {
-				if !lines.Scan() || lines.Text() != fmt.Sprintf("data: %d", n) {
-					t.Fatalf("line %d: %q, %v", n, lines.Text(), lines.Err())
+	overBoth(t, func(t *testing.T, protocol string) {
+		read := make(chan struct{})
+		srv, client := listen(t, protocol,
+			keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				for n := range 3 {
+					fmt.Fprintf(w, "data: %d\n", n)
+					_ = http.NewResponseController(w).Flush()
+					<-read
 				}
-				read <- struct{}{}
+			})))
+		res, err := client.Do(keyedRequest(t, srv.URL, token, "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		lines := bufio.NewScanner(res.Body)
+		for n := range 3 {
+			if !lines.Scan() || lines.Text() != fmt.Sprintf("data: %d", n) {
+				t.Fatalf("line %d: %q, %v", n, lines.Text(), lines.Err())
 			}
-			if wantID(t, res); res.Header.Get("Content-Type") != "text/event-stream" {
-				t.Errorf("Content-Type %q", res.Header.Get("Content-Type"))
-			}
-		})
-	}
+			read <- struct{}{}
+		}
+		if wantID(t, res); res.Header.Get("Content-Type") != "text/event-stream" {
+			t.Errorf("Content-Type %q", res.Header.Get("Content-Type"))
+		}
+	})
 }
 
 // TestReverseProxy: what httputil.ReverseProxy passes on is whole, with and

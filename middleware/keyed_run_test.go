@@ -136,87 +136,83 @@ func TestUploadsAreRemoved(t *testing.T) {
 // whoever repeats it gets its response.
 func TestDisconnect(t *testing.T) {
 	ring, token := oneKey(t)
-	for _, protocol := range protocols {
-		t.Run(protocol, func(t *testing.T) {
-			var runs atomic.Int64
-			entered, outer := make(chan struct{}), make(chan context.Context, 2)
-			// Not the store in memory itself, which never looks at a context.
-			store := idemtest.NewFaulty(&idem.Memory{})
-			h := keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), numbered(&runs, func(r *http.Request) {
-				close(entered)
-				<-(<-outer).Done() // the server knows that the client is gone
-				if err := r.Context().Err(); err != nil {
-					t.Errorf("the handler's context is done: %v", err)
-				}
-				if deadline, ok := r.Context().Deadline(); !ok || time.Until(deadline) > 30*time.Second {
-					t.Errorf("the handler's deadline is %v", deadline)
-				}
-				if middleware.CallerFrom(r.Context()) == nil || middleware.RequestIDFrom(r.Context()) == "" {
-					t.Error("the handler's context has lost its values")
-				}
-			}))
-			srv, client := listen(t, protocol, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				outer <- r.Context()
-				h.ServeHTTP(w, r)
-			}))
-			if protocol == "HTTP/2" {
-				ctx, cancel := context.WithCancel(t.Context())
-				go func() {
-					<-entered
-					cancel()
-				}()
-				if _, err := client.Do(keyedRequest(t, srv.URL, token, "a").WithContext(ctx)); !errors.Is(err,
-					context.Canceled) {
-					t.Errorf("first: %v", err)
-				}
-			} else {
-				c := dial(t, srv)
-				c.send(wirePost(srv, token))
+	overBoth(t, func(t *testing.T, protocol string) {
+		var runs atomic.Int64
+		entered, outer := make(chan struct{}), make(chan context.Context, 2)
+		// Not the store in memory itself, which never looks at a context.
+		store := idemtest.NewFaulty(&idem.Memory{})
+		h := keyed(ring, with(keyedOptions{Runner: runnerOf(store)}), numbered(&runs, func(r *http.Request) {
+			close(entered)
+			<-(<-outer).Done() // the server knows that the client is gone
+			if err := r.Context().Err(); err != nil {
+				t.Errorf("the handler's context is done: %v", err)
+			}
+			if deadline, ok := r.Context().Deadline(); !ok || time.Until(deadline) > 30*time.Second {
+				t.Errorf("the handler's deadline is %v", deadline)
+			}
+			if middleware.CallerFrom(r.Context()) == nil || middleware.RequestIDFrom(r.Context()) == "" {
+				t.Error("the handler's context has lost its values")
+			}
+		}))
+		srv, client := listen(t, protocol, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			outer <- r.Context()
+			h.ServeHTTP(w, r)
+		}))
+		if protocol == "HTTP/2" {
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
 				<-entered
-				c.Close()
+				cancel()
+			}()
+			if _, err := client.Do(keyedRequest(t, srv.URL, token, "a").WithContext(ctx)); !errors.Is(err,
+				context.Canceled) {
+				t.Errorf("first: %v", err)
 			}
-			a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
-			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" ||
-				runs.Load() != 1 {
-				t.Errorf("repeat: %d %s with %d runs, want the replay of the only run", a.StatusCode, a.body,
-					runs.Load())
-			}
-		})
-	}
+		} else {
+			c := dial(t, srv)
+			c.send(wirePost(srv, token))
+			<-entered
+			c.Close()
+		}
+		a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
+		if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" ||
+			runs.Load() != 1 {
+			t.Errorf("repeat: %d %s with %d runs, want the replay of the only run", a.StatusCode, a.body,
+				runs.Load())
+		}
+	})
 }
 
 // TestTimeoutHandlerOutside: the client is told 503 in time, and the create
 // goes on to its end, which a repeat gets.
 func TestTimeoutHandlerOutside(t *testing.T) {
 	ring, token := oneKey(t)
-	for _, protocol := range protocols {
-		inBubble(t, protocol, func(t *testing.T) {
-			var runs atomic.Int64
-			release := make(chan struct{})
-			g := middleware.New(ring.keys,
-				middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
-			create := numbered(&runs, func(*http.Request) { <-release })
-			inner := g.Enforce(middleware.AnyCaller())(g.Idempotent(create))
-			timeout := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-				wait, _ := time.ParseDuration(r.Header.Get("Wait"))
-				http.TimeoutHandler(next, cmp.Or(wait, time.Minute), "late").ServeHTTP(w, r)
-			})
-			client := listenInBubble(t, protocol,
-				middleware.Chain(g.RequestID, g.Recover, g.Authenticate, timeout)(inner), nil)
-			late := keyedRequest(t, "http://api.example.com", token, "a")
-			late.Header.Set("Wait", "20ms")
-			a := do(t, client, late)
-			if wantID(t, a.Response); a.StatusCode != 503 || a.body != "late" {
-				t.Errorf("first: %d %s, want the 503 of http.TimeoutHandler", a.StatusCode, a.body)
-			}
-			close(release)
-			a = do(t, client, keyedRequest(t, "http://api.example.com", token, "a"))
-			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" ||
-				runs.Load() != 1 {
-				t.Errorf("repeat: %d %s with %d runs, want the replay", a.StatusCode, a.body, runs.Load())
-			}
+	bothInBubbles(t, func(t *testing.T, protocol string) {
+		var runs atomic.Int64
+		release := make(chan struct{})
+		g := middleware.New(ring.keys,
+			middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
+		create := numbered(&runs, func(*http.Request) { <-release })
+		inner := g.Enforce(middleware.AnyCaller())(g.Idempotent(create))
+		timeout := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			wait, _ := time.ParseDuration(r.Header.Get("Wait"))
+			http.TimeoutHandler(next, cmp.Or(wait, time.Minute), "late").ServeHTTP(w, r)
 		})
-	}
+		client := listenInBubble(t, protocol,
+			middleware.Chain(g.RequestID, g.Recover, g.Authenticate, timeout)(inner), nil)
+		late := keyedRequest(t, "http://api.example.com", token, "a")
+		late.Header.Set("Wait", "20ms")
+		a := do(t, client, late)
+		if wantID(t, a.Response); a.StatusCode != 503 || a.body != "late" {
+			t.Errorf("first: %d %s, want the 503 of http.TimeoutHandler", a.StatusCode, a.body)
+		}
+		close(release)
+		a = do(t, client, keyedRequest(t, "http://api.example.com", token, "a"))
+		if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" ||
+			runs.Load() != 1 {
+			t.Errorf("repeat: %d %s with %d runs, want the replay", a.StatusCode, a.body, runs.Load())
+		}
+	})
 }
 
 // TestJoined: rows and reply are kept together or not at all.
@@ -302,62 +298,60 @@ func TestJoined(t *testing.T) {
 		}, nil, outcome{201, "", "half and half"}, false, outcome{201, "", "half and half"}, 1},
 	}
 	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ring, store, log := newKeyring(), newJoiner(), newLogged()
-				token := ring.issue(t)
-				runs := 0
-				o := logging(log, keyedOptions{Runner: joining(store), Timeout: time.Second, MaxResponse: 512})
-				h := keyed(ring, o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					runs++
-					insert(r.Context(), fmt.Sprint("row ", runs))
-					if runs == 1 {
-						row.handle(w, r)
+		inBubble(t, row.name, func(t *testing.T) {
+			ring, store, log := newKeyring(), newJoiner(), newLogged()
+			token := ring.issue(t)
+			runs := 0
+			o := logging(log, keyedOptions{Runner: joining(store), Timeout: time.Second, MaxResponse: 512})
+			h := keyed(ring, o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				runs++
+				insert(r.Context(), fmt.Sprint("row ", runs))
+				if runs == 1 {
+					row.handle(w, r)
+				}
+			}))
+			var sent *httptest.ResponseRecorder
+			ask := func() (o outcome) {
+				defer func() {
+					if p := recover(); p != nil && p != http.ErrAbortHandler {
+						t.Errorf("panic: %v", p)
 					}
-				}))
-				var sent *httptest.ResponseRecorder
-				ask := func() (o outcome) {
-					defer func() {
-						if p := recover(); p != nil && p != http.ErrAbortHandler {
-							t.Errorf("panic: %v", p)
-						}
-					}()
-					sent = httptest.NewRecorder()
-					h.ServeHTTP(sent, post(token, "a"))
-					if sent.Header().Get("Content-Type") == "application/problem+json" {
-						if sent.Header().Get("Location") != "" {
-							t.Error("the refusal has a header of the handler")
-						}
-						return outcome{sent.Code, answer{sent.Result(), sent.Body.String()}.problem(t).Code, ""}
+				}()
+				sent = httptest.NewRecorder()
+				h.ServeHTTP(sent, post(token, "a"))
+				if sent.Header().Get("Content-Type") == "application/problem+json" {
+					if sent.Header().Get("Location") != "" {
+						t.Error("the refusal has a header of the handler")
 					}
-					return outcome{sent.Code, "", sent.Body.String()}
+					return outcome{sent.Code, answer{sent.Result(), sent.Body.String()}.problem(t).Code, ""}
 				}
-				store.commit = row.commit
-				store.ending = func() {
-					if sent.Flushed || sent.Body.Len() > 0 {
-						t.Error("the client saw the response before the transaction had ended")
-					}
+				return outcome{sent.Code, "", sent.Body.String()}
+			}
+			store.commit = row.commit
+			store.ending = func() {
+				if sent.Flushed || sent.Body.Len() > 0 {
+					t.Error("the client saw the response before the transaction had ended")
 				}
-				if got := ask(); got != row.first {
-					t.Errorf("first: %v, want %v", got, row.first)
+			}
+			if got := ask(); got != row.first {
+				t.Errorf("first: %v, want %v", got, row.first)
+			}
+			if got := store.committed(); len(got) != row.rows {
+				t.Errorf("rows %q, want %d", got, row.rows)
+			}
+			if strings.Contains(log.String(), "rolled back cleanly") {
+				t.Errorf("the log has %s", log)
+			}
+			store.commit = nil
+			got := ask()
+			if row.again {
+				if want := (outcome{200, "", ""}); got != want || runs != 2 || len(store.committed()) != 1 {
+					t.Errorf("repeat: %v with %d runs and rows %q, want a second run alone to count", got, runs,
+						store.committed())
 				}
-				if got := store.committed(); len(got) != row.rows {
-					t.Errorf("rows %q, want %d", got, row.rows)
-				}
-				if strings.Contains(log.String(), "rolled back cleanly") {
-					t.Errorf("the log has %s", log)
-				}
-				store.commit = nil
-				got := ask()
-				if row.again {
-					if want := (outcome{200, "", ""}); got != want || runs != 2 || len(store.committed()) != 1 {
-						t.Errorf("repeat: %v with %d runs and rows %q, want a second run alone to count", got, runs,
-							store.committed())
-					}
-				} else if got != row.repeat || runs != 1 || len(store.committed()) != row.rows {
-					t.Errorf("repeat: %v with %d runs and rows %q, want %v", got, runs, store.committed(), row.repeat)
-				}
-			})
+			} else if got != row.repeat || runs != 1 || len(store.committed()) != row.rows {
+				t.Errorf("repeat: %v with %d runs and rows %q, want %v", got, runs, store.committed(), row.repeat)
+			}
 		})
 	}
 }
@@ -421,37 +415,35 @@ func TestWhoseFault(t *testing.T) {
 // ends without a trace, and then runs.
 func TestJoinedDuplicates(t *testing.T) {
 	for _, first := range []int{201, 500} {
-		t.Run(fmt.Sprint(first), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ring, store := newKeyring(), newJoiner()
-				token := ring.issue(t)
-				runs := 0
-				h := keyed(ring, with(keyedOptions{Runner: joining(store)}),
-					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						runs++
-						insert(r.Context(), fmt.Sprint("row ", runs))
-						time.Sleep(time.Second)
-						if runs == 1 {
-							w.WriteHeader(first)
-						} else {
-							w.WriteHeader(201)
-						}
-					}))
-				answers := make(chan answer, 3)
-				for range 3 {
-					go func() { answers <- serve(h, post(token, "a")) }()
-					synctest.Wait()
-				}
-				statuses := map[int]int{}
-				for range 3 {
-					statuses[(<-answers).StatusCode]++
-				}
-				if got := store.committed(); len(got) != 1 || statuses[201] != 3-statuses[500] ||
-					statuses[500] != runs-1 {
-					t.Errorf("%d runs, statuses %v, rows %q, want one row and every other client its reply", runs,
-						statuses, got)
-				}
-			})
+		inBubble(t, fmt.Sprint(first), func(t *testing.T) {
+			ring, store := newKeyring(), newJoiner()
+			token := ring.issue(t)
+			runs := 0
+			h := keyed(ring, with(keyedOptions{Runner: joining(store)}),
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					runs++
+					insert(r.Context(), fmt.Sprint("row ", runs))
+					time.Sleep(time.Second)
+					if runs == 1 {
+						w.WriteHeader(first)
+					} else {
+						w.WriteHeader(201)
+					}
+				}))
+			answers := make(chan answer, 3)
+			for range 3 {
+				go func() { answers <- serve(h, post(token, "a")) }()
+				synctest.Wait()
+			}
+			statuses := map[int]int{}
+			for range 3 {
+				statuses[(<-answers).StatusCode]++
+			}
+			if got := store.committed(); len(got) != 1 || statuses[201] != 3-statuses[500] ||
+				statuses[500] != runs-1 {
+				t.Errorf("%d runs, statuses %v, rows %q, want one row and every other client its reply", runs,
+					statuses, got)
+			}
 		})
 	}
 }
@@ -571,51 +563,49 @@ func TestOutcomes(t *testing.T) {
 		}, outcome{409, "task_cancelled", ""}, outcome{409, "task_cancelled", ""}, ""},
 	}
 	ring, token := oneKey(t)
-	for _, protocol := range protocols {
-		t.Run(protocol, func(t *testing.T) {
-			for _, row := range rows {
-				t.Run(row.name, func(t *testing.T) {
-					var runs atomic.Int64
-					log := newLogged()
-					srv, client := listen(t, protocol,
-						keyed(ring, logging(log, keyedOptions{MaxResponse: 512, Streaming: []string{"text/x-log"}}),
-							http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-								runs.Add(1)
-								row.handle(w, r)
-							})))
-					first, head := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
-					if first != row.first {
-						t.Errorf("first: %v, want %v", first, row.first)
+	overBoth(t, func(t *testing.T, protocol string) {
+		for _, row := range rows {
+			t.Run(row.name, func(t *testing.T) {
+				var runs atomic.Int64
+				log := newLogged()
+				srv, client := listen(t, protocol,
+					keyed(ring, logging(log, keyedOptions{MaxResponse: 512, Streaming: []string{"text/x-log"}}),
+						http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							runs.Add(1)
+							row.handle(w, r)
+						})))
+				first, head := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
+				if first != row.first {
+					t.Errorf("first: %v, want %v", first, row.first)
+				}
+				if first.code == "internal" && head.Get("Location")+head.Get("Link") != "" {
+					t.Errorf("the 500 has fields of the handler: %v", head)
+				}
+				for range 2 {
+					repeat, again := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
+					if repeat != row.repeat {
+						t.Errorf("repeat: %v, want %v", repeat, row.repeat)
 					}
-					if first.code == "internal" && head.Get("Location")+head.Get("Link") != "" {
-						t.Errorf("the 500 has fields of the handler: %v", head)
+					if id := head.Get("Svc-Request-Id"); id != "" &&
+						row.repeat.code != "idempotency_outcome_unknown" &&
+						again.Get("Svc-Original-Request-Id") != id {
+						t.Errorf("repeat: Svc-Original-Request-Id %q, want %q",
+							again.Get("Svc-Original-Request-Id"), id)
 					}
-					for range 2 {
-						repeat, again := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
-						if repeat != row.repeat {
-							t.Errorf("repeat: %v, want %v", repeat, row.repeat)
-						}
-						if id := head.Get("Svc-Request-Id"); id != "" &&
-							row.repeat.code != "idempotency_outcome_unknown" &&
-							again.Get("Svc-Original-Request-Id") != id {
-							t.Errorf("repeat: Svc-Original-Request-Id %q, want %q",
-								again.Get("Svc-Original-Request-Id"), id)
-						}
-						if (again.Get("Idempotent-Replayed") == "true") != (row.first == row.repeat) {
-							t.Errorf("repeat: Idempotent-Replayed %q", again.Get("Idempotent-Replayed"))
-						}
+					if (again.Get("Idempotent-Replayed") == "true") != (row.first == row.repeat) {
+						t.Errorf("repeat: Idempotent-Replayed %q", again.Get("Idempotent-Replayed"))
 					}
-					if runs.Load() != 1 {
-						t.Errorf("ran %d times, want once", runs.Load())
-					}
-					if text := log.String(); row.logs != "" && strings.Count(text, row.logs) == 0 || row.logs == "" &&
-						text != "" {
-						t.Errorf("log %q, want %q in it", text, row.logs)
-					}
-				})
-			}
-		})
-	}
+				}
+				if runs.Load() != 1 {
+					t.Errorf("ran %d times, want once", runs.Load())
+				}
+				if text := log.String(); row.logs != "" && strings.Count(text, row.logs) == 0 || row.logs == "" &&
+					text != "" {
+					t.Errorf("log %q, want %q in it", text, row.logs)
+				}
+			})
+		}
+	})
 }
 
 // TestOutcomesThatFree: only Free and the statuses in FreeOn free the key. A
@@ -717,29 +707,27 @@ func TestHooksThatPanic(t *testing.T) {
 		}, func(w http.ResponseWriter, r *http.Request) { panic("boom") }},
 	}
 	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ring, token := oneKey(t)
-				hooks := quiet()
-				row.hooks(hooks)
-				runs := 0
-				h := keyed(ring, middleware.Options{Hooks: hooks,
-					Idempotency: keyedOptions{Runner: replies(idem.Options{Wait: -1})}},
-					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						runs++
-						row.handle(w, r)
-					}))
-				ask := func() (a answer) {
-					defer func() { recover() }()
-					return serve(h, post(token, "a"))
-				}
-				ask()
-				if a := ask(); a.Response == nil || a.StatusCode == 409 &&
-					a.problem(t).Code == "idempotency_in_progress" || runs != 1 {
-					t.Errorf("the repeat got %v with %d runs, want an end of it", a, runs)
-				}
-				time.Sleep(time.Hour)
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			ring, token := oneKey(t)
+			hooks := quiet()
+			row.hooks(hooks)
+			runs := 0
+			h := keyed(ring, middleware.Options{Hooks: hooks,
+				Idempotency: keyedOptions{Runner: replies(idem.Options{Wait: -1})}},
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					runs++
+					row.handle(w, r)
+				}))
+			ask := func() (a answer) {
+				defer func() { recover() }()
+				return serve(h, post(token, "a"))
+			}
+			ask()
+			if a := ask(); a.Response == nil || a.StatusCode == 409 &&
+				a.problem(t).Code == "idempotency_in_progress" || runs != 1 {
+				t.Errorf("the repeat got %v with %d runs, want an end of it", a, runs)
+			}
+			time.Sleep(time.Hour)
 		})
 	}
 }

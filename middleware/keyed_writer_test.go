@@ -274,40 +274,38 @@ func TestDeclaredLength(t *testing.T) {
 // the connection, and nothing that leads past the recorder.
 func TestRecorderAbilities(t *testing.T) {
 	ring, token := oneKey(t)
-	for _, protocol := range protocols {
-		t.Run(protocol, func(t *testing.T) {
-			srv, client := listen(t, protocol,
-				keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					c := http.NewResponseController(w)
-					for name, err := range map[string]error{
-						"SetReadDeadline":  c.SetReadDeadline(time.Now().Add(time.Minute)),
-						"SetWriteDeadline": c.SetWriteDeadline(time.Now().Add(time.Minute)),
-						"EnableFullDuplex": c.EnableFullDuplex(),
-					} {
-						if err != nil {
-							t.Errorf("%s: %v", name, err)
-						}
+	overBoth(t, func(t *testing.T, protocol string) {
+		srv, client := listen(t, protocol,
+			keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				c := http.NewResponseController(w)
+				for name, err := range map[string]error{
+					"SetReadDeadline":  c.SetReadDeadline(time.Now().Add(time.Minute)),
+					"SetWriteDeadline": c.SetWriteDeadline(time.Now().Add(time.Minute)),
+					"EnableFullDuplex": c.EnableFullDuplex(),
+				} {
+					if err != nil {
+						t.Errorf("%s: %v", name, err)
 					}
-					if _, _, err := c.Hijack(); !errors.Is(err, http.ErrNotSupported) {
-						t.Errorf("Hijack: %v, want ErrNotSupported", err)
-					}
-					_, pusher := w.(http.Pusher)
-					_, unwraps := w.(interface{ Unwrap() http.ResponseWriter })
-					if pusher || unwraps {
-						t.Errorf("Pusher %t, Unwrap %t, want neither", pusher, unwraps)
-					}
-					w.WriteHeader(http.StatusSwitchingProtocols) // there is nothing to switch to
-					w.WriteHeader(http.StatusCreated)
-				})))
-			for _, replayed := range []string{"", "true"} {
-				if a := do(t, client, keyedRequest(t, srv.URL, token, "a")); a.StatusCode != 201 ||
-					a.Header.Get("Idempotent-Replayed") != replayed {
-					t.Errorf("%d, replayed %q, want 201 and %q", a.StatusCode, a.Header.Get("Idempotent-Replayed"),
-						replayed)
 				}
+				if _, _, err := c.Hijack(); !errors.Is(err, http.ErrNotSupported) {
+					t.Errorf("Hijack: %v, want ErrNotSupported", err)
+				}
+				_, pusher := w.(http.Pusher)
+				_, unwraps := w.(interface{ Unwrap() http.ResponseWriter })
+				if pusher || unwraps {
+					t.Errorf("Pusher %t, Unwrap %t, want neither", pusher, unwraps)
+				}
+				w.WriteHeader(http.StatusSwitchingProtocols) // there is nothing to switch to
+				w.WriteHeader(http.StatusCreated)
+			})))
+		for _, replayed := range []string{"", "true"} {
+			if a := do(t, client, keyedRequest(t, srv.URL, token, "a")); a.StatusCode != 201 ||
+				a.Header.Get("Idempotent-Replayed") != replayed {
+				t.Errorf("%d, replayed %q, want 201 and %q", a.StatusCode, a.Header.Get("Idempotent-Replayed"),
+					replayed)
 			}
-		})
-	}
+		}
+	})
 }
 
 // TestPanicKeepsOuterHeaders: the 500 in a panicking handler's place has what

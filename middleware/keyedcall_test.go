@@ -140,29 +140,27 @@ func TestWaitsEnd(t *testing.T) {
 		{"draining", time.Minute, 2 * time.Second, 2 * time.Second},
 	}
 	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				draining := make(chan struct{})
-				time.AfterFunc(row.end, func() { close(draining) })
-				var runs atomic.Int64
-				ring := newKeyring()
-				h := keyed(ring, with(keyedOptions{Runner: replies(idem.Options{Wait: row.wait,
-					Draining: draining})}), numbered(&runs, func(*http.Request) { time.Sleep(20 * time.Second) }))
-				token := ring.issue(t)
-				go serve(h, post(token, "a"))
-				synctest.Wait()
-				begun := time.Now()
-				a := serve(h, post(token, "a"))
-				if took := time.Since(begun); a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" ||
-					took != row.want {
-					t.Errorf("%d after %v, want 409 after %v\n%s", a.StatusCode, took, row.want, a.body)
-				}
-				time.Sleep(21 * time.Second)
-				if a := serve(h, post(token, "a")); a.StatusCode != 201 || runs.Load() != 1 {
-					t.Errorf("afterwards: %d with %d runs, want the replay", a.StatusCode, runs.Load())
-				}
-				time.Sleep(time.Hour)
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			draining := make(chan struct{})
+			time.AfterFunc(row.end, func() { close(draining) })
+			var runs atomic.Int64
+			ring := newKeyring()
+			h := keyed(ring, with(keyedOptions{Runner: replies(idem.Options{Wait: row.wait,
+				Draining: draining})}), numbered(&runs, func(*http.Request) { time.Sleep(20 * time.Second) }))
+			token := ring.issue(t)
+			go serve(h, post(token, "a"))
+			synctest.Wait()
+			begun := time.Now()
+			a := serve(h, post(token, "a"))
+			if took := time.Since(begun); a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" ||
+				took != row.want {
+				t.Errorf("%d after %v, want 409 after %v\n%s", a.StatusCode, took, row.want, a.body)
+			}
+			time.Sleep(21 * time.Second)
+			if a := serve(h, post(token, "a")); a.StatusCode != 201 || runs.Load() != 1 {
+				t.Errorf("afterwards: %d with %d runs, want the replay", a.StatusCode, runs.Load())
+			}
+			time.Sleep(time.Hour)
 		})
 	}
 }
@@ -247,28 +245,26 @@ type connKey struct{}
 // running take, and cut neither off.
 func TestServerTimeouts(t *testing.T) {
 	ring, token := oneKey(t)
-	for _, protocol := range protocols {
-		inBubble(t, protocol, func(t *testing.T) {
-			var runs atomic.Int64
-			entered := make(chan struct{})
-			client := listenInBubble(t, protocol,
-				keyed(ring, middleware.Options{}, numbered(&runs, func(r *http.Request) {
-					close(entered)
-					time.Sleep(600 * time.Millisecond)
-				})), func(srv *http.Server) {
-					srv.ReadTimeout, srv.WriteTimeout = 250*time.Millisecond, 250*time.Millisecond
-				})
-			first := make(chan answer)
-			go func() { first <- do(t, client, keyedRequest(t, "http://api.example.com", token, "a")) }()
-			<-entered
-			repeat := do(t, client, keyedRequest(t, "http://api.example.com", token, "a"))
-			for _, a := range []answer{<-first, repeat} {
-				if a.StatusCode != 201 || a.body != `{"id":"task_1"}` {
-					t.Errorf("%d %s, want task_1", a.StatusCode, a.body)
-				}
+	bothInBubbles(t, func(t *testing.T, protocol string) {
+		var runs atomic.Int64
+		entered := make(chan struct{})
+		client := listenInBubble(t, protocol,
+			keyed(ring, middleware.Options{}, numbered(&runs, func(r *http.Request) {
+				close(entered)
+				time.Sleep(600 * time.Millisecond)
+			})), func(srv *http.Server) {
+				srv.ReadTimeout, srv.WriteTimeout = 250*time.Millisecond, 250*time.Millisecond
+			})
+		first := make(chan answer)
+		go func() { first <- do(t, client, keyedRequest(t, "http://api.example.com", token, "a")) }()
+		<-entered
+		repeat := do(t, client, keyedRequest(t, "http://api.example.com", token, "a"))
+		for _, a := range []answer{<-first, repeat} {
+			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` {
+				t.Errorf("%d %s, want task_1", a.StatusCode, a.body)
 			}
-		})
-	}
+		}
+	})
 }
 
 // TestShutdown: http.Server.Shutdown waits for a create whose client is gone,
@@ -331,30 +327,28 @@ func TestNoTurn(t *testing.T) {
 func TestRefusalsAreNotRecorded(t *testing.T) {
 	for _, f := range []fault{noKey, badKey, revokedKey, expiredKey, wrongScope, overLimit, unknownPath, wrongMethod,
 		keyStoreDown, rateStoreDown, replyStoreDown} {
-		t.Run(string(f), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, nil)
-				refused, _, _ := w.try(t, []fault{f})
-				if refused.StatusCode < 400 {
-					t.Fatalf("%d %s", refused.StatusCode, refused.body)
+		inBubble(t, string(f), func(t *testing.T) {
+			w := newWorld(t, nil)
+			refused, _, _ := w.try(t, []fault{f})
+			if refused.StatusCode < 400 {
+				t.Fatalf("%d %s", refused.StatusCode, refused.body)
+			}
+			w.outage()
+			if after := refused.Header.Get("Retry-After"); after != "" {
+				seconds, err := strconv.Atoi(after)
+				if err != nil {
+					t.Fatal(err)
 				}
-				w.outage()
-				if after := refused.Header.Get("Retry-After"); after != "" {
-					seconds, err := strconv.Atoi(after)
-					if err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(time.Duration(seconds) * time.Second)
-				}
-				a := serve(w.api, w.post(`{"title":"one"}`))
-				time.Sleep(time.Hour)
-				again := serve(w.api, w.post(`{"title":"one"}`))
-				if a.StatusCode != 201 || w.runs.Load() != 1 || a.Header.Get("Idempotent-Replayed") != "" ||
-					again.body != a.body || again.Header.Get("Idempotent-Replayed") != "true" {
-					t.Errorf("%d, then %d, with %d runs, want a create and its replay", a.StatusCode,
-						again.StatusCode, w.runs.Load())
-				}
-			})
+				time.Sleep(time.Duration(seconds) * time.Second)
+			}
+			a := serve(w.api, w.post(`{"title":"one"}`))
+			time.Sleep(time.Hour)
+			again := serve(w.api, w.post(`{"title":"one"}`))
+			if a.StatusCode != 201 || w.runs.Load() != 1 || a.Header.Get("Idempotent-Replayed") != "" ||
+				again.body != a.body || again.Header.Get("Idempotent-Replayed") != "true" {
+				t.Errorf("%d, then %d, with %d runs, want a create and its replay", a.StatusCode,
+					again.StatusCode, w.runs.Load())
+			}
 		})
 	}
 }
@@ -392,37 +386,35 @@ func TestStoreFaults(t *testing.T) {
 		{"Extend fails", idemtest.Extend, idemtest.Fail, created, 0, created, 1, created, 1},
 	}
 	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				faulty := idemtest.NewFaulty(&idem.Memory{})
-				var runs atomic.Int64
-				runner := idem.NewRunner(faulty, idem.Options{Timeout: timeout, Logger: quiet().Logger})
-				s := newSite(t, keyedOptions{Runner: runner}, numbered(&runs, nil))
-				ask := func() outcome { return s.post("a").outcome(t) }
-				faulty.Always(row.op, row.fault)
-				begun := time.Now()
-				if got := ask(); got != row.first || time.Since(begun) > row.atMost {
-					t.Errorf("first: %v after %v, want %v within %v", got, time.Since(begun), row.first, row.atMost)
-				}
-				if got := ask(); got != row.during || runs.Load() != row.runs {
-					t.Errorf("repeat: %v with %d runs, want %v with %d", got, runs.Load(), row.during, row.runs)
-				}
-				faulty.Always(row.op, idemtest.None)
-				faulty.Release()
-				if got := ask(); got != row.mended || runs.Load() != row.allRuns {
-					t.Errorf("when mended: %v with %d runs, want %v with %d", got, runs.Load(), row.mended, row.allRuns)
-				}
-				if err := runner.WaitSettled(t.Context()); err != nil {
-					t.Error(err)
-				}
-				if got := ask(); got != row.mended || runs.Load() != row.allRuns {
-					t.Errorf("afterwards: %v with %d runs, want %v with %d", got, runs.Load(), row.mended, row.allRuns)
-				}
-				if s := runner.Stats(); s.Executions+s.Waiters+s.Unsaved != 0 {
-					t.Errorf("left over: %+v", s)
-				}
-				time.Sleep(time.Hour)
-			})
+		inBubble(t, row.name, func(t *testing.T) {
+			faulty := idemtest.NewFaulty(&idem.Memory{})
+			var runs atomic.Int64
+			runner := idem.NewRunner(faulty, idem.Options{Timeout: timeout, Logger: quiet().Logger})
+			s := newSite(t, keyedOptions{Runner: runner}, numbered(&runs, nil))
+			ask := func() outcome { return s.post("a").outcome(t) }
+			faulty.Always(row.op, row.fault)
+			begun := time.Now()
+			if got := ask(); got != row.first || time.Since(begun) > row.atMost {
+				t.Errorf("first: %v after %v, want %v within %v", got, time.Since(begun), row.first, row.atMost)
+			}
+			if got := ask(); got != row.during || runs.Load() != row.runs {
+				t.Errorf("repeat: %v with %d runs, want %v with %d", got, runs.Load(), row.during, row.runs)
+			}
+			faulty.Always(row.op, idemtest.None)
+			faulty.Release()
+			if got := ask(); got != row.mended || runs.Load() != row.allRuns {
+				t.Errorf("when mended: %v with %d runs, want %v with %d", got, runs.Load(), row.mended, row.allRuns)
+			}
+			if err := runner.WaitSettled(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if got := ask(); got != row.mended || runs.Load() != row.allRuns {
+				t.Errorf("afterwards: %v with %d runs, want %v with %d", got, runs.Load(), row.mended, row.allRuns)
+			}
+			if s := runner.Stats(); s.Executions+s.Waiters+s.Unsaved != 0 {
+				t.Errorf("left over: %+v", s)
+			}
+			time.Sleep(time.Hour)
 		})
 	}
 }

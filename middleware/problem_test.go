@@ -251,15 +251,13 @@ func TestProblems(t *testing.T) {
 	}
 	for _, row := range provoked {
 		names = append(names, row.code)
-		t.Run(row.code, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, func(o *middleware.Options) {
-					if row.configure != nil {
-						row.configure(o)
-					}
-				})
-				check(t, row.code, row.ask(t, w))
+		inBubble(t, row.code, func(t *testing.T) {
+			w := newWorld(t, func(o *middleware.Options) {
+				if row.configure != nil {
+					row.configure(o)
+				}
 			})
+			check(t, row.code, row.ask(t, w))
 		})
 	}
 

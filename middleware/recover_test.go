@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -116,12 +115,12 @@ func TestPanics(t *testing.T) {
 			boom()
 		}), hangs, "late").ServeHTTP, 500, true, 1},
 	}
-	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
+	overBoth(t, func(t *testing.T, protocol string) {
 		for _, tt := range tests {
 			log := newLogged()
 			api, token := oneRoute(t, tt.h, middleware.Options{Hooks: log.hooks()})
-			srv := serve(api)
-			res, err := srv.Client().Do(get(t, srv, "/api/v1/x", token))
+			srv, client := listen(t, protocol, api)
+			res, err := client.Do(get(t, srv, "/api/v1/x", token))
 			if err != nil {
 				if tt.status != 0 {
 					t.Errorf("%s: %v, want %d", tt.name, err, tt.status)

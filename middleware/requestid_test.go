@@ -1,19 +1,15 @@
 package middleware_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
 	"net/http/httputil"
-	"net/textproto"
 	"net/url"
 	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -75,8 +71,8 @@ func TestRequestIDCannotBeChanged(t *testing.T) {
 		{"FlushError", func(w http.ResponseWriter) { http.NewResponseController(w).Flush() }},
 		{"early hints", func(w http.ResponseWriter) { w.WriteHeader(103); w.Write([]byte("x")) }},
 	}
-	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		srv := serve(stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	overBoth(t, func(t *testing.T, protocol string) {
+		srv, client := listen(t, protocol, stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var change, way int
 			fmt.Sscanf(r.URL.Path, "/%d/%d", &change, &way)
 			tests[change].change(w.Header())
@@ -85,7 +81,7 @@ func TestRequestIDCannotBeChanged(t *testing.T) {
 		})))
 		for i, tt := range tests {
 			for j, way := range ways {
-				res := do(t, srv.Client(), get(t, srv, fmt.Sprintf("/%d/%d", i, j), ""))
+				res := do(t, client, get(t, srv, fmt.Sprintf("/%d/%d", i, j), ""))
 				if id := wantID(t, res.Response); id != res.Header.Get("Inside") {
 					t.Errorf("%s, then %s: got id %q, want that of the context, %q", tt.name, way.name, id, res.Header.Get("Inside"))
 				}
@@ -94,26 +90,9 @@ func TestRequestIDCannotBeChanged(t *testing.T) {
 	})
 }
 
-// interim gathers the informational responses to a request.
-type interim struct {
-	mu    sync.Mutex
-	heads []*http.Response
-}
-
-func (i *interim) trace(r *http.Request) *http.Request {
-	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-		Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
-			i.mu.Lock()
-			defer i.mu.Unlock()
-			i.heads = append(i.heads, &http.Response{StatusCode: code, Header: http.Header(header)})
-			return nil
-		},
-	}))
-}
-
 func TestRequestIDOfInterimResponses(t *testing.T) {
-	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		srv := serve(stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	overBoth(t, func(t *testing.T, protocol string) {
+		srv, client := listen(t, protocol, stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Link", "</a>")
 			w.WriteHeader(103)
 			w.Header().Del(idHeader)
@@ -121,13 +100,12 @@ func TestRequestIDOfInterimResponses(t *testing.T) {
 			w.Header().Set(idHeader, "theirs")
 			w.WriteHeader(201)
 		})))
-		var seen interim
-		res := do(t, srv.Client(), seen.trace(get(t, srv, "/", "")))
+		res, interim := doInformed(t, client, get(t, srv, "/", ""))
 		id := wantID(t, res.Response)
-		if res.StatusCode != 201 || len(seen.heads) != 2 {
-			t.Fatalf("got %d after %d interim responses, want 201 after 2", res.StatusCode, len(seen.heads))
+		if res.StatusCode != 201 || len(interim) != 2 {
+			t.Fatalf("got %d after %d interim responses, want 201 after 2", res.StatusCode, len(interim))
 		}
-		for _, head := range seen.heads {
+		for _, head := range interim {
 			if got := wantID(t, head); head.StatusCode != 103 || got != id {
 				t.Errorf("interim %d: got id %q, want 103 with %q", head.StatusCode, got, id)
 			}
@@ -152,16 +130,15 @@ func TestRequestIDBehindReverseProxy(t *testing.T) {
 	}))
 	target, _ := url.Parse(upstream.URL)
 	proxy := &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }}
-	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		srv := serve(middleware.Chain(stage(), keyless().Recover)(proxy))
+	overBoth(t, func(t *testing.T, protocol string) {
+		srv, client := listen(t, protocol, middleware.Chain(stage(), keyless().Recover)(proxy))
 		for path, interims := range map[string]int{"/": 0, "/hints": 1, "/trailer": 0} {
-			var seen interim
-			res := do(t, srv.Client(), seen.trace(get(t, srv, path, "")))
+			res, seen := doInformed(t, client, get(t, srv, path, ""))
 			id := wantID(t, res.Response)
-			if res.body != "from upstream" || len(seen.heads) != interims {
-				t.Errorf("%s: got %q after %d interim responses", path, res.body, len(seen.heads))
+			if res.body != "from upstream" || len(seen) != interims {
+				t.Errorf("%s: got %q after %d interim responses", path, res.body, len(seen))
 			}
-			for _, head := range seen.heads {
+			for _, head := range seen {
 				if got := wantID(t, head); got != id {
 					t.Errorf("%s: interim id %q, final id %q", path, got, id)
 				}
@@ -332,154 +309,72 @@ func TestRequestIDOutsideEverything(t *testing.T) {
 	}
 }
 
-// TestRequestIDAllOverUnderLoad mixes what the other tests do one by one.
-func TestRequestIDAllOverUnderLoad(t *testing.T) {
-	log := newLogged()
-	ring, token := oneKey(t)
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
-	handlers := map[string]http.HandlerFunc{
-		"ok":    sayOK,
-		"json":  func(w http.ResponseWriter, r *http.Request) { json.NewEncoder(w).Encode(r.Header) },
-		"clear": func(w http.ResponseWriter, r *http.Request) { clear(w.Header()) },
-		"flush": func(w http.ResponseWriter, r *http.Request) { w.(http.Flusher).Flush(); sayOK(w, r) },
-		"panic": func(w http.ResponseWriter, r *http.Request) { panic("now") },
-		"hints": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(103); w.WriteHeader(204) },
-		"problem": func(w http.ResponseWriter, r *http.Request) {
-			middleware.WriteProblem(w, r, middleware.Problem{Status: 418})
-		},
-	}
-	paths := []string{"/api/v1/none", "/api/v1/ok/", "/elsewhere"}
-	for name, h := range handlers {
-		api.HandleFunc("GET /api/v1/"+name, middleware.AnyCaller(), h)
-		paths = append(paths, "/api/v1/"+name)
-	}
-	overBoth(t, func(t *testing.T, serve func(http.Handler) *httptest.Server) {
-		srv := serve(api)
-		srv.Client().Transport.(*http.Transport).MaxIdleConnsPerHost = 64
-		var mu sync.Mutex
-		ids := map[string]bool{}
-		var wg sync.WaitGroup
-		for i := range 64 {
-			wg.Go(func() {
-				for j, path := range paths {
-					key := token
-					if (i+j)%5 == 0 {
-						key = ""
-					}
-					r := get(t, srv, path, key)
-					res, err := srv.Client().Do(r)
-					if err != nil {
-						t.Errorf("%s: %v", path, err)
-						continue
-					}
-					io.Copy(io.Discard, res.Body)
-					res.Body.Close()
-					id := wantID(t, res)
-					mu.Lock()
-					if ids[id] {
-						t.Errorf("%s: id %q came twice", path, id)
-					}
-					ids[id] = true
-					mu.Unlock()
+// TestNoOtherIDInTrailers: a handler cannot send another id in a trailer, however
+// it names the trailer and whatever net/http makes of its length. It sets one in
+// the map that it has kept from before the response, or in the present one.
+func TestNoOtherIDInTrailers(t *testing.T) {
+	overBoth(t, func(t *testing.T, protocol string) {
+		for _, name := range []string{
+			"prefix", "another header vanished", "another header vanished, lower case", "declared",
+			"kept, long, another header vanished", "kept, flushed, another header vanished, lower case",
+			"kept, declares another, no length", "kept, no length", "no length, another header vanished",
+			"kept, encoded, another header vanished", "kept, empty length, another header vanished",
+			"kept, too large a length", "no length, long",
+		} {
+			has := func(part string) bool { return strings.Contains(name, part) }
+			ring, token := oneKey(t)
+			api := middleware.NewAPI(ring.keys, with(keyedOptions{Runner: replies()}))
+			api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("X-Early", "1")
+				h := w.Header()
+				switch {
+				case has("declares another"):
+					h.Set("Trailer", "Sum")
+				case has("declared"):
+					h.Set("Trailer", idHeader)
+				}
+				switch {
+				case has("no length"):
+					h.Set("Content-Length", "bad") // which net/http removes
+				case has("empty length"):
+					h["Content-Length"] = []string{}
+				case has("too large a length"):
+					h.Set("Content-Length", "9999999999999999999")
+				case has("encoded"):
+					h.Set("Transfer-Encoding", "chunked")
+				}
+				_, _ = io.WriteString(w, "body")
+				if has("long") {
+					_, _ = w.Write(make([]byte, 8<<10))
+				}
+				if has("flushed") {
+					_ = http.NewResponseController(w).Flush()
+				}
+				if !has("kept") {
+					h = w.Header()
+				}
+				if has("another header vanished") {
+					delete(h, "X-Early")
+				}
+				switch {
+				case has("declared"):
+					h.Set(idHeader, "spoofed")
+				case has("lower case"):
+					h[http.TrailerPrefix+"svc-request-id"] = []string{"spoofed"}
+				default:
+					h.Set(http.TrailerPrefix+idHeader, "spoofed")
 				}
 			})
-		}
-		wg.Wait()
-	})
-}
-
-func TestNoOtherIDInTrailers(t *testing.T) {
-	for _, protocol := range []string{"h1", "h2"} {
-		for _, line := range []string{"X-Nothing: 1", "Idempotency-Key: 1"} {
-			for name, trail := range map[string]func(http.Header){
-				"prefix": func(h http.Header) { h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed") },
-				"another header vanished": func(h http.Header) {
-					delete(h, "X-Early")
-					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
-				},
-				"another header vanished, lower case": func(h http.Header) {
-					delete(h, "X-Early")
-					h[http.TrailerPrefix+"svc-request-id"] = []string{"spoofed"}
-				},
-				"declared": func(h http.Header) { h.Set("Svc-Request-Id", "spoofed") },
-				"kept, long": func(h http.Header) {
-					delete(h, "X-Early")
-					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
-				},
-				"kept, flushed": func(h http.Header) {
-					delete(h, "X-Early")
-					h[http.TrailerPrefix+"svc-request-id"] = []string{"spoofed"}
-				},
-				"kept, declares another, no length": func(h http.Header) {
-					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
-				},
-				"kept, no length": func(h http.Header) { h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed") },
-				"no length": func(h http.Header) {
-					delete(h, "X-Early")
-					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
-				},
-				"kept, encoded": func(h http.Header) {
-					delete(h, "X-Early")
-					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
-				},
-				"kept, empty length": func(h http.Header) {
-					delete(h, "X-Early")
-					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
-				},
-				"kept, too large a length": func(h http.Header) {
-					h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed")
-				},
-				"no length, long": func(h http.Header) { h.Set(http.TrailerPrefix+"Svc-Request-Id", "spoofed") },
-			} {
-				ring := newKeyring()
-				idempotency := middleware.IdempotencyOptions{Runner: replies()}
-				api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: idempotency})
-				api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, _ *http.Request) {
-					w.Header().Set("X-Early", "1")
-					h, has := w.Header(), func(part string) bool { return strings.Contains(name, part) }
-					switch {
-					case has("declares another"):
-						h.Set("Trailer", "Sum")
-					case has("declared"):
-						h.Set("Trailer", "Svc-Request-Id")
-					}
-					switch {
-					case has("no length"):
-						h.Set("Content-Length", "bad") // which net/http removes
-					case has("empty length"):
-						h["Content-Length"] = []string{}
-					case has("too large a length"):
-						h.Set("Content-Length", "9999999999999999999")
-					case has("encoded"):
-						h.Set("Transfer-Encoding", "chunked")
-					}
-					_, _ = io.WriteString(w, "body")
-					if has("long") {
-						_, _ = w.Write(make([]byte, 8<<10))
-					}
-					if has("flushed") {
-						_ = http.NewResponseController(w).Flush()
-					}
-					if !has("kept") {
-						h = w.Header()
-					}
-					trail(h)
-				})
-				srv := httptest.NewUnstartedServer(api)
-				srv.EnableHTTP2 = protocol == "h2"
-				srv.StartTLS()
-				got := do(t, srv.Client(), request("POST", srv.URL+"/api/v1/x", ring.issue(t), "{}", line))
-				srv.Close()
-				ids := got.Header["Svc-Request-Id"]
-				if len(ids) != 1 {
-					t.Fatalf("%s, %s, %s: got ids %q", protocol, line, name, ids)
-				}
-				for _, id := range got.Trailer["Svc-Request-Id"] {
-					if id != ids[0] {
-						t.Errorf("%s, %s, %s: the trailer has id %q, the header %q", protocol, line, name, id, ids[0])
+			srv, client := listen(t, protocol, api)
+			for _, line := range []string{"X-Nothing: 1", "Idempotency-Key: 1"} {
+				got := do(t, client, request("POST", srv.URL+"/api/v1/x", token, "{}", line))
+				id := wantID(t, got.Response)
+				for _, other := range got.Trailer[idHeader] {
+					if other != id {
+						t.Errorf("%s, %s: the trailer has id %q, the header %q", line, name, other, id)
 					}
 				}
 			}
 		}
-	}
+	})
 }
