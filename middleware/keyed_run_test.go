@@ -687,51 +687,6 @@ func TestFreeOnOfALostClaim(t *testing.T) {
 	}
 }
 
-// TestHooksThatPanic: a hook of the team's own that panics costs the response,
-// and never leaves the key claimed for ever.
-func TestHooksThatPanic(t *testing.T) {
-	rows := []struct {
-		name   string
-		hooks  func(*middleware.Hooks)
-		handle http.HandlerFunc
-	}{
-		{"Observe", func(h *middleware.Hooks) {
-			h.Observe = func(_ context.Context, e middleware.Event) {
-				if e.Outcome == "executed" {
-					panic("in Observe")
-				}
-			}
-		}, func(w http.ResponseWriter, r *http.Request) {}},
-		{"Problem", func(h *middleware.Hooks) {
-			h.ProblemBody = func(r *http.Request, p middleware.Problem) (string, []byte) { panic("in Problem") }
-		}, func(w http.ResponseWriter, r *http.Request) { panic("boom") }},
-	}
-	for _, row := range rows {
-		inBubble(t, row.name, func(t *testing.T) {
-			ring, token := oneKey(t)
-			hooks := quiet()
-			row.hooks(hooks)
-			runs := 0
-			h := keyed(ring, middleware.Options{Hooks: hooks,
-				Idempotency: keyedOptions{Runner: replies(idem.Options{Wait: -1})}},
-				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					runs++
-					row.handle(w, r)
-				}))
-			ask := func() (a answer) {
-				defer func() { recover() }()
-				return serve(h, post(token, "a"))
-			}
-			ask()
-			if a := ask(); a.Response == nil || a.StatusCode == 409 &&
-				a.problem(t).Code == "idempotency_in_progress" || runs != 1 {
-				t.Errorf("the repeat got %v with %d runs, want an end of it", a, runs)
-			}
-			time.Sleep(time.Hour)
-		})
-	}
-}
-
 // TestOneLineForAnOutcome: the outcome of a request that could not be saved has
 // one line in the log until it is saved, and one then.
 func TestOneLineForAnOutcome(t *testing.T) {
