@@ -130,23 +130,8 @@ func TestKeyNetworks(t *testing.T) {
 			wantRefusal(t, tt.name, res, 403, "address_not_allowed", "")
 		}
 	}
-	// A refusal for the address is no use of the key.
-	ring2, last2 := newKeyring(), (*keystore.Uses)(nil)
-	token, key := ring2.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
-		Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
-	last2 = keystore.NewUses(ring2.memory, keystore.UsesOptions{})
-	serve(testAPI(ring2.keys, middleware.Options{Hooks: quiet(), Uses: last2}),
-		request("GET", "/api/v1/any", token, ""))
-	if err := flush(last2); err != nil {
-		t.Fatal(err)
-	}
-	if found, err := ring2.memory.Find(t.Context(), "org_1", key.ID); err != nil || !found.LastUsedAt.IsZero() {
-		t.Errorf("got %v, %v; a key that was refused counts as used", found.LastUsedAt, err)
-	}
 }
 
-// TestLegacyKeys: keys of an older shape pass under each of their digests, and
-// their record says of which environment they are.
 // blocking is a Cached that knows no key while it is told to.
 type blocking struct {
 	*keystore.Cached
@@ -205,6 +190,8 @@ func TestFailuresRemember(t *testing.T) {
 	}
 }
 
+// TestLegacyKeys: keys of an older shape pass under each of their digests, and
+// their record says of which environment they are.
 func TestLegacyKeys(t *testing.T) {
 	ring := newKeyring()
 	key := importOld(t, ring, oldKey, "the old pepper", keystore.Production)

@@ -214,14 +214,16 @@ func TestLastUsed(t *testing.T) {
 	ring := newKeyring()
 	token, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
 	past := ring.plant(t, keystore.Key{ID: "key_past", ExpiresAt: time.Unix(1e9, 0)})
+	away := ring.plant(t, keystore.Key{ID: "key_away", Networks: trust("10.9.0.0/16")})
 	last := keystore.NewUses(ring.memory, keystore.UsesOptions{})
 	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), Uses: last})
-	serve(api, request("GET", "/api/v1/any", token, ""))
-	serve(api, request("GET", "/api/v1/any", past, ""))
+	if got := statusesOf(api, token, past, away); got != "200 401 403" {
+		t.Errorf("got %s", got)
+	}
 	if err := flush(last); err != nil {
 		t.Fatal(err)
 	}
-	for id, want := range map[string]bool{key.ID: true, "key_past": false} {
+	for id, want := range map[string]bool{key.ID: true, "key_past": false, "key_away": false} {
 		found, err := ring.memory.Find(t.Context(), "org_1", id)
 		if err != nil || !found.LastUsedAt.IsZero() != want {
 			t.Errorf("%s: got %v, %v; used: %v", id, found.LastUsedAt, err, want)
@@ -244,6 +246,7 @@ func TestUsage(t *testing.T) {
 		"needs":  middleware.AnyCaller(),
 		"report": middleware.Require(scope.TasksRead, scope.ChatRead).ReportOnly(),
 		"spent":  middleware.Require(scope.TasksRead),
+		"allow":  middleware.AnyCaller(),
 	}
 	for _, tt := range []struct {
 		path   string
@@ -264,6 +267,8 @@ func TestUsage(t *testing.T) {
 		{"report", both, 200, both[:1]},
 		{"spent", both, 429, nil},
 		{"unknown", both, 404, nil},
+		{"allow", both, 200, both[1:]},
+		{"allow", both[:1], 403, nil},
 	} {
 		for _, pieces := range []bool{false, true} {
 			if pieces && (tt.path == "unknown" || tt.path == "spent") {
@@ -274,9 +279,12 @@ func TestUsage(t *testing.T) {
 				TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				p := middleware.CallerFrom(r.Context())
-				fmt.Fprint(w, p.Has(scope.ChatRead), p.Has(scope.TasksWrite)) // asks, and records nothing
-				if tt.path == "needs" {
+				p.Has(scope.ChatRead) // asks, and records nothing
+				switch tt.path {
+				case "needs":
 					p.Use(scope.ChatRead, scope.TasksWrite)
+				case "allow":
+					middleware.Allow(w, r, middleware.Require(scope.TasksWrite))
 				}
 			})
 			o.RateLimit.Store = &ratelimit.Memory{}
@@ -559,26 +567,6 @@ func TestNils(t *testing.T) {
 	wantPanic(t, "the header Svc-Request-Id is that of the request id", func() {
 		middleware.New(nil, middleware.Options{KeyHeader: "svc-request-id"})
 	})
-}
-
-// TestPreflights: CORS stands between RequestID and the API. It answers
-// preflights, which carry no key, and its fields are on refusals too.
-func TestPreflights(t *testing.T) {
-	api := testAPI(newKeyring().keys, middleware.Options{Hooks: quiet()})
-	cors := api.Guard().RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Access-Control-Allow-Origin", "https://shop.example")
-		if r.Method == http.MethodOptions {
-			w.WriteHeader(http.StatusNoContent)
-			return
-		}
-		api.ServeHTTP(w, r)
-	}))
-	for method, status := range map[string]int{"OPTIONS": 204, "GET": 401} {
-		res := serve(cors, request(method, "/api/v1/any", "", "", "Origin: https://shop.example"))
-		if wantID(t, res.Response); res.StatusCode != status || res.Header["Access-Control-Allow-Origin"] == nil {
-			t.Errorf("%s: got %d with %v", method, res.StatusCode, res.Header)
-		}
-	}
 }
 
 // TestCallerNotAccepted: what a token of another kind says is no fault of a

@@ -260,24 +260,3 @@ func TestCallerOfTheEvent(t *testing.T) {
 		}
 	}
 }
-
-// TestTenants: production and sandbox of one organization, and organizations
-// with odd names, never meet.
-func TestTenants(t *testing.T) {
-	ring := newKeyring()
-	tenants := map[string]string{}
-	h := anyCaller(middleware.New(ring.keys,
-		middleware.Options{}))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, middleware.CallerFrom(r.Context()).Tenant())
-	}))
-	for _, organization := range []string{"a", "sandbox/a", "/a", "a/", "7:sandbox/a"} {
-		for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
-			token := ring.plant(t, keystore.Key{Organization: organization, Environment: environment})
-			tenant := serve(h, request("GET", "/", token, "")).body
-			if other, taken := tenants[tenant]; taken || tenant == "" {
-				t.Errorf("%q of %s is the tenant %q, as is %s", organization, environment, tenant, other)
-			}
-			tenants[tenant] = organization + " of " + string(environment)
-		}
-	}
-}

@@ -325,29 +325,6 @@ func TestBodiesOfRoutes(t *testing.T) {
 	}
 }
 
-// TestRequireInside: a scope decision inside Idempotent does not stand in the
-// way of a replay, so it is refused, whichever it is, and the key is free.
-func TestRequireInside(t *testing.T) {
-	ring, token := oneKey(t, scope.TasksWrite)
-	for name, require := range map[string]func(http.Handler) http.Handler{
-		"RequireAny": keyless().Enforce(middleware.RequireAny(scope.TasksWrite)),
-		"AnyCaller":  keyless().Enforce(middleware.AnyCaller()),
-	} {
-		store := &idem.Memory{}
-		g := middleware.New(ring.keys, with(keyedOptions{Runner: runnerOf(store)}))
-		stages := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, require)
-		h := stages(http.HandlerFunc(sayOK))
-		for range 2 {
-			if a := serve(h, request("POST", "/", token, "", "Idempotency-Key: a")); a.StatusCode != 500 {
-				t.Errorf("%s: %d %s, want 500", name, a.StatusCode, a.body)
-			}
-		}
-		if s := store.Stats(); s.Keys != 0 {
-			t.Errorf("%s: the key is not free: %+v", name, s)
-		}
-	}
-}
-
 // TestExecutions: a handler that may run again sees that it does.
 func TestExecutions(t *testing.T) {
 	for _, again := range []bool{false, true} {

@@ -214,31 +214,6 @@ func TestLargestBody(t *testing.T) {
 	}
 }
 
-// TestExpectContinueKeyed: with a key that is in order the client is asked for
-// its body; with one that is not it is refused without.
-func TestExpectContinueKeyed(t *testing.T) {
-	ring := newKeyring()
-	var runs atomic.Int64
-	srv := start(t, keyed(ring, middleware.Options{}, numbered(&runs, nil)))
-	head := "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\nAuthorization: Bearer " +
-		ring.issue(t) + "\r\nIdempotency-Key: "
-
-	c := dial(t, srv)
-	c.send(head + "a\r\n\r\n")
-	if res := c.head("POST"); res.StatusCode != 100 {
-		t.Fatalf("got %d, want 100", res.StatusCode)
-	}
-	c.send("{}")
-	if a := c.next("POST"); a.StatusCode != 201 {
-		t.Errorf("got %d %s, want 201", a.StatusCode, a.body)
-	}
-	c = dial(t, srv)
-	c.send(head + "\r\n\r\n")
-	if a := c.next("POST"); a.StatusCode != 400 || runs.Load() != 1 {
-		t.Errorf("got %d %s with %d runs, want 400 at once", a.StatusCode, a.body, runs.Load())
-	}
-}
-
 // TestRequestOfTheHandler: reading the body ahead changes nothing that a
 // handler sees of the request.
 func TestRequestOfTheHandler(t *testing.T) {

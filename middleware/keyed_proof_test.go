@@ -190,7 +190,14 @@ func (p proof) run(t *testing.T, do func(w http.ResponseWriter, write func(strin
 		}, func() {
 			switch p.end {
 			case "Timeout", "lost claim":
-				<-r.Context().Done()
+				derived, cancel := context.WithTimeout(r.Context(), time.Hour)
+				defer cancel()
+				begin := time.Now()
+				<-derived.Done()
+				if after := time.Since(begin); after > time.Minute || derived.Err() != r.Context().Err() {
+					t.Errorf("%v: ended after %v with %v and %v, want one error within Timeout", p, after, derived.Err(),
+						r.Context().Err())
+				}
 			case "client gone":
 				leave()
 			}

@@ -233,52 +233,6 @@ func TestReverseProxy(t *testing.T) {
 	}
 }
 
-// TestCutStreams: a response whose context ends before its handler may be cut
-// short. It looks whole neither to its client nor to a repeat.
-func TestCutStreams(t *testing.T) {
-	for name, store := range map[string]func() idem.Store{
-		"nothing is written for a Timeout": func() idem.Store { return &idem.Memory{} },
-		"the claim is lost": func() idem.Store {
-			faulty := idemtest.NewFaulty(&idem.Memory{})
-			faulty.Always(idemtest.Extend, idemtest.Lose)
-			return faulty
-		},
-	} {
-		for _, protocol := range protocols {
-			inBubble(t, protocol+"/"+name, func(t *testing.T) {
-				ring, log := newKeyring(), newLogged()
-				token := ring.issue(t)
-				client := listenInBubble(t, protocol,
-					keyed(ring, logging(log, keyedOptions{Runner: runnerOf(store()), Timeout: 30 * time.Second}),
-						http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-							derived, cancel := context.WithTimeout(r.Context(), time.Hour)
-							defer cancel()
-							events(1, 0, func(*http.Request, error) {})(w, r)
-							begin := time.Now()
-							<-derived.Done()
-							if after := time.Since(begin); after > 30*time.Second ||
-								derived.Err() != r.Context().Err() {
-								t.Errorf("ended after %v with %v and %v, want at most 30s and one error", after,
-									derived.Err(), r.Context().Err())
-							}
-						})), nil)
-				if first, _ := outcomeOf(t, client,
-					keyedRequest(t, "http://api.example/", token, "a")); first != (outcome{}) {
-					t.Errorf("first: %v, want a response that breaks off", first)
-				}
-				if again, _ := outcomeOf(t, client,
-					keyedRequest(t, "http://api.example/", token, "a")); again != (outcome{409,
-					"idempotency_response_not_retained", ""}) {
-					t.Errorf("repeat: %v, want 409", again)
-				}
-				if !strings.Contains(log.String(), "its context ended before the handler") {
-					t.Errorf("log %q, want why", log)
-				}
-			})
-		}
-	}
-}
-
 // TestDiscardedResponse: a handler whose response cannot be sent is told by its
 // writes and its context, and its client gets the refusal.
 func TestDiscardedResponse(t *testing.T) {

@@ -308,33 +308,6 @@ func TestRecorderAbilities(t *testing.T) {
 	})
 }
 
-// TestPanicKeepsOuterHeaders: the 500 in a panicking handler's place has what
-// the stages outside have set, and nothing of the handler's. The replay of it
-// gets the outer stages' fields from them, not from the record.
-func TestPanicKeepsOuterHeaders(t *testing.T) {
-	ring, token := oneKey(t)
-	inner := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Vary", "Accept")
-		w.Header().Set("Etag", "half")
-		w.WriteHeader(http.StatusCreated)
-		panic("half-way")
-	}))
-	attempt := 0
-	srv, client := listen(t, "HTTP/1.1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		attempt++
-		w.Header().Set("Vary", "Origin")
-		w.Header().Set("X-Attempt", strconv.Itoa(attempt))
-		inner.ServeHTTP(w, r)
-	}))
-	for _, want := range []string{"1", "2"} {
-		a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
-		if h := a.Header; a.StatusCode != 500 || h.Get("Vary") != "Origin" || h.Get("X-Attempt") != want ||
-			h.Get("Etag") != "" {
-			t.Errorf("attempt %s: %d with %v", want, a.StatusCode, h)
-		}
-	}
-}
-
 // TestAbortLeavesNoHeader: of a handler that was interrupted nothing is left
 // for whoever outside answers in its place.
 func TestAbortLeavesNoHeader(t *testing.T) {

@@ -53,80 +53,58 @@ func TestMultipartReuse(t *testing.T) {
 func TestConcurrentDuplicates(t *testing.T) {
 	const clients = 200
 	ring, token := oneKey(t)
-	for _, protocol := range protocols {
-		for _, waiting := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s waiting %t", protocol, waiting), func(t *testing.T) {
-				var runs atomic.Int64
-				wait := time.Minute
-				if !waiting {
-					wait = -1
+	for _, wait := range []time.Duration{time.Minute, -1} {
+		overBoth(t, func(t *testing.T, protocol string) {
+			var runs, answered atomic.Int64
+			runner := replies(idem.Options{Wait: wait})
+			mux := http.NewServeMux()
+			mux.Handle("POST /", keyed(ring, with(keyedOptions{Runner: runner}), numbered(&runs, func(*http.Request) {
+				waitUntil(t, "the others wait or are answered", func() bool {
+					return runner.Stats().Waiters+int(answered.Load()) == clients-1
+				})
+			})))
+			srv, client := listen(t, protocol, mux)
+			client.Transport.(*http.Transport).MaxIdleConnsPerHost = clients
+			do(t, client, get(t, srv, "/", "")) // a connection for HTTP/2 to share
+			ask := func() answer {
+				defer answered.Add(1)
+				return do(t, client, keyedRequest(t, srv.URL, token, "same"))
+			}
+			answers := make([]answer, clients)
+			var wg sync.WaitGroup
+			for i := range answers {
+				wg.Go(func() { answers[i] = ask() })
+			}
+			wg.Wait()
+			ids, statuses := map[string]bool{}, map[int]int{}
+			for _, a := range answers {
+				ids[wantID(t, a.Response)] = true
+				statuses[a.StatusCode]++
+				switch {
+				case a.StatusCode == 201 && (a.body != `{"id":"task_1"}` || a.Header.Get("Location") != "/tasks/1"):
+					t.Errorf("got %s at %s, want task_1", a.body, a.Header.Get("Location"))
+				case a.StatusCode == 409 &&
+					(a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1"):
+					t.Errorf("got %s, Retry-After %q", a.body, a.Header.Get("Retry-After"))
 				}
-				o := with(keyedOptions{Runner: replies(idem.Options{Wait: wait})})
-				srv, client := listen(t, protocol,
-					keyed(ring, o, onlyPost(numbered(&runs,
-						func(*http.Request) { <-time.After(200 * time.Millisecond) }))))
-				ask := func() answer {
-					return do(t, client, newRequest(t, "POST", srv.URL, token, strings.NewReader("{}")))
-				}
-				client.Transport.(*http.Transport).MaxIdleConnsPerHost = clients
-				client.Transport = withKey{client.Transport, "same"}
-
-				do(t, client, newRequest(t, "GET", srv.URL, token, nil)) // a connection for HTTP/2 to share
-
-				answers := make([]answer, clients)
-				var wg sync.WaitGroup
-				for i := range answers {
-					wg.Go(func() { answers[i] = ask() })
-				}
-				wg.Wait()
-				ids, statuses := map[string]bool{}, map[int]int{}
-				for _, a := range answers {
-					ids[wantID(t, a.Response)] = true
-					statuses[a.StatusCode]++
-					switch {
-					case a.StatusCode == 201 && (a.body != `{"id":"task_1"}` || a.Header.Get("Location") != "/tasks/1"):
-						t.Errorf("got %s at %s, want task_1", a.body, a.Header.Get("Location"))
-					case a.StatusCode == 409 &&
-						(a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1"):
-						t.Errorf("got %s, Retry-After %q", a.body, a.Header.Get("Retry-After"))
-					}
-				}
-				if runs.Load() != 1 || len(ids) != clients {
-					t.Errorf("%d runs and %d request ids, want 1 and %d", runs.Load(), len(ids), clients)
-				}
-				if waiting && statuses[201] != clients || statuses[201]+statuses[409] != clients {
-					t.Errorf("statuses %v of %d", statuses, clients)
-				}
-				if a := ask(); a.StatusCode != 201 || a.Header.Get("Idempotent-Replayed") != "true" ||
-					a.body != `{"id":"task_1"}` {
-					t.Errorf("afterwards: %d %s, want the replay", a.StatusCode, a.body)
-				}
-			})
-		}
+			}
+			if runs.Load() != 1 || len(ids) != clients {
+				t.Errorf("%d runs and %d request ids, want 1 and %d", runs.Load(), len(ids), clients)
+			}
+			if want := map[bool]int{true: clients, false: 1}[wait > 0]; statuses[201] != want ||
+				statuses[201]+statuses[409] != clients {
+				t.Errorf("statuses %v of %d, want %d times 201", statuses, clients, want)
+			}
+			if a := ask(); a.StatusCode != 201 || !a.replayed() || a.body != `{"id":"task_1"}` {
+				t.Errorf("afterwards: %d %s, want the replay", a.StatusCode, a.body)
+			}
+		})
 	}
 }
 
-func onlyPost(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == "POST" {
-			next.ServeHTTP(w, r)
-		}
-	})
-}
-
-// withKey adds an Idempotency-Key to each request.
-type withKey struct {
-	http.RoundTripper
-	key string
-}
-
-func (t withKey) RoundTrip(r *http.Request) (*http.Response, error) {
-	r.Header.Set("Idempotency-Key", t.key)
-	return t.RoundTripper.RoundTrip(r)
-}
-
 // TestWaitsEnd: a repeat that waits is answered when its time is over or the
-// server drains, and while the first request still runs.
+// server drains, and while the first request still runs. Another request under
+// its key is wrong for good, so it is told so at once and not put off.
 func TestWaitsEnd(t *testing.T) {
 	rows := []struct {
 		name string
@@ -151,7 +129,11 @@ func TestWaitsEnd(t *testing.T) {
 			go serve(h, post(token, "a"))
 			synctest.Wait()
 			begun := time.Now()
-			a := serve(h, post(token, "a"))
+			a := serve(h, request("POST", "/", token, "[]", "Idempotency-Key: a"))
+			if a.StatusCode != 422 || time.Since(begun) != 0 {
+				t.Errorf("another request: %d after %v, want 422 at once", a.StatusCode, time.Since(begun))
+			}
+			a = serve(h, post(token, "a"))
 			if took := time.Since(begun); a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" ||
 				took != row.want {
 				t.Errorf("%d after %v, want 409 after %v\n%s", a.StatusCode, took, row.want, a.body)
@@ -163,25 +145,6 @@ func TestWaitsEnd(t *testing.T) {
 			time.Sleep(time.Hour)
 		})
 	}
-}
-
-// TestReuseInFlight: another request under the same key is wrong for good, so
-// it is told so at once and not put off.
-func TestReuseInFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ring := newKeyring()
-		h := keyed(ring, middleware.Options{},
-			numbered(new(atomic.Int64), func(*http.Request) { time.Sleep(time.Second) }))
-		token := ring.issue(t)
-		go serve(h, post(token, "a"))
-		synctest.Wait()
-		begun := time.Now()
-		a := serve(h, request("POST", "/", token, "[]", "Idempotency-Key: a"))
-		if a.StatusCode != 422 || time.Since(begun) != 0 {
-			t.Errorf("%d after %v, want 422 at once", a.StatusCode, time.Since(begun))
-		}
-		time.Sleep(time.Second)
-	})
 }
 
 // TestWaiterLeaves: a repeat whose client leaves gives up its place at once.

@@ -488,6 +488,8 @@ func TestStalledBodyWithoutKey(t *testing.T) {
 	}
 }
 
+// TestExpectContinue: a client is asked for its body when its request is let
+// pass, and refused without it.
 func TestExpectContinue(t *testing.T) {
 	ring, token := oneKey(t, scope.TasksWrite)
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
@@ -495,28 +497,27 @@ func TestExpectContinue(t *testing.T) {
 		func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
 	api.HandleFunc("POST /api/v1/account", middleware.Require(scope.AccountRead), sayOK)
 	srv := start(t, api)
-	ask := func(path, token string) *wire {
+	for _, tt := range []struct {
+		path, token, line string
+		first             int
+	}{
+		{"tasks", "", "A: b", 401}, {"account", token, "A: b", 403}, {"none", token, "A: b", 404},
+		{"tasks", token, "Idempotency-Key: ", 400},
+		{"tasks", token, "A: b", 100}, {"tasks", token, "Idempotency-Key: a", 100},
+	} {
 		c := dial(t, srv)
-		c.send("POST " + path + " HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n" +
-			"Authorization: Bearer " + token + "\r\n\r\n")
-		return c
-	}
-	if res := ask("/api/v1/tasks", "").next("POST"); res.StatusCode != 401 {
-		t.Errorf("without a key: got %d first, want 401", res.StatusCode)
-	}
-	if res := ask("/api/v1/account", token).next("POST"); res.StatusCode != 403 {
-		t.Errorf("without the scope: got %d first, want 403", res.StatusCode)
-	}
-	if res := ask("/api/v1/none", token).next("POST"); res.StatusCode != 404 {
-		t.Errorf("without a route: got %d first, want 404", res.StatusCode)
-	}
-	c := ask("/api/v1/tasks", token)
-	if res := c.head("POST"); res.StatusCode != 100 {
-		t.Errorf("with a key: got %d first, want 100", res.StatusCode)
-	}
-	c.send("body")
-	if res := c.next("POST"); res.StatusCode != 200 || res.body != "body" {
-		t.Errorf("with a key: got %d %q", res.StatusCode, res.body)
+		c.send("POST /api/v1/" + tt.path + " HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n" +
+			"Authorization: Bearer " + tt.token + "\r\n" + tt.line + "\r\n\r\n")
+		if res := c.head("POST"); res.StatusCode != tt.first {
+			t.Errorf("%+v: got %d first", tt, res.StatusCode)
+		}
+		if tt.first != 100 {
+			continue
+		}
+		c.send("body")
+		if res := c.next("POST"); res.StatusCode != 200 || res.body != "body" {
+			t.Errorf("%+v: got %d %q", tt, res.StatusCode, res.body)
+		}
 	}
 }
 

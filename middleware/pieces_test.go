@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -168,10 +169,10 @@ func TestChain(t *testing.T) {
 // every request with 500 and says in the log what is missing.
 func TestMisplacedPieces(t *testing.T) {
 	ring, token := oneKey(t)
-	store := &ratelimit.Memory{}
+	store, records := &ratelimit.Memory{}, &idem.Memory{}
 	g := middleware.New(ring.keys, middleware.Options{
 		RateLimit:   perOrganization(store, ratelimit.MustParse("9-S")),
-		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+		Idempotency: keyedOptions{Runner: runnerOf(records)},
 	})
 	g.RateLimit(http.NotFoundHandler()) // else there is a warning of its own
 	anotherRoute := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -193,6 +194,8 @@ func TestMisplacedPieces(t *testing.T) {
 		{"Enforce inside Idempotent",
 			middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
 				g.Enforce(middleware.Require(scope.TasksRead))), "Enforce stands inside Idempotent"},
+		{"Enforce that any caller passes, inside Idempotent",
+			middleware.Chain(anyCaller(g), g.Idempotent, g.Enforce(middleware.AnyCaller())), "Enforce stands inside Idempotent"},
 		{"RateLimit alone", g.RateLimit, "RateLimit counts by organization or key, and has no Authenticate before it"},
 		{"RateLimit before Authenticate", middleware.Chain(g.RateLimit, g.Authenticate),
 			"RateLimit counts by organization or key"},
@@ -224,6 +227,9 @@ func TestMisplacedPieces(t *testing.T) {
 		if ran || !strings.Contains(got, tt.log) || !strings.Contains(got, "path=/secret-free/path") ||
 			!strings.Contains(got, wantID(t, res.Response)) || strings.Count(got, "\n") != 1 {
 			t.Errorf("%s: ran %v, got the log %q, want one line about %q", tt.name, ran, got, tt.log)
+		}
+		if s := records.Stats(); s.Keys != 0 {
+			t.Errorf("%s: the key is not free: %+v", tt.name, s)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -151,17 +152,25 @@ func TestPanics(t *testing.T) {
 	})
 }
 
-// TestPanicRestoresOuterHeaders: the 500 has what stages outside
-// had set, as they had set it, with and without a RequestID outside.
+// TestPanicRestoresOuterHeaders: the 500 has what stages outside had set, as
+// they had set it, with and without a RequestID outside. So has the replay of
+// it, from them and not from the record.
 func TestPanicRestoresOuterHeaders(t *testing.T) {
 	boom := func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Vary"][0] = "changed in place"
 		w.Header().Del("Strict-Transport-Security")
 		w.Header().Set("Inside", "1")
+		if r.Header.Get("Idempotency-Key") != "" {
+			w.WriteHeader(http.StatusCreated) // which is held back
+		}
 		panic("boom")
 	}
-	api, token := oneRoute(t, boom, middleware.Options{Hooks: quiet()})
+	api, token := oneRoute(t, boom, middleware.Options{Hooks: quiet(),
+		Idempotency: keyedOptions{Runner: replies(), Methods: []string{"PUT"}}})
+	attempt := 0
 	outer := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		attempt++
+		w.Header().Set("Attempt", strconv.Itoa(attempt))
 		w.Header().Set("Vary", "Origin")
 		w.Header().Set("Strict-Transport-Security", "max-age=1")
 		next.ServeHTTP(w, r)
@@ -171,12 +180,19 @@ func TestPanicRestoresOuterHeaders(t *testing.T) {
 		"outside": outer(api), "inside RequestID": middleware.Chain(stage(), outer)(api),
 		"behind a foreign writer": middleware.Chain(foreignWriter, outer)(api),
 	} {
-		a := serve(h, request("GET", "/api/v1/x", token, ""))
-		if got := a.Header; a.StatusCode != 500 || got.Get("Vary") != "Origin" ||
-			got.Get("Strict-Transport-Security") != "max-age=1" || got.Get("Inside") != "" {
-			t.Errorf("%s: got %d with %v, want the outer header alone", name, a.StatusCode, got)
+		for _, replayed := range []string{"", "", "true"} {
+			r := request("PUT", "/api/v1/x", token, "")
+			if name != "pieces" && attempt%3 > 0 {
+				r.Header.Set("Idempotency-Key", name)
+			}
+			a := serve(h, r)
+			if got := a.Header; a.StatusCode != 500 || got.Get("Vary") != "Origin" ||
+				got.Get("Strict-Transport-Security") != "max-age=1" || got.Get("Inside") != "" ||
+				got.Get("Attempt") != strconv.Itoa(attempt) || name != "pieces" && got.Get("Idempotent-Replayed") != replayed {
+				t.Errorf("%s, attempt %d: got %d with %v, want the outer header alone", name, attempt, a.StatusCode, got)
+			}
+			wantID(t, a.Response)
 		}
-		wantID(t, a.Response)
 	}
 }
 

@@ -192,29 +192,3 @@ func TestPlanBeforeTheScopeCheck(t *testing.T) {
 		}
 	}
 }
-
-// TestReportOnlyRequirements: of each kind, as a piece and in an API.
-func TestReportOnlyRequirements(t *testing.T) {
-	ring, o := newKeyring(), &observed{t: t}
-	for name, tt := range map[string]struct {
-		need     middleware.Requirement
-		reported string
-	}{
-		"all":      {middleware.Require(scope.TasksRead, scope.ChatRead).ReportOnly(), "insufficient_scope"},
-		"any":      {middleware.RequireAny(scope.TasksRead, scope.TasksWrite).ReportOnly(), "insufficient_scope"},
-		"any, has": {middleware.RequireAny(scope.TasksRead, scope.ChatRead).ReportOnly(), ""},
-		"any key":  {middleware.AnyCaller().ReportOnly(), ""},
-	} {
-		token := ring.issue(t, scope.ChatRead)
-		options := middleware.Options{Hooks: o.hooks()}
-		api, g := middleware.NewAPI(ring.keys, options), middleware.New(ring.keys, options)
-		api.HandleFunc("GET /api/v1/x", tt.need, sayOK)
-		pieces := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(tt.need))(http.HandlerFunc(sayOK))
-		for form, h := range map[string]http.Handler{"API": api, "pieces": pieces} {
-			e, got := o.ask(h, request("GET", "/api/v1/x", token, ""))
-			if got.StatusCode != 200 || e.ReportedCode != tt.reported || e.Outcome != "handled" {
-				t.Errorf("%s, %s: got %d and the Event %+v, want %q reported", name, form, got.StatusCode, e, tt.reported)
-			}
-		}
-	}
-}
