@@ -431,9 +431,7 @@ func TestHalfClosedClient(t *testing.T) {
 			Hooks: log.hooks(), RateLimit: perOrganization(heedful, ratelimit.MustParse("100-S")),
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		}
-		api := middleware.NewAPI(keys, o)
-		api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)
-		api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), sayOK)
+		api := apiOf(keys, o, middleware.AnyCaller(), sayOK)
 		srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case left <- r.Context().Done():
@@ -639,19 +637,19 @@ func TestTextsForOtherCredentials(t *testing.T) {
 // so are those who could not be checked.
 func TestReportOnlyAuthentication(t *testing.T) {
 	ring := newKeyring()
-	live := ring.issue(t, scope.TasksRead)
+	live, poor := ring.issue(t, scope.TasksRead), ring.issue(t)
 	far := ring.plant(t, keystore.Key{ID: "far", Networks: trust("10.9.0.0/16")})
 	gone := ring.plant(t, keystore.Key{ID: "gone", Suspended: true})
 	store := &countedStore{Store: ring.memory}
 	requests := map[string]*http.Request{
-		"good": request("GET", "/api/v1/tasks", live, ""), "no scope": request("GET", "/api/v1/chat", live, ""),
-		"nothing":   request("GET", "/api/v1/tasks", "", ""),
-		"suspended": request("GET", "/api/v1/tasks", gone, ""), "a network": request("GET", "/api/v1/tasks", far, ""),
-		"a typo": request("GET", "/api/v1/tasks", swapLast(live), ""),
-		"two":    request("GET", "/api/v1/tasks", live, "", "Cookie: session=1"),
-		"ended":  request("GET", "/api/v1/tasks", "", "", "Cookie: session=ended"),
-		"nil":    request("GET", "/api/v1/tasks", "", "", "Cookie: session=nil"),
-		"down":   request("GET", "/api/v1/tasks", live, ""), "guesses": request("GET", "/api/v1/tasks", wellFormed(), ""),
+		"good": request("GET", "/api/v1/x", live, ""), "no scope": request("GET", "/api/v1/x", poor, ""),
+		"nothing":   request("GET", "/api/v1/x", "", ""),
+		"suspended": request("GET", "/api/v1/x", gone, ""), "a network": request("GET", "/api/v1/x", far, ""),
+		"a typo": request("GET", "/api/v1/x", swapLast(live), ""),
+		"two":    request("GET", "/api/v1/x", live, "", "Cookie: session=1"),
+		"ended":  request("GET", "/api/v1/x", "", "", "Cookie: session=ended"),
+		"nil":    request("GET", "/api/v1/x", "", "", "Cookie: session=nil"),
+		"down":   request("GET", "/api/v1/x", live, ""), "guesses": request("GET", "/api/v1/x", wellFormed(), ""),
 	}
 	for _, form := range []string{"API", "pieces"} {
 		for name, r := range requests {
@@ -665,7 +663,7 @@ func TestReportOnlyAuthentication(t *testing.T) {
 				if name == "guesses" {
 					options.Failures = ratelimit.MustParse("1-H")
 				}
-				h := reportingForm(form, store, options)
+				h := bothForms(store, options, middleware.Require(scope.TasksRead), sayWho)[form]
 				if strings.Contains(log.String(), "Options.ReportOnly is on") != reportOnly {
 					t.Errorf("got the log %s", log)
 				}
@@ -696,31 +694,13 @@ func TestReportOnlyAuthentication(t *testing.T) {
 	wantPanic(t, "there is none", func() { middleware.New(nil, middleware.Options{ReportOnly: true}) })
 }
 
-// reportingForm is an API, or pieces, whose handler says who calls.
-func reportingForm(form string, keys keystore.Store, o middleware.Options) http.Handler {
-	handler := func(w http.ResponseWriter, r *http.Request) {
-		who := "nobody"
-		if p := middleware.CallerFrom(r.Context()); p != nil {
-			who = "somebody of " + p.Organization()
-		}
-		_, _ = io.WriteString(w, who)
+// sayWho is a handler that says who calls.
+func sayWho(w http.ResponseWriter, r *http.Request) {
+	who := "nobody"
+	if p := middleware.CallerFrom(r.Context()); p != nil {
+		who = "somebody of " + p.Organization()
 	}
-	api, g := middleware.NewAPI(keys, o), middleware.New(keys, o)
-	mux, stages := http.NewServeMux(), middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit)
-	for pattern, need := range map[string]scope.Name{"/api/v1/tasks": scope.TasksRead, "/api/v1/chat": scope.ChatRead} {
-		for _, method := range []string{"GET ", "POST "} {
-			api.HandleFunc(method+pattern, middleware.Require(need), handler)
-			route := http.Handler(http.HandlerFunc(handler))
-			if o.Idempotency.Runner != nil {
-				route = g.Idempotent(route)
-			}
-			mux.Handle(method+pattern, g.Enforce(middleware.Require(need))(route))
-		}
-	}
-	if form == "API" {
-		return api
-	}
-	return stages(mux)
+	_, _ = io.WriteString(w, who)
 }
 
 // TestReportOnlyWithoutACaller: who is nobody is limited by the address alone, and may
@@ -732,9 +712,9 @@ func TestReportOnlyWithoutACaller(t *testing.T) {
 			RateLimit:   perOrganization(store, ratelimit.MustParse("9-H")),
 			Idempotency: middleware.IdempotencyOptions{Runner: replies(), Required: true}}
 		o.RateLimit.Client = policy("client", "3-H", 3)
-		h := reportingForm(form, newKeyring().keys, o)
+		h := bothForms(newKeyring().keys, o, middleware.Require(scope.TasksRead), sayWho)[form]
 		for i := range 4 {
-			got := serve(h, request("POST", "/api/v1/tasks", "", strconv.Itoa(i), "Idempotency-Key: 1"))
+			got := serve(h, request("POST", "/api/v1/x", "", strconv.Itoa(i), "Idempotency-Key: 1"))
 			if i < 3 && (got.body != "nobody" || got.Header["Idempotent-Replayed"] != nil) || i == 3 && got.StatusCode != 429 {
 				t.Errorf("%s, request %d: got %d %s", form, i, got.StatusCode, got.body)
 			}
@@ -768,16 +748,9 @@ func TestReportOnlyRetries(t *testing.T) {
 				return nil, cmp.Or(otherAway, middleware.ErrNoCredentials)
 			}}
 		var runs atomic.Int64
-		create := numbered(&runs, nil)
-		api, g := middleware.NewAPI(store, o), middleware.New(store, o)
-		api.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), create)
-		h := http.Handler(api)
-		if form == "pieces" {
-			h = middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.Require(scope.TasksWrite)),
-				g.Idempotent)(create)
-		}
+		h := bothForms(store, o, middleware.Require(scope.TasksWrite), numbered(&runs, nil))[form]
 		send := func(token string) answer {
-			return serve(h, request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: a"))
+			return serve(h, request("POST", "/api/v1/x", token, "{}", "Idempotency-Key: a"))
 		}
 		if a := send(token); a.StatusCode != 201 {
 			t.Fatalf("%s: got %d %s", form, a.StatusCode, a.body)

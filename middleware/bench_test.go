@@ -24,14 +24,19 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.ServeMux) {
-	ring := newKeyring()
-	token = ring.issue(tb, scope.TasksRead, scope.TasksWrite)
-	api = middleware.NewAPI(ring.keys, middleware.Options{
+// benchOptions keep replies for a moment only, so that the store is as full at the
+// end as at the beginning.
+func benchOptions() middleware.Options {
+	return middleware.Options{
 		RateLimit: perOrganization(&ratelimit.Memory{}, ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
-		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond,
+		Idempotency: keyedOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond,
 			Retention: 100 * time.Millisecond})},
-	})
+	}
+}
+
+func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.ServeMux) {
+	ring, token := oneKey(tb, scope.TasksRead, scope.TasksWrite)
+	api = middleware.NewAPI(ring.keys, benchOptions())
 	ok, created := http.HandlerFunc(benchOK), http.HandlerFunc(benchCreated)
 	api.Handle("GET /api/v1/tasks", middleware.Require(scope.TasksRead), ok)
 	api.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), created)
@@ -45,13 +50,8 @@ func benchAPI(tb testing.TB) (api *middleware.API, token string, bare *http.Serv
 // benchPieces is the API of benchAPI as pieces of a Guard around a mux, with
 // what stands between two pieces, or nothing.
 func benchPieces(tb testing.TB, between func(http.Handler) http.Handler) (pieces http.Handler, token string) {
-	ring := newKeyring()
-	token = ring.issue(tb, scope.TasksRead, scope.TasksWrite)
-	g := middleware.New(ring.keys, middleware.Options{
-		RateLimit: perOrganization(&ratelimit.Memory{}, ratelimit.Limit{Count: 1e6, Period: 1e9, Burst: 1e9}),
-		Idempotency: middleware.IdempotencyOptions{Runner: replies(idem.Options{Lease: 100 * time.Millisecond,
-			Retention: 100 * time.Millisecond})},
-	})
+	ring, token := oneKey(tb, scope.TasksRead, scope.TasksWrite)
+	g := middleware.New(ring.keys, benchOptions())
 	mux := http.NewServeMux()
 	mux.Handle("GET /api/v1/tasks", g.Enforce(middleware.Require(scope.TasksRead))(http.HandlerFunc(benchOK)))
 	mux.Handle("GET /api/v1/account", g.Enforce(middleware.Require(scope.AccountRead))(http.HandlerFunc(benchOK)))
@@ -119,47 +119,51 @@ func BenchmarkChain(b *testing.B) {
 }
 
 // BenchmarkCreate is a POST with a small body: on the bare mux, along the chain
-// without a key, as the first of its key, and as a repeat. Replies are kept for
-// a moment only, so that the store is as full at the end as at the beginning.
+// without a key, as the first of its key, and as a repeat.
 func BenchmarkCreate(b *testing.B) {
 	api, token, bare := benchAPI(b)
 	pieces, own := benchPieces(b, middleware.Chain())
+	none, same := func(int) string { return "" }, func(int) string { return "same" }
 	for _, size := range []int{100, 16 << 10} {
 		body := bytes.Repeat([]byte("a"), size)
-		create := func(b *testing.B, h http.Handler, token string, key func(n int) string) {
-			r := benchRequest("POST", "/api/v1/tasks", token)
-
-			r.ContentLength = int64(size)
-			sent, value := new(benchBody), make([]string, 1)
-			if key != nil {
-				r.Header["Idempotency-Key"] = value
-			}
-			b.ReportAllocs()
-			for n := 0; b.Loop(); n++ {
-				sent.Reset(body)
-				r.Body, r.Pattern = sent, ""
-				if key != nil {
-					value[0] = key(n)
+		for _, row := range []struct {
+			name  string
+			h     http.Handler
+			token string
+			key   func(n int) string
+		}{
+			{"bare", bare, "", none}, {"unkeyed", api, token, none}, {"fresh", api, token, strconv.Itoa},
+			{"replay", api, token, same}, {"pieces-fresh", pieces, own, strconv.Itoa},
+			{"pieces-replay", pieces, own, same},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", row.name, size), func(b *testing.B) {
+				create := creates(row.h, row.token, body)
+				b.ReportAllocs()
+				for n := 0; b.Loop(); n++ {
+					if status := create(row.key(n)); status != http.StatusCreated {
+						b.Fatalf("status %d", status)
+					}
 				}
-				w := discard{header: make(http.Header)}
-				h.ServeHTTP(&w, r)
-				if w.status != http.StatusCreated {
-					b.Fatalf("status %d", w.status)
-				}
-			}
+			})
 		}
-		b.Run(fmt.Sprintf("bare/%d", size), func(b *testing.B) { create(b, bare, "", nil) })
-		b.Run(fmt.Sprintf("unkeyed/%d", size), func(b *testing.B) { create(b, api, token, nil) })
-		b.Run(fmt.Sprintf("fresh/%d", size), func(b *testing.B) {
-			create(b, api, token, strconv.Itoa)
-		})
-		b.Run(fmt.Sprintf("replay/%d", size), func(b *testing.B) {
-			create(b, api, token, func(int) string { return "same" })
-		})
-		b.Run(fmt.Sprintf("pieces-fresh/%d", size), func(b *testing.B) { create(b, pieces, own, strconv.Itoa) })
-		b.Run(fmt.Sprintf("pieces-replay/%d", size), func(b *testing.B) {
-			create(b, pieces, own, func(int) string { return "same" })
-		})
+	}
+}
+
+// creates returns a function that sends a create under a key, or under none if it
+// is "", and returns the status.
+func creates(h http.Handler, token string, body []byte) func(key string) int {
+	r := benchRequest("POST", "/api/v1/tasks", token)
+	r.ContentLength = int64(len(body))
+	sent, value := new(benchBody), make([]string, 1)
+	return func(key string) int {
+		if key != "" && value[0] == "" {
+			r.Header["Idempotency-Key"] = value
+		}
+		sent.Reset(body)
+		r.Body, r.Pattern, value[0] = sent, "", key
+		w := discard{header: make(http.Header)}
+		h.ServeHTTP(&w, r)
+		return w.status
 	}
 }
 
@@ -314,16 +318,10 @@ func TestCreateAllocations(t *testing.T) {
 	api, token, bare := benchAPI(t)
 	body := bytes.Repeat([]byte("a"), 100)
 	count := func(h http.Handler, key func() string) float64 {
-		r := benchRequest("POST", "/api/v1/tasks", token)
-		r.ContentLength = int64(len(body))
-		sent, value := new(benchBody), make([]string, 1)
-		r.Header["Idempotency-Key"] = value
+		create := creates(h, token, body)
 		return allocsOf(func() {
-			sent.Reset(body)
-			r.Body, r.Pattern, value[0] = sent, "", key()
-			w := discard{header: make(http.Header)}
-			if h.ServeHTTP(&w, r); w.status != http.StatusCreated {
-				t.Fatalf("status %d", w.status)
+			if status := create(key()); status != http.StatusCreated {
+				t.Fatalf("status %d", status)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
@@ -40,10 +41,7 @@ func TestJSONByValueInAFleet(t *testing.T) {
 								time.Sleep(time.Second / 10) // until it runs
 								time.AfterFunc(time.Second, func() { close(f.release) })
 							} else {
-								func() {
-									defer func() { recover() }()
-									serve(one, f.post(body))
-								}()
+								aborts(one, httptest.NewRecorder(), f.post(body))
 							}
 							for _, h := range []http.Handler{two, three, two, one} {
 								want := map[string]int{"done": 201, "in progress": 201, "unknown": 409, "taken over": 201}[state]
@@ -99,7 +97,7 @@ func newFormFleet(t *testing.T, state string) *formFleet {
 
 func (f *formFleet) serve(byValue bool) http.Handler {
 	o := keyedOptions{Runner: runnerOf(f.store, f.options), JSONByValue: byValue}
-	return keyed(f.ring, middleware.Options{Hooks: quiet(), Idempotency: o}, http.HandlerFunc(f.create))
+	return keyed(f.ring, middleware.Options{Hooks: quiet(), Idempotency: o}, f.create)
 }
 
 func (f *formFleet) create(w http.ResponseWriter, r *http.Request) {

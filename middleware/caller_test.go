@@ -194,10 +194,8 @@ func TestCallerOfTheEvent(t *testing.T) {
 	problem := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "taken"})
 	})
-	apiOf := func(h http.Handler) http.Handler {
-		api := middleware.NewAPI(ring.keys, middleware.Options{})
-		api.Handle("GET /api/v1/x", middleware.AnyCaller(), h)
-		return api
+	inAPI := func(h http.Handler) http.Handler {
+		return apiOf(ring.keys, middleware.Options{}, middleware.AnyCaller(), h.ServeHTTP)
 	}
 	within := foreign(func(w http.ResponseWriter, r *http.Request, h http.Handler) { // a request within a request
 		sub := request("GET", "/api/v1/x", r.Header.Get("X-Inner"), "").WithContext(r.Context())
@@ -222,12 +220,12 @@ func TestCallerOfTheEvent(t *testing.T) {
 		{"refused inside a key", false,
 			middleware.Chain(g.Authenticate, as(by(t, "user")),
 				g.Enforce(middleware.Require(scope.TasksWrite)))(problem), token, "", "user", "user"},
-		{"API", false, apiOf(problem), token, "", "key", "key"},
-		{"API, not authenticated", false, apiOf(problem), "", "", "", "-"},
-		{"WithCaller around an API, not authenticated", true, apiOf(problem), "", "", "", "-"},
-		{"a request within, as another key", false, apiOf(within(apiOf(problem))), token, token, "key", "key"},
-		{"a request within, not authenticated", false, apiOf(within(apiOf(problem))), token, "x", "key", "-"},
-		{"the same with RequestID", false, apiOf(within(g.RequestID(apiOf(problem)))), token, "x", "key", "-"},
+		{"API", false, inAPI(problem), token, "", "key", "key"},
+		{"API, not authenticated", false, inAPI(problem), "", "", "", "-"},
+		{"WithCaller around an API, not authenticated", true, inAPI(problem), "", "", "", "-"},
+		{"a request within, as another key", false, inAPI(within(inAPI(problem))), token, token, "key", "key"},
+		{"a request within, not authenticated", false, inAPI(within(inAPI(problem))), token, "x", "key", "-"},
+		{"the same with RequestID", false, inAPI(within(g.RequestID(inAPI(problem)))), token, "x", "key", "-"},
 	} {
 		name := func(p *keystore.Caller, nobody string) string {
 			switch {

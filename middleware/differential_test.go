@@ -338,21 +338,17 @@ func newDifferential(t testing.TB) *differential {
 		newProgram(seed).run(x)
 	}
 	o := middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
-	api, g := middleware.NewAPI(ring.keys, o), middleware.New(ring.keys, o)
-	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), handler)
-	api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), handler)
-	stages := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit,
-		g.Enforce(middleware.AnyCaller()), g.Idempotent)(http.HandlerFunc(handler))
+	forms := bothForms(ring.keys, o, middleware.AnyCaller(), handler)
 	for _, protocol := range protocols {
 		add := func(name string, h http.Handler, configure ...func(*httptest.Server)) {
 			srv, client := listen(t, protocol, h, configure...)
 			d.sides = append(d.sides, &side{name, protocol, srv, client})
 		}
 		add("bare", http.HandlerFunc(handler))
-		add("API", api)
-		add("stages", stages)
+		add("API", forms["API"])
+		add("pieces", forms["pieces"])
 		if protocol == "HTTP/1.1" {
-			add("listener", api, withRequestIDs)
+			add("listener", forms["API"], withRequestIDs)
 		}
 	}
 	return d

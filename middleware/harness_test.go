@@ -225,14 +225,7 @@ func (o *observed) ask(h http.Handler, r *http.Request) (middleware.Event, answe
 	o.t.Helper()
 	o.events = nil
 	w := httptest.NewRecorder()
-	func() {
-		defer func() {
-			if p := recover(); p != nil && p != http.ErrAbortHandler {
-				panic(p)
-			}
-		}()
-		h.ServeHTTP(w, r)
-	}()
+	aborts(h, w, r)
 	if len(o.events) != 1 {
 		o.t.Fatalf("%s %s: got %d Events, want 1: %+v", r.Method, r.URL, len(o.events), o.events)
 	}
@@ -375,6 +368,20 @@ func serve(h http.Handler, r *http.Request) answer {
 	res := w.Result()
 	body, _ := io.ReadAll(res.Body)
 	return answer{res, string(body)}
+}
+
+// aborts tells whether a handler aborts the response, for which net/http breaks
+// the connection off.
+func aborts(h http.Handler, w http.ResponseWriter, r *http.Request) (aborted bool) {
+	defer func() {
+		if p := recover(); p != nil && p != http.ErrAbortHandler {
+			panic(p)
+		} else if p != nil {
+			aborted = true
+		}
+	}()
+	h.ServeHTTP(w, r)
+	return false
 }
 
 // do sends a request to a server and reads the answer.
@@ -603,11 +610,44 @@ func testAPI(keys keystore.Store, o middleware.Options) *middleware.API {
 // token that may.
 func oneRoute(t testing.TB, h http.HandlerFunc, o middleware.Options) (*middleware.API, string) {
 	t.Helper()
-	ring := newKeyring()
-	api := middleware.NewAPI(ring.keys, o)
-	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), h)
-	api.HandleFunc("PUT /api/v1/x", middleware.AnyCaller(), h)
-	return api, ring.issue(t)
+	ring, token := oneKey(t)
+	return apiOf(ring.keys, o, middleware.AnyCaller(), h), token
+}
+
+// apiOf returns an API whose GET and PUT /api/v1/x, and POST where there is a
+// Runner, answer with h.
+func apiOf(keys keystore.Store, o middleware.Options, need middleware.Requirement, h http.HandlerFunc) *middleware.API {
+	api := middleware.NewAPI(keys, o)
+	api.HandleFunc("GET /api/v1/x", need, h)
+	api.HandleFunc("PUT /api/v1/x", need, h)
+	if o.Idempotency.Runner != nil {
+		api.HandleFunc("POST /api/v1/x", need, h)
+	}
+	return api
+}
+
+// bothForms are an API as apiOf returns it, and the same as pieces.
+func bothForms(
+	keys keystore.Store, o middleware.Options, need middleware.Requirement, h http.HandlerFunc,
+) map[string]http.Handler {
+	g := middleware.New(keys, o)
+	stages := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit, g.Enforce(need), g.Idempotent)
+	return map[string]http.Handler{"API": apiOf(keys, o, need, h), "pieces": stages(h)}
+}
+
+// claiming are ways to put a handler of POST /api/v1/x behind Idempotent, for any
+// key.
+func claiming(ring *keyring, o func() middleware.Options) map[string]func(http.Handler) http.Handler {
+	return map[string]func(http.Handler) http.Handler{
+		"API": func(h http.Handler) http.Handler {
+			return apiOf(ring.keys, o(), middleware.AnyCaller(), h.ServeHTTP)
+		},
+		"pieces": func(h http.Handler) http.Handler { return keyed(ring, o(), h.ServeHTTP) },
+		"pieces without RequestID": func(h http.Handler) http.Handler {
+			g := middleware.New(ring.keys, o())
+			return middleware.Chain(anyCaller(g), g.Idempotent)(h)
+		},
+	}
 }
 
 // quiet are hooks that log nowhere.

@@ -3,6 +3,7 @@ package middleware_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -335,10 +336,7 @@ func TestExecutions(t *testing.T) {
 					panic(http.ErrAbortHandler)
 				}
 			})
-		func() {
-			defer func() { recover() }()
-			s.post("a")
-		}()
+		aborts(s, httptest.NewRecorder(), post(s.token, "a"))
 		status, want := s.post("a").StatusCode, []int{1}
 		if again {
 			want = []int{1, 2}

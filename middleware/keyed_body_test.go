@@ -185,7 +185,7 @@ func TestLargestBody(t *testing.T) {
 					var got int
 					srv, client := listen(t, protocol,
 						keyed(ring, middleware.Options{},
-							http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							func(w http.ResponseWriter, r *http.Request) {
 								b, err := io.ReadAll(r.Body)
 								if got = len(b); err != nil || strings.Trim(string(b), "a") != "" {
 									t.Errorf("body of %d bytes, %v", len(b), err)
@@ -194,7 +194,7 @@ func TestLargestBody(t *testing.T) {
 									r.ContentLength != -1 {
 									t.Errorf("ContentLength %d", r.ContentLength)
 								}
-							})))
+							}))
 					var body io.Reader = strings.NewReader(strings.Repeat("a", size))
 					if !declared {
 						body = struct{ io.Reader }{body}
@@ -307,12 +307,12 @@ func TestUnkeyedStreams(t *testing.T) {
 		faulty := idemtest.NewFaulty(&idem.Memory{})
 		srv, client := listen(t, protocol,
 			keyed(ring, with(keyedOptions{Runner: runnerOf(faulty), MaxBody: 1, MaxResponse: 1}),
-				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				func(w http.ResponseWriter, r *http.Request) {
 					ctrl := http.NewResponseController(w)
 					_ = ctrl.EnableFullDuplex()
 					_ = ctrl.Flush()
 					_, _ = io.Copy(flushing{w, ctrl}, r.Body)
-				})))
+				}))
 		in, out := io.Pipe()
 		res, err := client.Do(newRequest(t, "POST", srv.URL, token, in))
 		if err != nil {

@@ -55,11 +55,11 @@ func TestStreamWaitsForTheStore(t *testing.T) {
 		ring := newKeyring()
 		client := listenInBubble(t, protocol,
 			keyed(ring, with(keyedOptions{Runner: runnerOf(slow), Timeout: 10 * time.Second}),
-				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				func(w http.ResponseWriter, r *http.Request) {
 					events(1, 0, func(*http.Request, error) {})(w, r)
 					fmt.Fprint(w, "the end")
 					time.Sleep(9 * time.Second)
-				})), nil)
+				}), nil)
 		if a := do(t, client,
 			keyedRequest(t, "http://api.example/", ring.issue(t), "a")); a.body != eventText(1)+"the end" {
 			t.Errorf("got %q", a.body)
@@ -74,7 +74,7 @@ func TestWriteDeadlineEndsAWrite(t *testing.T) {
 		ring := newKeyring()
 		took := make(chan time.Duration, 1)
 		client := listenInBubble(t, "HTTP/1.1",
-			keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
 				control := http.NewResponseController(w)
 				_ = control.SetWriteDeadline(time.Time{})
 				events(1, 0, func(*http.Request, error) {})(w, r)
@@ -82,7 +82,7 @@ func TestWriteDeadlineEndsAWrite(t *testing.T) {
 				begin := time.Now()
 				_, _ = w.Write(make([]byte, 1<<20))
 				took <- time.Since(begin)
-			})), nil)
+			}), nil)
 		res, err := client.Do(keyedRequest(t, "http://api.example/", ring.issue(t), "a"))
 		if err != nil {
 			t.Fatal(err)
@@ -126,14 +126,14 @@ func TestSlowReader(t *testing.T) {
 					o.Runner = joining(newJoiner())
 				}
 				client := listenInBubble(t, protocol, keyed(ring, middleware.Options{Idempotency: o},
-					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					func(w http.ResponseWriter, r *http.Request) {
 						_, err := io.WriteString(w, body[:90<<10])
 						_, err2 := io.WriteString(w, body[90<<10:])
 						time.Sleep(20 * time.Second)
 						if err := errors.Join(err, err2, r.Context().Err()); err != nil {
 							t.Error(err)
 						}
-					})), func(srv *http.Server) { srv.WriteTimeout = 5 * time.Second })
+					}), func(srv *http.Server) { srv.WriteTimeout = 5 * time.Second })
 				res, err := client.Do(keyedRequest(t, "http://api.example/", ring.issue(t), "a"))
 				if err != nil {
 					t.Fatal(err)
@@ -219,9 +219,9 @@ func TestClientThatLeavesAStream(t *testing.T) {
 func TestDeadlineOfTheHandler(t *testing.T) {
 	ring, token := oneKey(t)
 	srv, client := listen(t, "HTTP/1.1",
-		keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
-		})))
+		}))
 	first, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
 	again, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
 	if first != (outcome{}) || again != (outcome{200, "", ""}) {
@@ -262,8 +262,7 @@ func TestWriteErrors(t *testing.T) {
 						t.Errorf("the context ended after %v, want 30s and an error", after)
 					}
 				})
-			defer func() { _ = recover() }()
-			s.ServeHTTP(new(gone), post(s.token, "a"))
+			aborts(s, new(gone), post(s.token, "a"))
 		})
 	}
 }

@@ -80,10 +80,10 @@ func TestRefusalInsideFreesTheKey(t *testing.T) {
 						ratelimit.Limit{Count: 1, Period: 24 * time.Hour})})
 			worked := 0
 			inner := row.wrap(g.RateLimit(http.HandlerFunc(sayOK)))
-			h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
 				worked++
 				inner(w, r)
-			}))
+			})
 			for _, key := range []string{"spends", "a", "a"} {
 				serve(h, request("POST", "/api/tasks", token, "{}", "Idempotency-Key: "+key))
 			}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"runtime"
 	"slices"
@@ -343,7 +342,6 @@ var (
 // client gets; what a repeat gets; how often the handler ran; the log of the
 // first request; and the stores and ways to reach the handler where it is so.
 func TestProofs(t *testing.T) {
-	const file = "testdata/proofs.golden"
 	var got strings.Builder
 	var reasons []string
 	cells, impossible := 0, map[string]int{}
@@ -387,26 +385,5 @@ func TestProofs(t *testing.T) {
 	if cells != all {
 		t.Errorf("the table has %d cells, want %d", cells, all)
 	}
-	if *update {
-		if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines, wanted := strings.Split(got.String(), "\n"), strings.Split(string(want), "\n")
-	for i := range max(len(lines), len(wanted)) {
-		var is, was string
-		if i < len(lines) {
-			is = lines[i]
-		}
-		if i < len(wanted) {
-			was = wanted[i]
-		}
-		if is != was {
-			t.Fatalf("%s, line %d (go test -update rewrites it):\ngot  %s\nwant %s", file, i+1, is, was)
-		}
-	}
+	golden(t, "testdata/proofs.golden", got.String())
 }

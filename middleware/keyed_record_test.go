@@ -80,10 +80,10 @@ func TestStreams(t *testing.T) {
 				ring, log := newKeyring(), newLogged()
 				var runs atomic.Int64
 				client := listenInBubble(t, protocol, keyed(ring, logging(log, keyedOptions{MaxResponse: most}),
-					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					func(w http.ResponseWriter, r *http.Request) {
 						runs.Add(1)
 						row.handle(w, r)
-					})), nil)
+					}), nil)
 				bare := listenInBubble(t, protocol, row.handle, nil)
 				token := ring.issue(t)
 				for range 2 { // a reason is logged once
@@ -166,14 +166,14 @@ func TestEventsArriveLive(t *testing.T) {
 	overBoth(t, func(t *testing.T, protocol string) {
 		read := make(chan struct{})
 		srv, client := listen(t, protocol,
-			keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				for n := range 3 {
 					fmt.Fprintf(w, "data: %d\n", n)
 					_ = http.NewResponseController(w).Flush()
 					<-read
 				}
-			})))
+			}))
 		res, err := client.Do(keyedRequest(t, srv.URL, token, "a"))
 		if err != nil {
 			t.Fatal(err)
@@ -216,7 +216,7 @@ func TestReverseProxy(t *testing.T) {
 	ring, token := oneKey(t)
 	for _, protocol := range protocols {
 		srv, client := listen(t, protocol,
-			keyed(ring, with(keyedOptions{}), httputil.NewSingleHostReverseProxy(target)))
+			keyed(ring, with(keyedOptions{}), httputil.NewSingleHostReverseProxy(target).ServeHTTP))
 		for _, path := range []string{"/length", "/chunked", "/events"} {
 			for n, repeat := range map[int]int{7: 201, 2 << 20: 409} {
 				url := fmt.Sprintf("%s%s?n=%d", srv.URL, path, n)

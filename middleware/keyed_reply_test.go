@@ -201,10 +201,10 @@ func TestReplayWithoutRequestID(t *testing.T) {
 func TestCompressionOutside(t *testing.T) {
 	ring, token := oneKey(t)
 	text := strings.Repeat("compressible ", 100)
-	h := compressed(keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := compressed(keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain")
 		_, _ = io.WriteString(w, text)
-	})))
+	}))
 	for _, accepts := range []bool{true, false, true} {
 		r := post(token, "a")
 		if accepts {
@@ -311,9 +311,9 @@ func (a answering) Begin(_ context.Context, c idem.Claim) (idem.Record, error) {
 // What one response's values are changed into is not what the next one gets.
 func TestValuesOfTheirOwn(t *testing.T) {
 	ring, token := oneKey(t)
-	h := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "body")
-	}))
+	})
 	for range 3 {
 		for _, token := range []string{token, ""} {
 			w := httptest.NewRecorder()

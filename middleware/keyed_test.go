@@ -170,7 +170,7 @@ func heap() uint64 {
 }
 
 // keyed puts h behind the stages that Idempotency needs, for any key.
-func keyed(ring *keyring, o middleware.Options, h http.Handler) http.Handler {
+func keyed(ring *keyring, o middleware.Options, h http.HandlerFunc) http.Handler {
 	if o.Hooks == nil {
 		o.Hooks = quiet()
 	}

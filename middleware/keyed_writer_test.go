@@ -276,7 +276,7 @@ func TestRecorderAbilities(t *testing.T) {
 	ring, token := oneKey(t)
 	overBoth(t, func(t *testing.T, protocol string) {
 		srv, client := listen(t, protocol,
-			keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
 				c := http.NewResponseController(w)
 				for name, err := range map[string]error{
 					"SetReadDeadline":  c.SetReadDeadline(time.Now().Add(time.Minute)),
@@ -297,7 +297,7 @@ func TestRecorderAbilities(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusSwitchingProtocols) // there is nothing to switch to
 				w.WriteHeader(http.StatusCreated)
-			})))
+			}))
 		for _, replayed := range []string{"", "true"} {
 			if a := do(t, client, keyedRequest(t, srv.URL, token, "a")); a.StatusCode != 201 ||
 				a.Header.Get("Idempotent-Replayed") != replayed {
@@ -312,13 +312,13 @@ func TestRecorderAbilities(t *testing.T) {
 // for whoever outside answers in its place.
 func TestAbortLeavesNoHeader(t *testing.T) {
 	ring, token := oneKey(t)
-	inner := keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	inner := keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Set-Cookie", "session=1")
 		w.Header().Set("Content-Length", "5")
 		w.Header()["Vary"][0] = "changed in place"
 		w.WriteHeader(http.StatusCreated)
 		panic(http.ErrAbortHandler)
-	}))
+	})
 	got := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			_ = recover()
@@ -349,7 +349,7 @@ func TestLateHandlerOfABypass(t *testing.T) {
 	var over atomic.Bool
 	var late sync.WaitGroup
 	o := middleware.Options{Hooks: &middleware.Hooks{Logger: slog.New(slow)}}
-	inner := keyed(ring, o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	inner := keyed(ring, o, func(w http.ResponseWriter, r *http.Request) {
 		late.Go(func() {
 			for !over.Load() {
 				w.WriteHeader(http.StatusAccepted)
@@ -357,7 +357,7 @@ func TestLateHandlerOfABypass(t *testing.T) {
 			}
 		})
 		outer.WriteHeader(http.StatusTeapot)
-	}))
+	})
 	got := serve(middleware.New(nil, o).RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		outer = w
 		inner.ServeHTTP(w, r)
@@ -426,7 +426,7 @@ func TestLateGoroutine(t *testing.T) {
 			var runs atomic.Int64
 			ended, late := make(chan struct{}), make(chan struct{}, 4)
 			srv, client := listen(t, protocol,
-				keyed(ring, middleware.Options{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
 					runs.Add(1)
 					ctx := r.Context()
 					for range cap(late) {
@@ -455,7 +455,7 @@ func TestLateGoroutine(t *testing.T) {
 					}
 					w.WriteHeader(http.StatusCreated)
 					end()
-				})))
+				}))
 			first, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
 			close(ended)
 			for range cap(late) {

@@ -274,7 +274,7 @@ func TestShutdown(t *testing.T) {
 func TestNoTurn(t *testing.T) {
 	ring, store, log := newKeyring(), newJoiner(), newLogged()
 	store.noTurn = true
-	h := keyed(ring, logging(log, keyedOptions{Runner: joining(store)}), http.NotFoundHandler())
+	h := keyed(ring, logging(log, keyedOptions{Runner: joining(store)}), http.NotFound)
 	a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a"))
 	wantRefusal(t, "no turn", a, 503, "too_many_in_flight", "")
 	if detail := a.problem(t).Detail; !strings.Contains(detail, "waited for a free transaction") {
@@ -813,12 +813,10 @@ func TestIssuerInAJoinedRequest(t *testing.T) {
 	}
 	noStore := issuing.New(struct{ issuing.Store }{}, issuing.Options{}) // each call panics
 	for name, act := range acts {
-		ring := newKeyring()
+		ring, token := oneKey(t)
 		_, k := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
 		var err error
-		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
-			Runner: idem.NewRunner(newJoiner(), idem.Options{Join: true})}})
-		api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
+		h := keyed(ring, with(keyedOptions{Runner: joining(newJoiner())}), func(w http.ResponseWriter, r *http.Request) {
 			issuer := ring.issuer
 			if r.Header.Get("Idempotency-Key") != "" {
 				issuer = noStore
@@ -827,12 +825,11 @@ func TestIssuerInAJoinedRequest(t *testing.T) {
 			defer cancel()
 			err = act(ctx, issuer, k)
 		})
-		token := ring.issue(t)
-		serve(api, request("POST", "/api/v1/x", token, "", "Idempotency-Key: one"))
+		serve(h, post(token, "one"))
 		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "without Join") {
 			t.Errorf("%s in a joined request: got %v, want an error that says what to do", name, err)
 		}
-		if serve(api, request("POST", "/api/v1/x", token, "")); err != nil {
+		if serve(h, request("POST", "/", token, "")); err != nil {
 			t.Errorf("%s in a request without a key: got %v", name, err)
 		}
 	}

@@ -287,104 +287,74 @@ func (w *world) try(t *testing.T, faults []fault) (answer, middleware.Event, int
 	return a, w.last(a.Header.Get("Svc-Request-Id")), runs
 }
 
-// A handler may send requests of its own through the API on its own context.
-// Each is decided for itself, and none changes who the outer one is.
+// A handler may send requests of its own through the API on its own context, also
+// one beside the API, within RequestID alone: at once, or one after another. Each
+// is decided for itself, and none changes who the outer one is.
 func TestRequestWithinRequest(t *testing.T) {
 	ring := newKeyring()
-	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	service, _ := ring.grant(t, keystore.Key{Organization: "org_service", Environment: keystore.Production,
-		Scopes: []scope.Name{scope.TasksWrite}})
-	outer, powerless := ring.issue(t), ring.issue(t, scope.TasksRead)
+	strong := ring.plant(t, keystore.Key{Organization: "org_strong", Scopes: []scope.Name{scope.TasksWrite}})
+	outer, weak := ring.issue(t), ring.issue(t, scope.TasksRead)
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.PerOrganization("1000-S"),
+		Idempotency: keyedOptions{Runner: replies()}})
 	var runs atomic.Int64
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
 		func(w http.ResponseWriter, r *http.Request) {
 			runs.Add(1)
 			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, middleware.CallerFrom(r.Context()).Organization())
 		})
-	within := func(r *http.Request, token, key string) *httptest.ResponseRecorder {
-		sub, _ := http.NewRequestWithContext(r.Context(), http.MethodPost, "/api/v1/tasks", strings.NewReader("{}"))
-		sub.Header.Set("Authorization", "Bearer "+token)
-		sub.Header.Set("Idempotency-Key", key)
-		rec := httptest.NewRecorder()
-		api.ServeHTTP(rec, sub)
-		return rec
-	}
-	api.HandleFunc("POST /api/v1/batch", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
+	api.HandleFunc("GET /api/v1/nothing", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
+	batch := func(w http.ResponseWriter, r *http.Request) {
+		within := func(method, path, token, key string) answer {
+			own := request(method, "/api/v1/"+path, token, "{}", "Idempotency-Key: "+key)
+			return serve(api, own.WithContext(r.Context()))
+		}
+		if got := within("GET", "nothing", strong, ""); got.StatusCode != 200 ||
+			got.Header.Get(idHeader) != middleware.RequestIDFrom(r.Context()) {
+			t.Errorf("an empty response: %d with %v", got.StatusCode, got.Header)
+		}
 		for i, want := range []string{"", "true"} {
-			rec := within(r, service, "same")
-			if got := rec.Header().Get("Idempotent-Replayed"); rec.Code != http.StatusCreated || got != want ||
-				len(rec.Header()["Svc-Request-Id"]) != 1 {
-				t.Errorf("inner request %d: %d with %v, want 201 and replayed %q", i, rec.Code, rec.Header(), want)
+			got := within("POST", "tasks", strong, "same "+r.URL.Path)
+			if wantID(t, got.Response); got.StatusCode != 201 || got.Header.Get("Idempotent-Replayed") != want {
+				t.Errorf("inner request %d: %d with %v, want 201 and replayed %q", i, got.StatusCode, got.Header, want)
 			}
 		}
 		var parallel sync.WaitGroup
-		for range 50 {
-			parallel.Go(func() { within(r, service, "other") })
+		for range 100 {
 			parallel.Go(func() {
-				if rec := within(r, powerless, "other"); rec.Code != http.StatusForbidden {
-					t.Errorf("a key without the scope got %d", rec.Code)
+				if got := within("POST", "tasks", weak, "other "+r.URL.Path); got.StatusCode != 403 {
+					t.Errorf("a key without the scope got %d as %s", got.StatusCode, got.body)
+				}
+			})
+			parallel.Go(func() {
+				got := within("POST", "tasks", strong, "other "+r.URL.Path)
+				if got.StatusCode != 201 || got.body != "org_strong" {
+					t.Errorf("a key with the scope got %d as %s", got.StatusCode, got.body)
 				}
 			})
 		}
 		parallel.Wait()
 		_, _ = io.WriteString(w, middleware.CallerFrom(r.Context()).Organization())
-	})
+	}
+	api.HandleFunc("POST /api/v1/batch", middleware.AnyCaller(), batch)
 	got := serve(api, request("POST", "/api/v1/batch", outer, "{}", "Idempotency-Key: outer"))
 	if got.StatusCode != 200 || got.body != "org_1" {
 		t.Errorf("the outer request: %d %q, want 200 and its own organization", got.StatusCode, got.body)
 	}
-	if runs.Load() != 2 {
-		t.Errorf("ran %d times for two keys", runs.Load())
+	// Nobody is authenticated there, before or after.
+	if got := serve(stage()(http.HandlerFunc(batch)), request("POST", "/batch", "", "")); got.body != "" {
+		t.Errorf("the request outside the API has become %s", got.body)
 	}
-}
-
-// A handler beside the API, within RequestID alone, sends requests on its own
-// context before anybody is authenticated: at once, or one after another.
-func TestRequestsWithinRequestIDAlone(t *testing.T) {
-	ring := newKeyring()
-	strong, _ := ring.grant(t, keystore.Key{Organization: "org_strong", Environment: keystore.Production,
-		Scopes: []scope.Name{scope.TasksWrite}})
-	weak, _ := ring.grant(t, keystore.Key{Organization: "org_weak", Environment: keystore.Production})
-	api := middleware.NewAPI(ring.keys,
-		middleware.Options{Hooks: quiet(),
-			RateLimit: middleware.PerOrganization("1000-S")})
-	api.HandleFunc("POST /api/v1/x", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, middleware.CallerFrom(r.Context()).Organization())
-	})
-	api.HandleFunc("GET /api/v1/nothing", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
-	require := keyless().Enforce(middleware.Require(scope.TasksWrite))
-	guarded := require(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		t.Error("a request without a key ran a guarded handler")
-	}))
-	batch := stage()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		within := func(method, path, token string) answer {
-			return serve(api, request(method, path, token, "").WithContext(r.Context()))
-		}
-		if got := within("GET", "/api/v1/nothing", strong); got.StatusCode != 200 ||
-			got.Header.Get("Svc-Request-Id") != middleware.RequestIDFrom(r.Context()) {
-			t.Errorf("an empty response: %d with %v", got.StatusCode, got.Header)
-		}
-		var wg sync.WaitGroup
-		for range 200 {
-			wg.Go(func() {
-				if got := within("POST", "/api/v1/x", weak); got.StatusCode != 403 {
-					t.Errorf("a key without the scope got %d as %s", got.StatusCode, got.body)
-				}
-			})
-			wg.Go(func() {
-				if got := within("POST", "/api/v1/x", strong); got.StatusCode != 200 || got.body != "org_strong" {
-					t.Errorf("a key with the scope got %d as %s", got.StatusCode, got.body)
-				}
-			})
-		}
-		wg.Wait()
-		if who := middleware.CallerFrom(r.Context()); who != nil {
-			t.Errorf("the request outside has become %s", who.Organization())
-		}
+	guarded := keyless().Enforce(middleware.Require(scope.TasksWrite))(http.HandlerFunc(sayOK))
+	after := func(w http.ResponseWriter, r *http.Request) {
+		batch(httptest.NewRecorder(), r)
 		guarded.ServeHTTP(w, r)
-	}))
-	if got := serve(batch, request("POST", "/batch", "", "")); got.StatusCode != 500 {
+	}
+	if got := serve(stage()(http.HandlerFunc(after)), request("POST", "/", "", "")); got.StatusCode != 500 {
 		t.Errorf("the guarded handler outside: got %d, want 500", got.StatusCode)
+	}
+	if runs.Load() != 6 {
+		t.Errorf("ran %d times for two keys in each of three", runs.Load())
 	}
 }
 
@@ -537,8 +507,7 @@ func TestSharedRequest(t *testing.T) {
 // the request elsewhere, at the same time. The race detector watches.
 func TestMirroredRequest(t *testing.T) {
 	ring, token := oneKey(t)
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
-	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)
+	api := apiOf(ring.keys, middleware.Options{Hooks: quiet()}, middleware.AnyCaller(), sayOK)
 	elsewhere := middleware.New(ring.keys, middleware.Options{}).Authenticate(http.HandlerFunc(sayOK))
 	var mirrored sync.WaitGroup
 	h := keyless().RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -554,19 +523,17 @@ func TestMirroredRequest(t *testing.T) {
 
 // TestFactsDoNotChange fails under the race detector, which the gate uses.
 func TestFactsDoNotChange(t *testing.T) {
-	ring, token := oneKey(t)
 	var wg sync.WaitGroup
-	api := middleware.NewAPI(ring.keys,
-		middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{},
-			Plan: func(ctx context.Context, p *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
-				wg.Go(func() { // refreshes a cache in the background
-					for range 100 {
-						middleware.WithCaller(ctx, p)
-					}
-				})
-				return ratelimit.Unlimited, nil, nil
-			}}})
-	api.HandleFunc("GET /api/v1/x", middleware.AnyCaller(), sayOK)
+	plan := func(ctx context.Context, p *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
+		wg.Go(func() { // refreshes a cache in the background
+			for range 100 {
+				middleware.WithCaller(ctx, p)
+			}
+		})
+		return ratelimit.Unlimited, nil, nil
+	}
+	api, token := oneRoute(t, sayOK, middleware.Options{Hooks: quiet(),
+		RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Plan: plan}})
 	for range 20 {
 		serve(api, request("GET", "/api/v1/x", token, ""))
 	}
@@ -581,36 +548,21 @@ func TestFreeOfWhom(t *testing.T) {
 		middleware.ExecutionFrom(r.Context()).Free()
 	})
 	o := func() middleware.Options {
-		return middleware.Options{
-			Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
-			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Client: policy("client", "1-H", 0)},
-		}
+		return middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}}
 	}
-	forms := map[string]func(http.Handler) http.Handler{
-		"API": func(h http.Handler) http.Handler {
-			api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: o().Idempotency})
-			api.Handle("POST /api/v1/{path}", middleware.AnyCaller(), h)
-			return api
-		},
-		"pieces": func(h http.Handler) http.Handler {
-			g := middleware.New(ring.keys, o())
-			return middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(h)
-		},
-		"pieces without RequestID": func(h http.Handler) http.Handler {
-			g := middleware.New(ring.keys, o())
-			return middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(h)
-		},
-	}
-	post := func(ctx context.Context, h http.Handler, path, line string) int {
-		return serve(h, request("POST", "/api/v1/"+path, token, "{}", line).WithContext(ctx)).StatusCode
+	once := middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Client: policy("client", "1-H", 0)}
+	forms := claiming(ring, o)
+	post := func(ctx context.Context, h http.Handler, query, line string) int {
+		return serve(h, request("POST", "/api/v1/x"+query, token, "{}", line).WithContext(ctx)).StatusCode
 	}
 	const keyed, plain = "Idempotency-Key: inner", "X-None: 1"
 	for form, build := range forms {
-		limit := middleware.New(nil, o()).RateLimit(http.HandlerFunc(sayOK))
+		once.Store = &ratelimit.Memory{}
+		limit := middleware.New(nil, middleware.Options{Hooks: quiet(), RateLimit: once}).RateLimit(http.HandlerFunc(sayOK))
 		freed := 0
 		inner := build(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { freed++; free.ServeHTTP(w, r) }))
 		within := func(h http.Handler, line string) http.HandlerFunc {
-			return func(_ http.ResponseWriter, r *http.Request) { post(r.Context(), h, "inner", line) }
+			return func(_ http.ResponseWriter, r *http.Request) { post(r.Context(), h, "?inner", line) }
 		}
 		for name, row := range map[string]struct {
 			do    http.HandlerFunc
@@ -626,7 +578,7 @@ func TestFreeOfWhom(t *testing.T) {
 			runs := 0
 			h := build(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++; row.do(w, r) }))
 			for range 2 {
-				if got := post(t.Context(), h, "outer", "Idempotency-Key: a"); got != 200 {
+				if got := post(t.Context(), h, "", "Idempotency-Key: a"); got != 200 {
 					t.Errorf("%s, %s: got %d", form, name, got)
 				}
 			}
@@ -634,10 +586,10 @@ func TestFreeOfWhom(t *testing.T) {
 				t.Errorf("%s, %s: ran %d times for one key, want the key freed: %t", form, name, runs, row.freed)
 			}
 		}
-		if post(t.Context(), inner, "inner", keyed); freed != 3 {
+		if post(t.Context(), inner, "?inner", keyed); freed != 3 {
 			t.Errorf("%s: the inner handler ran %d times, want 3: it has freed its own key", form, freed)
 		}
-		if got := post(t.Context(), limit, "inner", plain); got != 429 {
+		if got := post(t.Context(), limit, "?inner", plain); got != 429 {
 			t.Errorf("%s: the limit within answers %d", form, got)
 		}
 	}

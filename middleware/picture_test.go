@@ -8,7 +8,6 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,15 +36,7 @@ func TestPicture(t *testing.T) {
 			t.Errorf("no stage of the picture refuses with %s", code)
 		}
 	}
-	const file = "../.github/path.svg"
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s is not what the code gives (go test -run TestPicture -update draws it): %v", file, err)
-	}
+	golden(t, "../.github/path.svg", got)
 }
 
 const pictureStyle = `
@@ -61,7 +52,7 @@ text { fill: #e6edf3 } .page { fill: #0d1117 } .box { fill: #1c2430; stroke: #91
 
 // picture draws the stages from top to bottom, with what each refuses with at
 // its right.
-func picture(t *testing.T) (svg []byte, seen map[string]bool) {
+func picture(t *testing.T) (svg string, seen map[string]bool) {
 	var b bytes.Buffer
 	y, seen := 32, make(map[string]bool)
 	arrow := func() {
@@ -94,7 +85,7 @@ func picture(t *testing.T) (svg []byte, seen map[string]bool) {
 	head := fmt.Sprintf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 960 %d\" width=\"960\" role=\"img\">\n"+
 		"<title>The path of a request, and the refusals of each stage</title>\n<style>%s</style>\n"+
 		"<rect class=\"page\" width=\"960\" height=\"%[1]d\"/>\n", y+28, pictureStyle)
-	return []byte(head + b.String() + "</svg>\n"), seen
+	return head + b.String() + "</svg>\n", seen
 }
 
 // refusalsOf returns the codes that files of this package refuse with, by

@@ -43,18 +43,7 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 		"a caller and the same inside": as(by(t, "other"))(middleware.Chain(g.Authenticate,
 			g.Enforce(middleware.Require(scope.TasksWrite)))(http.HandlerFunc(secret))),
 	}
-	outers := map[string]func(h http.Handler) http.Handler{
-		"API": func(h http.Handler) http.Handler {
-			api := middleware.NewAPI(ring.keys, options())
-			api.Handle("POST /api/v1/x", middleware.AnyCaller(), h)
-			return api
-		},
-		"stages": func(h http.Handler) http.Handler { return keyed(ring, options(), h) },
-		"stages without RequestID": func(h http.Handler) http.Handler {
-			g := middleware.New(ring.keys, options())
-			return middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent)(h)
-		},
-	}
+	outers := claiming(ring, options)
 	outers["WithCaller"] = func(h http.Handler) http.Handler {
 		g := middleware.New(nil, options())
 		return middleware.Chain(as(by(t, "user")), g.Enforce(middleware.AnyCaller()), g.Idempotent)(h)

@@ -131,10 +131,7 @@ var provoked = []struct {
 	{"idempotency_in_progress", nil, faulty(inFlight)},
 	{"idempotency_outcome_unknown", nil, func(t *testing.T, w *world) answer {
 		w.does(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-		func() {
-			defer func() { recover() }()
-			serve(w.api, w.post("{}"))
-		}()
+		aborts(w.api, httptest.NewRecorder(), w.post("{}"))
 		return serve(w.api, w.post("{}"))
 	}},
 	{"idempotency_response_not_retained", func(o *middleware.Options) { o.Idempotency.MaxResponse = 1 },
@@ -290,6 +287,29 @@ func TestProblems(t *testing.T) {
 }
 
 var update = flag.Bool("update", false, "rewrite the golden file with what the tests got")
+
+// golden compares a text with a file, line by line, or rewrites the file.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := strings.SplitAfter(string(want), "\n")
+	for i, line := range strings.SplitAfter(got, "\n") {
+		if i >= len(wanted) || line != wanted[i] {
+			t.Fatalf("%s, line %d (go test -update rewrites it): got %s", file, i+1, line)
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%s goes on after %d lines", file, strings.Count(got, "\n"))
+	}
+}
 
 // dump writes a response as it reads on the wire, fields sorted, request ids
 // masked.

@@ -454,12 +454,6 @@ func TestPlanOfKeys(t *testing.T) {
 			t.Errorf("with the name of an organization's counter as its id: got %d", res.StatusCode)
 		}
 	}
-	guard := middleware.New(ring.keys, middleware.Options{RateLimit: middleware.RateLimitOptions{
-		Store: &ratelimit.Memory{}, Plan: planned(nil, nil),
-	}})
-	if res := serve(guard.RateLimit(http.HandlerFunc(sayOK)), request("GET", "/", "", "")); res.StatusCode != 500 {
-		t.Errorf("by Plan without Authenticate: got %d, want 500", res.StatusCode)
-	}
 }
 
 // TestRouteLimit: a route's policy and cost are part of the one decision.

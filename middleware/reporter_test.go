@@ -41,13 +41,14 @@ func TestPanicsShowNoSecret(t *testing.T) {
 	}
 	log := newLogged()
 	hooks := log.hooks()
-	o := middleware.Options{Service: service, KeyHeader: "X-Caller", Hooks: hooks}
-	api, g := middleware.NewAPI(ring.memory, o), middleware.New(ring.memory, o)
+	o := middleware.Options{Service: service, KeyHeader: "X-Caller", Hooks: hooks,
+		Idempotency: keyedOptions{Runner: replies()}}
+	g := middleware.New(ring.memory, o)
 	var boom func(r *http.Request) any
 	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		panic(fmt.Sprintf("no session= for %+v", boom(r)))
 	})
-	api.Handle("POST /api/v1/x", middleware.AnyCaller(), handler)
+	api := apiOf(ring.memory, o, middleware.AnyCaller(), handler)
 	forms := map[string]http.Handler{
 		"API":                             api,
 		"pieces":                          middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(handler),
@@ -154,14 +155,11 @@ func TestMethodInLogs(t *testing.T) {
 func TestObserveBehindOuterHooks(t *testing.T) {
 	ring, token := oneKey(t)
 	for name, outer := range map[string]*middleware.Hooks{"none": nil, "a logger": quiet()} {
-		events := 0
-		hooks := quiet()
-		hooks.Observe = func(context.Context, middleware.Event) { events++ }
-		api := testAPI(ring.keys, middleware.Options{Hooks: hooks})
+		o := &observed{t: t}
+		api := testAPI(ring.keys, middleware.Options{Hooks: o.hooks()})
 		h := middleware.New(nil, middleware.Options{Hooks: outer}).RequestID(api)
-		serve(h, request("GET", "/api/v1/any", token, ""))
-		if events != 1 {
-			t.Errorf("outer hooks with %s: got %d events, want 1", name, events)
+		if e, _ := o.ask(h, request("GET", "/api/v1/any", token, "")); e.Status != 200 {
+			t.Errorf("outer hooks with %s: got %+v", name, e)
 		}
 	}
 }
@@ -224,7 +222,6 @@ func TestWriteProblemTooLate(t *testing.T) {
 		}
 		api, token := oneRoute(t, h, middleware.Options{Hooks: hooks,
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-		api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), h)
 		srv := start(t, api)
 		for _, r := range []*http.Request{get(t, srv, "/api/v1/x", token),
 			newRequest(t, "POST", srv.URL+"/api/v1/x", token, nil)} {
@@ -288,8 +285,7 @@ func TestProblemHookThatWrites(t *testing.T) {
 		return "", nil
 	}
 	ring, need := newKeyring(), middleware.Require(scope.TasksWrite, scope.TasksRead)
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: hooks})
-	api.HandleFunc("GET /api/v1/x", need, sayOK)
+	api := apiOf(ring.keys, middleware.Options{Hooks: hooks}, need, sayOK)
 	for _, token := range []string{ring.issue(t), ring.issue(t), ring.issue(t, scope.TasksRead)} {
 		if res := serve(api, request("GET", "/api/v1/x", token, "")); res.problem(t).Missing[0] != "tasks:write" {
 			t.Errorf("got %s", res.body)
@@ -659,10 +655,9 @@ func TestPattern(t *testing.T) {
 		{"an API, whose mux knows it", func(*middleware.Guard) http.Handler { return nil }, "/api/v1/tasks/1",
 			func(*http.Request) string { return "wrong" }, "GET /api/v1/tasks/{task}"},
 	} {
-		var got []string
-		hooks := quiet()
+		watched := &observed{t: t}
+		hooks := watched.hooks()
 		hooks.Pattern = tt.hook
-		hooks.Observe = func(_ context.Context, e middleware.Event) { got = append(got, e.Pattern) }
 		o := middleware.Options{Hooks: hooks}
 		h := tt.build(middleware.New(ring.keys, o))
 		if h == nil {
@@ -670,9 +665,8 @@ func TestPattern(t *testing.T) {
 			api.HandleFunc("GET /api/v1/tasks/{task}", middleware.AnyCaller(), sayOK)
 			h = api
 		}
-		serve(h, request("GET", tt.path, token, ""))
-		if len(got) != 1 || got[0] != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		if e, _ := watched.ask(h, request("GET", tt.path, token, "")); e.Pattern != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, e.Pattern, tt.want)
 		}
 	}
 }
@@ -727,9 +721,7 @@ func TestPanickingHooks(t *testing.T) {
 		hooks := log.hooks()
 		row.set(hooks)
 		o := middleware.Options{Hooks: hooks, Idempotency: keyedOptions{Runner: replies(idem.Options{Wait: -1})}}
-		api := middleware.NewAPI(ring.keys, o)
-		api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), row.handle)
-		for form, h := range map[string]http.Handler{"API": api, "pieces": keyed(ring, o, row.handle)} {
+		for form, h := range bothForms(ring.keys, o, middleware.AnyCaller(), row.handle) {
 			before := len(log.String())
 			srv := start(t, h) // a panic that got out would cut the connection
 			first, again := do(t, srv.Client(), keyedRequest(t, srv.URL+"/api/v1/x", token, form)),

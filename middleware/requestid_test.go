@@ -20,21 +20,17 @@ import (
 // Recover, and net/http would log it with the key.
 func TestTrustThatPanics(t *testing.T) {
 	ring, token := oneKey(t)
-	for _, pieces := range []bool{false, true} {
+	for _, form := range []string{"API", "pieces"} {
 		log := newLogged()
 		o := middleware.Options{Hooks: log.hooks(),
 			TrustRequestID: func(r *http.Request) bool { panic(r.Header) }}
-		g := middleware.New(ring.keys, o)
-		h := middleware.Chain(g.RequestID, g.Recover, anyCaller(g))(http.HandlerFunc(sayOK))
-		if !pieces {
-			h = testAPI(ring.keys, o)
-		}
-		res := serve(h, request("GET", "/api/v1/any", token, "", "Svc-Request-Id: mine"))
+		h := bothForms(ring.keys, o, middleware.AnyCaller(), sayOK)[form]
+		res := serve(h, request("GET", "/api/v1/x", token, "", "Svc-Request-Id: mine"))
 		if res.StatusCode != 200 || wantID(t, res.Response) == "mine" {
-			t.Errorf("pieces %t: got %d with %v", pieces, res.StatusCode, res.Header)
+			t.Errorf("%s: got %d with %v", form, res.StatusCode, res.Header)
 		}
 		if text := log.String(); !strings.Contains(text, "panic while serving") || strings.Contains(text, token) {
-			t.Errorf("pieces %t: got the log %s", pieces, text)
+			t.Errorf("%s: got the log %s", form, text)
 		}
 	}
 }
@@ -323,8 +319,7 @@ func TestNoOtherIDInTrailers(t *testing.T) {
 		} {
 			has := func(part string) bool { return strings.Contains(name, part) }
 			ring, token := oneKey(t)
-			api := middleware.NewAPI(ring.keys, with(keyedOptions{Runner: replies()}))
-			api.HandleFunc("POST /api/v1/x", middleware.AnyCaller(), func(w http.ResponseWriter, _ *http.Request) {
+			srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("X-Early", "1")
 				h := w.Header()
 				switch {
@@ -364,8 +359,7 @@ func TestNoOtherIDInTrailers(t *testing.T) {
 				default:
 					h.Set(http.TrailerPrefix+idHeader, "spoofed")
 				}
-			})
-			srv, client := listen(t, protocol, api)
+			}))
 			for _, line := range []string{"X-Nothing: 1", "Idempotency-Key: 1"} {
 				got := do(t, client, request("POST", srv.URL+"/api/v1/x", token, "{}", line))
 				id := wantID(t, got.Response)

@@ -18,24 +18,13 @@ import (
 func TestReportOnlyRequirement(t *testing.T) {
 	ring := newKeyring()
 	writer, reader := ring.issue(t, scope.TasksWrite), ring.issue(t, scope.TasksRead)
-	var got middleware.Event
-	hooks := quiet()
-	hooks.Observe = func(_ context.Context, e middleware.Event) { got = e }
+	o := &observed{t: t}
 	need := middleware.Require(scope.TasksWrite)
-	o := func() middleware.Options {
-		return middleware.Options{
-			Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+	for _, name := range []string{"API", "pieces"} {
+		h := bothForms(ring.keys, middleware.Options{
+			Hooks: o.hooks(), Idempotency: keyedOptions{Runner: replies()},
 			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Key: reportOnly("key", "2-H")},
-		}
-	}
-	ok := http.HandlerFunc(sayOK)
-	api := middleware.NewAPI(ring.keys, o())
-	api.Handle("POST /api/v1/x", need.ReportOnly(), ok)
-	g := middleware.New(ring.keys, o())
-	for name, h := range map[string]http.Handler{
-		"API":    api,
-		"pieces": middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit, g.Enforce(need.ReportOnly()), g.Idempotent)(ok),
-	} {
+		}, need.ReportOnly(), sayOK)[name]
 		for i, s := range []struct {
 			token    string
 			status   int
@@ -46,7 +35,7 @@ func TestReportOnlyRequirement(t *testing.T) {
 			{reader, 200, "rate_limited", "true"}, // the limit would have refused first
 			{"", 401, "", ""},
 		} {
-			res := serve(h, request("POST", "/api/v1/x", s.token, "{}", "Idempotency-Key: a"))
+			got, res := o.ask(h, request("POST", "/api/v1/x", s.token, "{}", "Idempotency-Key: a"))
 			if res.StatusCode != s.status || got.ReportedCode != s.reported ||
 				res.Header.Get("Idempotent-Replayed") != s.replayed {
 				t.Errorf("%s, request %d: got %d, reported %q, replayed %q, want %+v", name, i+1, res.StatusCode, got.ReportedCode,
@@ -54,20 +43,17 @@ func TestReportOnlyRequirement(t *testing.T) {
 			}
 		}
 	}
-	if need.ReportOnly(); serve(mustRefuse(ring.keys, need), request("GET", "/api/v1/x", reader, "")).StatusCode != 403 {
-		t.Error("ReportOnly changed the requirement that it was called on")
+	need.ReportOnly()
+	refuses := apiOf(ring.keys, middleware.Options{Hooks: quiet()}, need, sayOK)
+	if got := serve(refuses, request("GET", "/api/v1/x", reader, "")).StatusCode; got != 403 {
+		t.Errorf("ReportOnly changed the requirement that it was called on: got %d", got)
 	}
+	g, ok := middleware.New(ring.keys, middleware.Options{Hooks: quiet()}), http.HandlerFunc(sayOK)
 	wantPanic(t, "the requirement is empty", func() { g.Enforce(middleware.Requirement{}.ReportOnly()) })
 	wantPanic(t, "is not one of scope.Default", func() { g.Enforce(middleware.Require("tasks:raed").ReportOnly()) })
 	if res := serve(g.RequestID(g.Enforce(need.ReportOnly())(ok)), request("GET", "/", "", "")); res.StatusCode != 500 {
 		t.Errorf("without Authenticate: got %d", res.StatusCode)
 	}
-}
-
-func mustRefuse(keys keystore.Store, need middleware.Requirement) http.Handler {
-	api := middleware.NewAPI(keys, middleware.Options{Hooks: quiet()})
-	api.Handle("GET /api/v1/x", need, http.HandlerFunc(sayOK))
-	return api
 }
 
 func TestRequirements(t *testing.T) {
@@ -114,10 +100,8 @@ func TestRequirements(t *testing.T) {
 		ring := newKeyring()
 		token := ring.plant(t, keystore.Key{Scopes: tt.has})
 		ran := false
-		api := middleware.NewAPI(ring.memory,
-			middleware.Options{Hooks: quiet(), Service: keystore.Service{Scopes: tt.registry},
-				Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-		api.HandleFunc("POST /api/v1/x", tt.need, func(w http.ResponseWriter, r *http.Request) { ran = true })
+		api := apiOf(ring.memory, middleware.Options{Hooks: quiet(), Service: keystore.Service{Scopes: tt.registry},
+			Idempotency: keyedOptions{Runner: replies()}}, tt.need, func(http.ResponseWriter, *http.Request) { ran = true })
 		res := serve(api, request("POST", "/api/v1/x", token, "", "Idempotency-Key: 1"))
 		if tt.missing == nil {
 			if res.StatusCode != 200 || !ran {
@@ -163,8 +147,8 @@ func TestChallengeIsQuoted(t *testing.T) {
 	registry := scope.New(scope.Definition{Name: odd, Meaning: "Odd."})
 	ring := newKeyring()
 	token := ring.plant(t, keystore.Key{})
-	api := middleware.NewAPI(ring.memory, middleware.Options{Hooks: quiet(), Service: keystore.Service{Scopes: registry}})
-	api.HandleFunc("GET /api/v1/x", middleware.Require(odd), sayOK)
+	api := apiOf(ring.memory, middleware.Options{Hooks: quiet(), Service: keystore.Service{Scopes: registry}},
+		middleware.Require(odd), sayOK)
 	res := serve(api, request("GET", "/api/v1/x", token, ""))
 	wantRefusal(t, "odd scope", res, 403, "insufficient_scope", insufficient(string(odd)))
 	if got := res.problem(t).Missing; !slices.Equal(got, []string{string(odd)}) {
@@ -184,8 +168,8 @@ func TestPlanBeforeTheScopeCheck(t *testing.T) {
 		return ratelimit.Unlimited, nil, nil
 	}
 	limits := middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Plan: plan}
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits})
-	api.HandleFunc("GET /api/v1/x", middleware.Require(scope.TasksRead), sayOK)
+	api := apiOf(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits},
+		middleware.Require(scope.TasksRead), sayOK)
 	for token, want := range map[string]int{ring.issue(t, scope.ChatRead): 403, ring.issue(t, scope.TasksRead): 200} {
 		if got := serve(api, request("GET", "/api/v1/x", token, "")).StatusCode; inside != 500 || got != want {
 			t.Errorf("got %d, and %d from within Plan, want %d, and 500 there", got, inside, want)

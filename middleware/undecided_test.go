@@ -2,7 +2,6 @@ package middleware_test
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -214,10 +213,12 @@ func TestDecisionIsOfItsRequest(t *testing.T) {
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
 	outer := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)
 	any, ok := g.Enforce(middleware.AnyCaller()), http.HandlerFunc(sayOK)
-	api := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	inAPI := func(h http.Handler) http.Handler {
+		return apiOf(ring.keys, middleware.Options{Hooks: quiet()}, middleware.AnyCaller(), h.ServeHTTP)
+	}
 	within := func(inner http.Handler, want int) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			own := request("GET", "/api/v1/any", token, "").WithContext(r.Context())
+			own := request("GET", "/api/v1/x", token, "").WithContext(r.Context())
 			if a := serve(inner, own); a.StatusCode != want {
 				t.Errorf("the request within: got %d, want %d", a.StatusCode, want)
 			}
@@ -229,24 +230,17 @@ func TestDecisionIsOfItsRequest(t *testing.T) {
 		want int
 	}{
 		"decided within, by pieces":  {outer(within(outer(any(ok)), 200)), 500},
-		"decided within, by an API":  {outer(within(api, 200)), 500},
+		"decided within, by an API":  {outer(within(inAPI(ok), 200)), 500},
 		"decided outside":            {outer(any(within(outer(ok), 500))), 200},
-		"decided outside, by an API": {apiOf(t, ring, within(outer(ok), 500)), 200},
+		"decided outside, by an API": {inAPI(within(outer(ok), 500)), 200},
 		"decided within and outside": {outer(any(within(outer(any(ok)), 200))), 200},
 		"refused within, AnyCaller out": {outer(any(within(
 			outer(g.Enforce(middleware.Require(scope.TasksRead))(ok)), 403))), 200},
 	} {
-		if a := serve(tt.h, request("GET", "/api/v1/any", token, "")); a.StatusCode != tt.want {
+		if a := serve(tt.h, request("GET", "/api/v1/x", token, "")); a.StatusCode != tt.want {
 			t.Errorf("%s: got %d %s, want %d", name, a.StatusCode, a.body, tt.want)
 		}
 	}
-}
-
-func apiOf(t *testing.T, ring *keyring, h http.Handler) http.Handler {
-	t.Helper()
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
-	api.Handle("GET /api/v1/any", middleware.AnyCaller(), h)
-	return api
 }
 
 // TestUndecidedKeepsOuterFields: of the fields, those of stages outside stay,
@@ -254,9 +248,9 @@ func apiOf(t *testing.T, ring *keyring, h http.Handler) http.Handler {
 func TestUndecidedKeepsOuterFields(t *testing.T) {
 	ring := newKeyring()
 	token, log := ring.issue(t), newLogged()
-	var events []middleware.Event
-	hooks := log.hooks()
-	hooks.Observe = func(_ context.Context, e middleware.Event) { events = append(events, e) }
+	o := &observed{t: t}
+	hooks := o.hooks()
+	hooks.Logger = log.hooks().Logger
 	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks})
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /keys/{id}", func(w http.ResponseWriter, r *http.Request) {
@@ -264,14 +258,13 @@ func TestUndecidedKeepsOuterFields(t *testing.T) {
 		w.WriteHeader(201)
 	})
 	h := middleware.Chain(cors, g.RequestID, g.Recover, g.Authenticate)(mux)
-	a := serve(h, request("POST", "/keys/"+token, token, ""))
+	e, a := o.ask(h, request("POST", "/keys/"+token, token, ""))
 	wantRefusal(t, "undecided", a, 500, "internal", "")
 	if a.Header.Get("Set-Cookie") != "" || a.Header.Get("Access-Control-Allow-Origin") != "https://shop.example" {
 		t.Errorf("got the header %v", a.Header)
 	}
-	if len(events) != 1 || events[0].Status != 500 || events[0].Stage != middleware.StageScope ||
-		events[0].Outcome != "internal" || events[0].Pattern != "POST /keys/{id}" {
-		t.Errorf("got the Events %+v", events)
+	if e.Status != 500 || e.Stage != middleware.StageScope || e.Outcome != "internal" || e.Pattern != "POST /keys/{id}" {
+		t.Errorf("got the Event %+v", e)
 	}
 	if line := log.String(); !strings.Contains(line, `pattern="POST /keys/{id}"`) || strings.Contains(line, token) ||
 		!strings.Contains(line, "path=/keys/") {
@@ -312,18 +305,13 @@ func TestUndecidedNamesTheRoute(t *testing.T) {
 // tells of a caller's.
 func TestUndecidedReportOnly(t *testing.T) {
 	ring := newKeyring()
-	var reported []string
-	hooks := quiet()
-	hooks.Observe = func(_ context.Context, e middleware.Event) { reported = append(reported, e.ReportedCode) }
-	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks, ReportOnly: true})
+	o := &observed{t: t}
+	g := middleware.New(ring.keys, middleware.Options{Hooks: o.hooks(), ReportOnly: true})
 	h := middleware.Chain(g.RequestID, g.Authenticate)(http.HandlerFunc(sayOK))
-	for _, token := range []string{"", ring.issue(t)} {
-		if a := serve(h, request("GET", "/", token, "")); a.StatusCode != 200 {
-			t.Errorf("with %q: got %d %s, want 200", token, a.StatusCode, a.body)
+	for token, want := range map[string]string{"": "api_key_missing", ring.issue(t): "no_requirement"} {
+		if e, a := o.ask(h, request("GET", "/", token, "")); a.StatusCode != 200 || e.ReportedCode != want {
+			t.Errorf("with %q: got %d %s and the report %q, want %q", token, a.StatusCode, a.body, e.ReportedCode, want)
 		}
-	}
-	if got := strings.Join(reported, " "); got != "api_key_missing no_requirement" {
-		t.Errorf("got the reports %q", got)
 	}
 }
 
