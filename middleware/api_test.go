@@ -101,13 +101,11 @@ func TestAnswersOfHandlersAreTheirs(t *testing.T) {
 		"404 page not found\n": http.NotFound,
 		"no such task": func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(404)
-			io.WriteString(w,
-				"no such task")
+			io.WriteString(w, "no such task")
 		},
 		"not that": func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(405)
-			io.WriteString(w,
-				"not that")
+			io.WriteString(w, "not that")
 		},
 		"inner": func(w http.ResponseWriter, r *http.Request) {
 			http.NewServeMux().ServeHTTP(httptest.NewRecorder(), r)

@@ -88,8 +88,7 @@ func TestKeyNetworks(t *testing.T) {
 	runs := 0
 	serveFrom := func(proxies []netip.Prefix, token, peer, forwarded string) answer {
 		api := middleware.NewAPI(ring.keys,
-			middleware.Options{Hooks: quiet(), TrustedProxies: proxies, Failures: ratelimit.MustParse("1-H"),
-				Uses: last})
+			middleware.Options{Hooks: quiet(), TrustedProxies: proxies, Failures: ratelimit.MustParse("1-H"), Uses: last})
 		api.HandleFunc("GET /api/v1/any", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) { runs++ })
 		r := request("GET", "/api/v1/any", token, "")
 		if r.RemoteAddr = peer; forwarded != "" {
@@ -198,8 +197,7 @@ func TestLegacyKeys(t *testing.T) {
 	importOld(t, ring, oldKey2, "the new pepper", keystore.Sandbox)
 	token := ring.issue(t)
 	store := &countedStore{Store: ring.memory}
-	api := testAPI(store, middleware.Options{Hooks: quiet(), Service: acme(),
-		Environment: keystore.Production})
+	api := testAPI(store, middleware.Options{Hooks: quiet(), Service: acme(), Environment: keystore.Production})
 	for _, tt := range []struct {
 		name, token string
 		status      int
@@ -370,8 +368,7 @@ func TestKeyElsewhere(t *testing.T) {
 // in the log, once.
 func TestHints(t *testing.T) {
 	ring, token := oneKey(t)
-	away, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
-		Networks: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}})
+	away, _ := ring.grant(t, keystore.Key{Networks: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}})
 	session := func(*http.Request) (*keystore.Caller, error) { return nil, middleware.ErrNoCredentials }
 	preflight := []string{"Origin: https://a.example", "Access-Control-Request-Method: POST"}
 	for _, row := range []struct {

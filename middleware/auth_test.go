@@ -57,10 +57,9 @@ func TestRefusalsHelp(t *testing.T) {
 func TestEnvironmentOfHost(t *testing.T) {
 	ring := newKeyring()
 	live := ring.issue(t)
-	test, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
+	test, _ := ring.grant(t, keystore.Key{Environment: keystore.Sandbox})
 	store := &countedStore{Store: ring.memory}
-	api := testAPI(store, middleware.Options{Hooks: quiet(),
-		Environment: keystore.Production})
+	api := testAPI(store, middleware.Options{Hooks: quiet(), Environment: keystore.Production})
 	res := serve(api, request("GET", "/api/v1/any", test, ""))
 	wantRefusal(t, "test key", res, 401, "api_key_invalid", invalid)
 	if got := res.problem(t).Detail; got != "This host takes production keys, and the API key is a sandbox one." ||
@@ -77,7 +76,7 @@ func TestEnvironmentOfHost(t *testing.T) {
 // is in the log. A cache in front of the store changes nothing.
 func TestStoreAnswers(t *testing.T) {
 	ring := newKeyring()
-	token, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
+	token, key := ring.grant(t, keystore.Key{})
 	wrongDigest, wrongEnvironment := key.Clone(), key.Clone()
 	wrongDigest.Digest[0]++
 	wrongEnvironment.Environment = keystore.Sandbox
@@ -155,8 +154,7 @@ func TestClientLeavesDuringLookup(t *testing.T) {
 func TestKeyExpiresWhileCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
-		token, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
-			ExpiresAt: time.Now().Add(10 * time.Second)})
+		token, _ := ring.grant(t, keystore.Key{ExpiresAt: time.Now().Add(10 * time.Second)})
 		api := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
 		ask := func() int { return serve(api, request("GET", "/api/v1/any", token, "")).StatusCode }
 		if got := ask(); got != 200 {
@@ -212,7 +210,7 @@ func TestRejectBrowsers(t *testing.T) {
 // TestLastUsed: accepted keys are noted, refused ones are not.
 func TestLastUsed(t *testing.T) {
 	ring := newKeyring()
-	token, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
+	token, key := ring.grant(t, keystore.Key{})
 	past := ring.plant(t, keystore.Key{ID: "key_past", ExpiresAt: time.Unix(1e9, 0)})
 	away := ring.plant(t, keystore.Key{ID: "key_away", Networks: trust("10.9.0.0/16")})
 	last := keystore.NewUses(ring.memory, keystore.UsesOptions{})
@@ -302,7 +300,7 @@ func TestUsage(t *testing.T) {
 				g := middleware.New(ring.keys, o)
 				h = middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(needs[tt.path]))(handler)
 			}
-			token, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production, Scopes: tt.held})
+			token, key := ring.grant(t, keystore.Key{Scopes: tt.held})
 			if tt.path == "spent" {
 				other := ring.issue(t, scope.TasksRead)
 				serve(h, request("GET", "/api/v1/spent", other, ""))
@@ -378,8 +376,7 @@ func TestAuthenticate(t *testing.T) {
 	}{
 		{"a caller", caller, nil, 200, "", ""},
 		{"no credentials", nil, middleware.ErrNoCredentials, 401, "api_key_missing", ""},
-		{"no credentials, wrapped", nil, fmt.Errorf("cookie: %w", middleware.ErrNoCredentials), 401,
-			"api_key_missing", ""},
+		{"no credentials, wrapped", nil, fmt.Errorf("cookie: %w", middleware.ErrNoCredentials), 401, "api_key_missing", ""},
 		{"refused", nil, teapot, 418, "teapot", ""},
 		{"refused, wrapped", nil, fmt.Errorf("who is it: %w", teapot), 418, "teapot", ""},
 		{"the least refusal", nil, &middleware.Problem{Status: 400, Code: "mine"}, 400, "mine", ""},
@@ -533,8 +530,7 @@ func TestThrottleBesideOthers(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"an unknown key": {{jwt, 200}, {jwt, 200}, {unknown, 401}, {unknown, 429}, {swapLast(unknown), 429},
 			{"opaque", 429}, {jwt, 200}},
-		"no key": {{jwt, 200}, {"", 401}, {"", 401}, {"opaque", 401}, {"opaque", 429}, {unknown, 429}, {"", 401},
-			{jwt, 200}},
+		"no key": {{jwt, 200}, {"", 401}, {"", 401}, {"opaque", 401}, {"opaque", 429}, {unknown, 429}, {"", 401}, {jwt, 200}},
 	} {
 		api := testAPI(newKeyring().keys, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("1-H"),
 			Authenticate: bearerJWT(by(t, "service"))})

@@ -288,16 +288,14 @@ func TestUnusedAllocations(t *testing.T) {
 	for _, pieces := range []bool{false, true} {
 		base := count(middleware.Options{RateLimit: limits}, pieces, need, token, "")
 		for name, got := range map[string]float64{
-			"a Pattern hook": count(middleware.Options{RateLimit: limits, Hooks: unobserved}, pieces, need, token,
-				""),
+			"a Pattern hook": count(middleware.Options{RateLimit: limits, Hooks: unobserved}, pieces, need, token, ""),
 			"a header for keys": count(middleware.Options{RateLimit: limits,
 				KeyHeader: "X-API-Key"}, pieces, need, token, "X-API-Key"),
 			"a header that is not used": count(middleware.Options{RateLimit: limits,
 				KeyHeader: "X-API-Key"}, pieces, need, token, ""),
-			"networks":      count(middleware.Options{RateLimit: limits}, pieces, need, bound, ""),
-			"legacy shapes": count(middleware.Options{RateLimit: limits, Service: acme()}, pieces, need, token, ""),
-			"other credentials": count(middleware.Options{RateLimit: limits, Authenticate: nobody},
-				pieces, need, token, ""),
+			"networks":          count(middleware.Options{RateLimit: limits}, pieces, need, bound, ""),
+			"legacy shapes":     count(middleware.Options{RateLimit: limits, Service: acme()}, pieces, need, token, ""),
+			"other credentials": count(middleware.Options{RateLimit: limits, Authenticate: nobody}, pieces, need, token, ""),
 			"a Uses": count(middleware.Options{RateLimit: limits,
 				Uses: keystore.NewUses(ring.memory, keystore.UsesOptions{})}, pieces, need, token, ""),
 			"a report-only requirement": count(middleware.Options{RateLimit: limits}, pieces, lacking, token, ""),

@@ -126,11 +126,11 @@ func TestCostOfJSON(t *testing.T) {
 		for n := 0; members.Len() < size-20; n++ {
 			fmt.Fprintf(&members, `"%x":1,`, n)
 		}
+		long := strings.Repeat("x", size-99*12-2)
 		return map[string]string{
 			"members": "{" + members.String() + `"":1}`,
 			"string":  `{"a":"` + strings.Repeat("x", size-8) + `"}`,
-			"deep": strings.Repeat(`{"b":`, 99) + `"` + strings.Repeat("x", size-99*12-2) + `"` +
-				strings.Repeat(`,"a":1}`, 99),
+			"deep":    strings.Repeat(`{"b":`, 99) + `"` + long + `"` + strings.Repeat(`,"a":1}`, 99),
 		}
 	}
 	for _, size := range []int{60 << 10, 1 << 20} {

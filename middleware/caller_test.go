@@ -84,9 +84,8 @@ func TestWithCaller(t *testing.T) {
 // subjects, whatever the texts look like when they are put together.
 func TestPartitionsOfCallers(t *testing.T) {
 	identity := func(organization, subject string, e keystore.Environment) *keystore.Caller {
-		p, err := keystore.NewCaller(nil,
-			keystore.Identity{Organization: organization, Subject: subject, Environment: e,
-				Scopes: []scope.Name{scope.TasksWrite}})
+		p, err := keystore.NewCaller(nil, keystore.Identity{Organization: organization, Subject: subject, Environment: e,
+			Scopes: []scope.Name{scope.TasksWrite}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,9 +216,8 @@ func TestCallerOfTheEvent(t *testing.T) {
 		{"WithCaller inside", false, as(by(t, "user"))(problem), "", "", "user", "user"},
 		{"WithCaller inside a key", false, middleware.Chain(g.Authenticate, as(by(t, "user")))(problem), token, "",
 			"user", "user"},
-		{"refused inside a key", false,
-			middleware.Chain(g.Authenticate, as(by(t, "user")),
-				g.Enforce(middleware.Require(scope.TasksWrite)))(problem), token, "", "user", "user"},
+		{"refused inside a key", false, middleware.Chain(g.Authenticate, as(by(t, "user")),
+			g.Enforce(middleware.Require(scope.TasksWrite)))(problem), token, "", "user", "user"},
 		{"API", false, inAPI(problem), token, "", "key", "key"},
 		{"API, not authenticated", false, inAPI(problem), "", "", "", "-"},
 		{"WithCaller around an API, not authenticated", true, inAPI(problem), "", "", "", "-"},

@@ -198,14 +198,14 @@ func randomCopy(r *rand.Rand, n int) op {
 		"a reader that ends with its last bytes", "a slow reader", "a reader of panic")
 	return op{fmt.Sprintf("copy %d of %s", n, name), n > 0, func(x *execution) {
 		s, turn, dst := strings.NewReader(text(n)), 0, io.Writer(x.w)
+		boom := readerFunc(func([]byte) (int, error) { panic("boom") })
 		src := map[string]io.Reader{
 			"a string":            s, // an io.WriterTo
 			"a reader":            readerFunc(s.Read),
 			"a reader that fails": io.MultiReader(s, iotest.ErrReader(errSource)),
-			"a reader that fails with its last bytes": iotest.DataErrReader(
-				io.MultiReader(s, iotest.ErrReader(errSource))),
-			"a reader that ends with its last bytes": iotest.DataErrReader(s),
-			"a reader of panic":                      io.MultiReader(s, readerFunc(func([]byte) (int, error) { panic("boom") })),
+			"a reader that fails with its last bytes": iotest.DataErrReader(io.MultiReader(s, iotest.ErrReader(errSource))),
+			"a reader that ends with its last bytes":  iotest.DataErrReader(s),
+			"a reader of panic":                       io.MultiReader(s, boom),
 			"a slow reader": readerFunc(func(p []byte) (int, error) {
 				runtime.Gosched()
 				if turn++; turn%2 == 0 {

@@ -375,18 +375,15 @@ func TestEventOfAMisuse(t *testing.T) {
 // is nobody.
 func TestEventOfARefusedKey(t *testing.T) {
 	ring := newKeyring()
-	revoked, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
+	revoked, key := ring.grant(t, keystore.Key{})
 	issuer := issuing.New(ring.keys, issuing.Options{})
 	if _, err := issuer.Revoke(t.Context(), "org_1", key.ID); err != nil {
 		t.Fatal(err)
 	}
-	elsewhere, bound := ring.grant(t,
-		keystore.Key{Organization: "org_1", Environment: keystore.Production,
-			Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
-	sandbox, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
+	elsewhere, bound := ring.grant(t, keystore.Key{Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
+	sandbox, _ := ring.grant(t, keystore.Key{Environment: keystore.Sandbox})
 	o := &observed{t: t}
-	api := testAPI(ring.keys, middleware.Options{Hooks: o.hooks(),
-		Environment: keystore.Production})
+	api := testAPI(ring.keys, middleware.Options{Hooks: o.hooks(), Environment: keystore.Production})
 	for name, tt := range map[string]struct{ token, key string }{
 		"revoked":                {revoked, key.ID},
 		"from another network":   {elsewhere, bound.ID},

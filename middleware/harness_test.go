@@ -262,15 +262,15 @@ func oneKey(t testing.TB, scopes ...scope.Name) (*keyring, string) {
 // issue returns the token of a new production key of org_1.
 func (k *keyring) issue(t testing.TB, scopes ...scope.Name) string {
 	t.Helper()
-	token, _ := k.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production, Scopes: scopes})
+	token, _ := k.grant(t, keystore.Key{Scopes: scopes})
 	return token
 }
 
+// grant issues a key, of org_1 and production unless it says otherwise.
 func (k *keyring) grant(t testing.TB, g keystore.Key) (string, *keystore.Key) {
 	t.Helper()
-	if g.Name == "" {
-		g.Name = "test"
-	}
+	g.Name = cmp.Or(g.Name, "test")
+	g.Organization, g.Environment = cmp.Or(g.Organization, "org_1"), cmp.Or(g.Environment, keystore.Production)
 	secret, key, err := k.issuer.Issue(context.Background(), g)
 	if err != nil {
 		t.Fatalf("Issue(%+v): %v", g, err)
@@ -570,12 +570,7 @@ func wantID(t testing.TB, res *http.Response) string {
 // and Environment are filled in.
 func (k *keyring) plant(t testing.TB, key keystore.Key) string {
 	t.Helper()
-	if key.Environment == "" {
-		key.Environment = keystore.Production
-	}
-	if key.Organization == "" {
-		key.Organization = "org_1"
-	}
+	key.Organization, key.Environment = cmp.Or(key.Organization, "org_1"), cmp.Or(key.Environment, keystore.Production)
 	generate := keystore.Service{}.Generate
 	if key.Parent != "" {
 		generate = keystore.Service{}.GenerateChild
@@ -627,8 +622,7 @@ func apiOf(keys keystore.Store, o middleware.Options, need middleware.Requiremen
 }
 
 // bothForms are an API as apiOf returns it, and the same as pieces.
-func bothForms(
-	keys keystore.Store, o middleware.Options, need middleware.Requirement, h http.HandlerFunc,
+func bothForms(keys keystore.Store, o middleware.Options, need middleware.Requirement, h http.HandlerFunc,
 ) map[string]http.Handler {
 	g := middleware.New(keys, o)
 	stages := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.RateLimit, g.Enforce(need), g.Idempotent)
@@ -931,8 +925,7 @@ func limited(t testing.TB, l middleware.RateLimitOptions) (api *middleware.API, 
 		l.Store = &ratelimit.Memory{}
 	}
 	live = ring.issue(t, scope.TasksRead)
-	test, _ = ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox,
-		Scopes: []scope.Name{scope.TasksRead}})
+	test, _ = ring.grant(t, keystore.Key{Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead}})
 	other, _ = ring.grant(t, keystore.Key{Organization: "org_2", Environment: keystore.Production,
 		Scopes: []scope.Name{scope.TasksRead}})
 	return testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: l}), live, test, other
@@ -1092,6 +1085,5 @@ func (w *discard) WriteHeader(status int) { w.status = status }
 
 // perOrganization is middleware.PerOrganization with a store of the test's own.
 func perOrganization(store ratelimit.Store, limit ratelimit.Limit) middleware.RateLimitOptions {
-	return middleware.RateLimitOptions{Store: store,
-		Organization: &ratelimit.Policy{Name: "organization", Limit: limit}}
+	return middleware.RateLimitOptions{Store: store, Organization: &ratelimit.Policy{Name: "organization", Limit: limit}}
 }

@@ -114,9 +114,8 @@ func TestRunnerOfARoute(t *testing.T) {
 
 	var runs atomic.Int64
 	shared, own := &idem.Memory{}, &idem.Memory{}
-	api := middleware.NewAPI(ring.keys,
-		middleware.Options{Idempotency: keyedOptions{Runner: runnerOf(shared)},
-			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}}})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: keyedOptions{Runner: runnerOf(shared)},
+		RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}}})
 	route := middleware.RouteOptions{Idempotency: keyedOptions{Runner: runnerOf(own), Required: true}}
 	api.Handle("POST /api/v1/own", middleware.AnyCaller(), numbered(&runs, nil), route)
 	route.Policy = &ratelimit.Policy{Name: "route", Limit: ratelimit.MustParse("9-H")}
@@ -143,8 +142,7 @@ func TestRunnerOfARoute(t *testing.T) {
 			t.Errorf("%s: the route's store holds %d, the API's %d, want %d and %d", row.path, held(own),
 				held(shared), row.own, row.shared)
 		}
-		if a := serve(api, request("POST", row.path, token,
-			"{}")); (a.StatusCode == 400) != (row.path != "/api/v1/shared") {
+		if a := serve(api, request("POST", row.path, token, "{}")); (a.StatusCode == 400) != (row.path != "/api/v1/shared") {
 			t.Errorf("%s without a key: %d", row.path, a.StatusCode)
 		}
 	}
@@ -281,10 +279,8 @@ func TestRouteIdempotencyMistakes(t *testing.T) {
 			middleware.RouteOptions{Idempotency: keyedOptions{Required: true}}},
 		`["PUT"] and does not have the route's POST`: {replies(),
 			middleware.RouteOptions{Idempotency: keyedOptions{Methods: []string{"PUT"}}}},
-		"Methods is empty": {replies(),
-			middleware.RouteOptions{Idempotency: keyedOptions{Methods: []string{}}}},
-		"is smaller than twice MaxBody": {replies(),
-			middleware.RouteOptions{Idempotency: keyedOptions{MaxBody: 257 << 20}}},
+		"Methods is empty":              {replies(), middleware.RouteOptions{Idempotency: keyedOptions{Methods: []string{}}}},
+		"is smaller than twice MaxBody": {replies(), middleware.RouteOptions{Idempotency: keyedOptions{MaxBody: 257 << 20}}},
 	} {
 		api := middleware.NewAPI(issuing.NewMemory(), with(keyedOptions{Runner: row.runner, Off: row.runner == nil}))
 		wantPanic(t, want, func() {

@@ -128,8 +128,7 @@ func TestBadBodies(t *testing.T) {
 			c.send(head + "Content-Length: 10\r\n\r\n{}")
 			_ = c.Conn.(interface{ CloseWrite() error }).CloseWrite()
 		}, 400, "bad_request"},
-		{"no chunk size", func(c *wire) { c.send(head + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n") }, 400,
-			"bad_request"},
+		{"no chunk size", func(c *wire) { c.send(head + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n") }, 400, "bad_request"},
 		{"chunk longer than its size",
 			func(c *wire) { c.send(head + "Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n") }, 400,
 			"bad_request"},
@@ -183,18 +182,15 @@ func TestLargestBody(t *testing.T) {
 			for _, declared := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s %d declared %t", protocol, size, declared), func(t *testing.T) {
 					var got int
-					srv, client := listen(t, protocol,
-						keyed(ring, middleware.Options{},
-							func(w http.ResponseWriter, r *http.Request) {
-								b, err := io.ReadAll(r.Body)
-								if got = len(b); err != nil || strings.Trim(string(b), "a") != "" {
-									t.Errorf("body of %d bytes, %v", len(b), err)
-								}
-								if want := int64(size); declared && r.ContentLength != want || !declared && size > 0 &&
-									r.ContentLength != -1 {
-									t.Errorf("ContentLength %d", r.ContentLength)
-								}
-							}))
+					srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
+						b, err := io.ReadAll(r.Body)
+						if got = len(b); err != nil || strings.Trim(string(b), "a") != "" {
+							t.Errorf("body of %d bytes, %v", len(b), err)
+						}
+						if want := int64(size); declared && r.ContentLength != want || !declared && size > 0 && r.ContentLength != -1 {
+							t.Errorf("ContentLength %d", r.ContentLength)
+						}
+					}))
 					var body io.Reader = strings.NewReader(strings.Repeat("a", size))
 					if !declared {
 						body = struct{ io.Reader }{body}
@@ -244,8 +240,7 @@ func TestRequestOfTheHandler(t *testing.T) {
 		{"none", "", func() io.Reader { return nil }, nil},
 		{"empty", "", func() io.Reader { return strings.NewReader("") }, nil},
 		{"JSON", "application/json", func() io.Reader { return strings.NewReader(`{"a":1}`) }, nil},
-		{"chunked", "application/json", func() io.Reader { return struct{ io.Reader }{strings.NewReader(`{"a":1}`)} },
-			nil},
+		{"chunked", "application/json", func() io.Reader { return struct{ io.Reader }{strings.NewReader(`{"a":1}`)} }, nil},
 		{"trailer", "application/json", func() io.Reader { return struct{ io.Reader }{strings.NewReader(`{"a":1}`)} },
 			http.Header{"X-Sum": {"abc"}}},
 		{"form", "application/x-www-form-urlencoded",
@@ -407,8 +402,7 @@ func TestBodiesOfOneOwner(t *testing.T) {
 	const size = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
-		h := keyed(ring, with(keyedOptions{Runner: replies(), MaxBody: size, MaxBodies: 16 * size}),
-			http.HandlerFunc(sayOK))
+		h := keyed(ring, with(keyedOptions{Runner: replies(), MaxBody: size, MaxBodies: 16 * size}), http.HandlerFunc(sayOK))
 		tokenOf := func(organization string, environment keystore.Environment) string {
 			token, _ := ring.grant(t, keystore.Key{Organization: organization, Environment: environment})
 			return token
@@ -673,8 +667,7 @@ func TestWaiterTakesOver(t *testing.T) {
 				for range cap(answers) {
 					a := <-answers
 					statuses[a.StatusCode]++
-					if a.StatusCode == 409 &&
-						(a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1") {
+					if a.StatusCode == 409 && (a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1") {
 						t.Errorf("%v %s", a.Header, a.body)
 					}
 				}

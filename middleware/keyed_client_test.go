@@ -60,8 +60,7 @@ func TestStreamWaitsForTheStore(t *testing.T) {
 					fmt.Fprint(w, "the end")
 					time.Sleep(9 * time.Second)
 				}), nil)
-		if a := do(t, client,
-			keyedRequest(t, "http://api.example/", ring.issue(t), "a")); a.body != eventText(1)+"the end" {
+		if a := do(t, client, keyedRequest(t, "http://api.example/", ring.issue(t), "a")); a.body != eventText(1)+"the end" {
 			t.Errorf("got %q", a.body)
 		}
 	})
@@ -183,8 +182,7 @@ func TestClientThatLeavesAStream(t *testing.T) {
 							// A write may tell it before the context does.
 							if (err == nil) != (row.err == nil) || r.Context().Err() != row.err || row.lives > 0 &&
 								time.Since(left) != row.lives {
-								t.Errorf("ended %v after the client had left, with %v, want %v and %v",
-									time.Since(left),
+								t.Errorf("ended %v after the client had left, with %v, want %v and %v", time.Since(left),
 									err, row.lives, row.err)
 							}
 							close(ended)
@@ -218,10 +216,9 @@ func TestClientThatLeavesAStream(t *testing.T) {
 // connection's.
 func TestDeadlineOfTheHandler(t *testing.T) {
 	ring, token := oneKey(t)
-	srv, client := listen(t, "HTTP/1.1",
-		keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
-		}))
+	srv, client := listen(t, "HTTP/1.1", keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
+	}))
 	first, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
 	again, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
 	if first != (outcome{}) || again != (outcome{200, "", ""}) {

@@ -31,8 +31,7 @@ func TestRefusalInsideFreesTheKey(t *testing.T) {
 			return r.WithContext(context.WithValue(r.Context(), outsideKey{}, 1))
 		}), true},
 		{"StripPrefix", func(limited http.Handler) http.HandlerFunc {
-			return http.StripPrefix("/api",
-				limited).ServeHTTP
+			return http.StripPrefix("/api", limited).ServeHTTP
 		}, true},
 		{"another path", forward(func(r *http.Request) *http.Request {
 			other := r.WithContext(r.Context())
@@ -74,10 +73,8 @@ func TestRefusalInsideFreesTheKey(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			ring, token := oneKey(t)
-			g := middleware.New(ring.keys,
-				middleware.Options{Hooks: quiet(),
-					RateLimit: perOrganization(&ratelimit.Memory{},
-						ratelimit.Limit{Count: 1, Period: 24 * time.Hour})})
+			g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(),
+				RateLimit: perOrganization(&ratelimit.Memory{}, ratelimit.Limit{Count: 1, Period: 24 * time.Hour})})
 			worked := 0
 			inner := row.wrap(g.RateLimit(http.HandlerFunc(sayOK)))
 			h := keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {

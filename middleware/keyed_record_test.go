@@ -98,10 +98,8 @@ func TestStreams(t *testing.T) {
 					again := do(t, client, keyedRequest(t, "http://api.example/", token, key))
 					switch {
 					case row.repeat == "":
-						if p := again.problem(t); p.Code != "idempotency_response_not_retained" ||
-							p.OriginalStatus != first.StatusCode {
-							t.Errorf("repeat: %d %s, want idempotency_response_not_retained", again.StatusCode,
-								again.body)
+						if p := again.problem(t); p.Code != "idempotency_response_not_retained" || p.OriginalStatus != first.StatusCode {
+							t.Errorf("repeat: %d %s, want idempotency_response_not_retained", again.StatusCode, again.body)
 						}
 					case again.body != row.repeat || again.StatusCode != first.StatusCode ||
 						again.Header.Get("Content-Type") != first.Header.Get("Content-Type") ||
@@ -113,8 +111,7 @@ func TestStreams(t *testing.T) {
 				if runs.Load() != 2 {
 					t.Errorf("%d runs, want 2", runs.Load())
 				}
-				if text := log.String(); row.logs == "" && text != "" || row.logs != "" &&
-					strings.Count(text, row.logs) != 1 {
+				if text := log.String(); row.logs == "" && text != "" || row.logs != "" && strings.Count(text, row.logs) != 1 {
 					t.Errorf("log %q, want %q once", text, row.logs)
 				}
 			})
@@ -165,15 +162,14 @@ func TestEventsArriveLive(t *testing.T) {
 	ring, token := oneKey(t)
 	overBoth(t, func(t *testing.T, protocol string) {
 		read := make(chan struct{})
-		srv, client := listen(t, protocol,
-			keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Type", "text/event-stream")
-				for n := range 3 {
-					fmt.Fprintf(w, "data: %d\n", n)
-					_ = http.NewResponseController(w).Flush()
-					<-read
-				}
-			}))
+		srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for n := range 3 {
+				fmt.Fprintf(w, "data: %d\n", n)
+				_ = http.NewResponseController(w).Flush()
+				<-read
+			}
+		}))
 		res, err := client.Do(keyedRequest(t, srv.URL, token, "a"))
 		if err != nil {
 			t.Fatal(err)
@@ -220,8 +216,7 @@ func TestReverseProxy(t *testing.T) {
 		for _, path := range []string{"/length", "/chunked", "/events"} {
 			for n, repeat := range map[int]int{7: 201, 2 << 20: 409} {
 				url := fmt.Sprintf("%s%s?n=%d", srv.URL, path, n)
-				first, again := do(t, client, keyedRequest(t, url, token, url)),
-					do(t, client, keyedRequest(t, url, token, url))
+				first, again := do(t, client, keyedRequest(t, url, token, url)), do(t, client, keyedRequest(t, url, token, url))
 				if first.StatusCode != 201 || len(first.body) != n || first.Header.Get("Location") != "/tasks/1" {
 					t.Errorf("%s %s: %d with %d bytes", protocol, url, first.StatusCode, len(first.body))
 				}
@@ -293,8 +288,7 @@ func TestDuplicatesOfAStream(t *testing.T) {
 		for range 2 { // each request waits for 10 s
 			time.Sleep(21 * time.Second)
 			for _, process := range []http.Handler{here, there} {
-				if a := serve(process, post(token, "a")); a.StatusCode != 409 ||
-					a.problem(t).Code != "idempotency_in_progress" {
+				if a := serve(process, post(token, "a")); a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" {
 					t.Errorf("during the stream: %d %s, want 409", a.StatusCode, a.body)
 				}
 			}

@@ -133,8 +133,7 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 					row.first, row.again)
 			}
 		}
-		if len(again["X-Trace-Request-Id"]) != 1 ||
-			slices.Equal(first["X-Trace-Request-Id"], again["X-Trace-Request-Id"]) ||
+		if len(again["X-Trace-Request-Id"]) != 1 || slices.Equal(first["X-Trace-Request-Id"], again["X-Trace-Request-Id"]) ||
 			again["Svc-Original-Request-Id"] != nil {
 			t.Errorf("ids: %v, then %v", first, again)
 		}
@@ -167,8 +166,7 @@ func TestReplayBytes(t *testing.T) {
 		first := s.post("a")
 		again := s.post("a")
 		if first.body == "" || again.body != first.body || again.StatusCode != first.StatusCode || runs.Load() != 1 {
-			t.Errorf("%s: %d %.100q, then %d %.100q", row.name, first.StatusCode, first.body, again.StatusCode,
-				again.body)
+			t.Errorf("%s: %d %.100q, then %d %.100q", row.name, first.StatusCode, first.body, again.StatusCode, again.body)
 		}
 		if strings.HasPrefix(first.body, "{") && again.problem(t).RequestID != first.Header.Get("Svc-Request-Id") {
 			t.Errorf("%s: request_id %q, want the first one's %q", row.name, again.problem(t).RequestID,
@@ -259,8 +257,7 @@ func TestReplyGivenUp(t *testing.T) {
 		_, _ = w.Write(make([]byte, 15_000))
 	})
 	for key := range 4 {
-		if a := serve(s, request("POST", "/", s.token, "{}",
-			fmt.Sprint("Idempotency-Key: ", key))); a.StatusCode != 201 {
+		if a := serve(s, request("POST", "/", s.token, "{}", fmt.Sprint("Idempotency-Key: ", key))); a.StatusCode != 201 {
 			t.Fatalf("key %d: %d %s", key, a.StatusCode, a.body)
 		}
 	}
@@ -318,9 +315,8 @@ func TestValuesOfTheirOwn(t *testing.T) {
 		for _, token := range []string{token, ""} {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, keyedRequest(t, "/x", token, "a"))
-			if h := w.Header(); token == "" &&
-				h.Get("Cache-Control")+" "+h.Get("Content-Type")+" "+h.Get("Connection") !=
-					"no-store application/problem+json close" {
+			if h := w.Header(); token == "" && h.Get("Cache-Control")+" "+h.Get("Content-Type")+" "+h.Get("Connection") !=
+				"no-store application/problem+json close" {
 				t.Errorf("a refusal has %v", w.Header())
 			}
 			if replayed := w.Header().Get("Idempotent-Replayed"); replayed != "" && replayed != "true" {

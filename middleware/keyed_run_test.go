@@ -164,8 +164,7 @@ func TestDisconnect(t *testing.T) {
 				<-entered
 				cancel()
 			}()
-			if _, err := client.Do(keyedRequest(t, srv.URL, token, "a").WithContext(ctx)); !errors.Is(err,
-				context.Canceled) {
+			if _, err := client.Do(keyedRequest(t, srv.URL, token, "a").WithContext(ctx)); !errors.Is(err, context.Canceled) {
 				t.Errorf("first: %v", err)
 			}
 		} else {
@@ -177,8 +176,7 @@ func TestDisconnect(t *testing.T) {
 		a := do(t, client, keyedRequest(t, srv.URL, token, "a"))
 		if a.StatusCode != 201 || a.body != `{"id":"task_1"}` || a.Header.Get("Idempotent-Replayed") != "true" ||
 			runs.Load() != 1 {
-			t.Errorf("repeat: %d %s with %d runs, want the replay of the only run", a.StatusCode, a.body,
-				runs.Load())
+			t.Errorf("repeat: %d %s with %d runs, want the replay of the only run", a.StatusCode, a.body, runs.Load())
 		}
 	})
 }
@@ -190,16 +188,14 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 	bothInBubbles(t, func(t *testing.T, protocol string) {
 		var runs atomic.Int64
 		release := make(chan struct{})
-		g := middleware.New(ring.keys,
-			middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
+		g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
 		create := numbered(&runs, func(*http.Request) { <-release })
 		inner := g.Enforce(middleware.AnyCaller())(g.Idempotent(create))
 		timeout := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			wait, _ := time.ParseDuration(r.Header.Get("Wait"))
 			http.TimeoutHandler(next, cmp.Or(wait, time.Minute), "late").ServeHTTP(w, r)
 		})
-		client := listenInBubble(t, protocol,
-			middleware.Chain(g.RequestID, g.Recover, g.Authenticate, timeout)(inner), nil)
+		client := listenInBubble(t, protocol, middleware.Chain(g.RequestID, g.Recover, g.Authenticate, timeout)(inner), nil)
 		late := keyedRequest(t, "http://api.example.com", token, "a")
 		late.Header.Set("Wait", "20ms")
 		a := do(t, client, late)
@@ -279,8 +275,7 @@ func TestJoined(t *testing.T) {
 			outcome{503, "idempotency_commit_unknown", ""}, false, same(201), 1},
 		{"commit unknown, not done", status(201), func(_, undo func()) error { undo(); return idem.ErrCommitUnknown },
 			outcome{503, "idempotency_commit_unknown", ""}, true, outcome{}, 0},
-		{"commit of a 4xx unknown, done", status(404),
-			func(do, _ func()) error { do(); return idem.ErrCommitUnknown },
+		{"commit of a 4xx unknown, done", status(404), func(do, _ func()) error { do(); return idem.ErrCommitUnknown },
 			outcome{503, "idempotency_commit_unknown", ""}, false, same(404), 0},
 		{"commit panics", status(201), func(_, undo func()) error { undo(); panic("in COMMIT") },
 			outcome{503, "idempotency_commit_unknown", ""}, true, outcome{}, 0},
@@ -340,8 +335,7 @@ func TestJoined(t *testing.T) {
 			got := ask()
 			if row.again {
 				if want := (outcome{200, "", ""}); got != want || runs != 2 || len(store.committed()) != 1 {
-					t.Errorf("repeat: %v with %d runs and rows %q, want a second run alone to count", got, runs,
-						store.committed())
+					t.Errorf("repeat: %v with %d runs and rows %q, want a second run alone to count", got, runs, store.committed())
 				}
 			} else if got != row.repeat || runs != 1 || len(store.committed()) != row.rows {
 				t.Errorf("repeat: %v with %d runs and rows %q, want %v", got, runs, store.committed(), row.repeat)
@@ -413,17 +407,16 @@ func TestJoinedDuplicates(t *testing.T) {
 			ring, store := newKeyring(), newJoiner()
 			token := ring.issue(t)
 			runs := 0
-			h := keyed(ring, with(keyedOptions{Runner: joining(store)}),
-				func(w http.ResponseWriter, r *http.Request) {
-					runs++
-					insert(r.Context(), fmt.Sprint("row ", runs))
-					time.Sleep(time.Second)
-					if runs == 1 {
-						w.WriteHeader(first)
-					} else {
-						w.WriteHeader(201)
-					}
-				})
+			h := keyed(ring, with(keyedOptions{Runner: joining(store)}), func(w http.ResponseWriter, r *http.Request) {
+				runs++
+				insert(r.Context(), fmt.Sprint("row ", runs))
+				time.Sleep(time.Second)
+				if runs == 1 {
+					w.WriteHeader(first)
+				} else {
+					w.WriteHeader(201)
+				}
+			})
 			answers := make(chan answer, 3)
 			for range 3 {
 				go func() { answers <- serve(h, post(token, "a")) }()
@@ -433,10 +426,8 @@ func TestJoinedDuplicates(t *testing.T) {
 			for range 3 {
 				statuses[(<-answers).StatusCode]++
 			}
-			if got := store.committed(); len(got) != 1 || statuses[201] != 3-statuses[500] ||
-				statuses[500] != runs-1 {
-				t.Errorf("%d runs, statuses %v, rows %q, want one row and every other client its reply", runs,
-					statuses, got)
+			if got := store.committed(); len(got) != 1 || statuses[201] != 3-statuses[500] || statuses[500] != runs-1 {
+				t.Errorf("%d runs, statuses %v, rows %q, want one row and every other client its reply", runs, statuses, got)
 			}
 		})
 	}
@@ -495,8 +486,7 @@ func TestOutcomes(t *testing.T) {
 			begin(w)
 			_, _ = io.WriteString(w, long)
 			_, _ = w.Write([]byte(long))
-		}, outcome{201, "", "half" + long + long}, outcome{409, "idempotency_response_not_retained", ""},
-			"MaxResponse"},
+		}, outcome{201, "", "half" + long + long}, outcome{409, "idempotency_response_not_retained", ""}, "MaxResponse"},
 		{"as large as may be", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(201)
 			_, _ = io.WriteString(w, long[:512])
@@ -545,10 +535,8 @@ func TestOutcomes(t *testing.T) {
 				time.Minute, "late").ServeHTTP,
 			outcome{201, "", "half"}, outcome{201, "", "half"}, ""},
 		{"http.TimeoutHandler inside, late",
-			http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter,
-				r *http.Request) {
-				<-r.Context().Done()
-			}), time.Millisecond, "late").ServeHTTP,
+			http.TimeoutHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
+				time.Millisecond, "late").ServeHTTP,
 			outcome{503, "", "late"}, outcome{503, "", "late"}, "IdempotencyOptions.Timeout in its place"},
 		{"500", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "broken", 500) },
 			outcome{500, "", "broken\n"}, outcome{500, "", "broken\n"}, ""},
@@ -580,11 +568,9 @@ func TestOutcomes(t *testing.T) {
 					if repeat != row.repeat {
 						t.Errorf("repeat: %v, want %v", repeat, row.repeat)
 					}
-					if id := head.Get("Svc-Request-Id"); id != "" &&
-						row.repeat.code != "idempotency_outcome_unknown" &&
+					if id := head.Get("Svc-Request-Id"); id != "" && row.repeat.code != "idempotency_outcome_unknown" &&
 						again.Get("Svc-Original-Request-Id") != id {
-						t.Errorf("repeat: Svc-Original-Request-Id %q, want %q",
-							again.Get("Svc-Original-Request-Id"), id)
+						t.Errorf("repeat: Svc-Original-Request-Id %q, want %q", again.Get("Svc-Original-Request-Id"), id)
 					}
 					if (again.Get("Idempotent-Replayed") == "true") != (row.first == row.repeat) {
 						t.Errorf("repeat: Idempotent-Replayed %q", again.Get("Idempotent-Replayed"))
@@ -593,8 +579,7 @@ func TestOutcomes(t *testing.T) {
 				if runs.Load() != 1 {
 					t.Errorf("ran %d times, want once", runs.Load())
 				}
-				if text := log.String(); row.logs != "" && strings.Count(text, row.logs) == 0 || row.logs == "" &&
-					text != "" {
+				if text := log.String(); row.logs != "" && strings.Count(text, row.logs) == 0 || row.logs == "" && text != "" {
 					t.Errorf("log %q, want %q in it", text, row.logs)
 				}
 			})
@@ -813,8 +798,7 @@ func TestJoinedStreams(t *testing.T) {
 func TestHeaderThatPanics(t *testing.T) {
 	ring := newKeyring()
 	runner := runnerOf(&idem.Memory{})
-	g := middleware.New(ring.keys,
-		middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: runner}})
+	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: runner}})
 	breaks := wrapping(func(w http.ResponseWriter) http.ResponseWriter { return brokenHeader{w} })
 	h := middleware.Chain(anyCaller(g), breaks, g.Idempotent)(http.NotFoundHandler())
 	wantPanic(t, "the stream is closed", func() { serve(h, keyedRequest(t, "/x", ring.issue(t), "a")) })

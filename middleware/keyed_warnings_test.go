@@ -70,8 +70,7 @@ func TestLateResponse(t *testing.T) {
 			t.Errorf("the log has %q", text)
 		}
 		for range 2 {
-			if got := ask("a", "").outcome(t); got != (outcome{409, "idempotency_response_not_retained", ""}) ||
-				runs != 1 {
+			if got := ask("a", "").outcome(t); got != (outcome{409, "idempotency_response_not_retained", ""}) || runs != 1 {
 				t.Errorf("repeat: %v with %d runs, want 409", got, runs)
 			}
 		}

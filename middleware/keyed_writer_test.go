@@ -172,8 +172,7 @@ func TestResponsesAndReplays(t *testing.T) {
 					t.Run(row.name, func(t *testing.T) {
 						bareServer, bareClient := listen(t, protocol, row.handle)
 						srv, client := listen(t, protocol, keyed(ring, o, row.handle))
-						h := http.Header{"Authorization": {"Bearer " + token},
-							"Idempotency-Key": {protocol + mode + row.name}}
+						h := http.Header{"Authorization": {"Bearer " + token}, "Idempotency-Key": {protocol + mode + row.name}}
 
 						bare := look(t, bareClient, bareServer.URL, h).without("Date")
 						first := look(t, client, srv.URL, h).without("Date")
@@ -197,15 +196,13 @@ func TestResponsesAndReplays(t *testing.T) {
 							return
 						}
 						if !reflect.DeepEqual(again.Header["Idempotent-Replayed"], []string{"true"}) ||
-							!reflect.DeepEqual(again.Header["Svc-Original-Request-Id"],
-								first.Header["Svc-Request-Id"]) {
+							!reflect.DeepEqual(again.Header["Svc-Original-Request-Id"], first.Header["Svc-Request-Id"]) {
 							t.Errorf("replay has Idempotent-Replayed %q and Svc-Original-Request-Id %q, want true and %q",
 								again.Header["Idempotent-Replayed"], again.Header["Svc-Original-Request-Id"], first.Header["Svc-Request-Id"])
 						}
 						want := bare.without("Set-Cookie", "Trailer")
 						want.Informed = nil
-						if len(bare.Trailer) > 0 ||
-							slices.Contains([]string{"declared trailer", "undeclared trailer"}, row.name) {
+						if len(bare.Trailer) > 0 || slices.Contains([]string{"declared trailer", "undeclared trailer"}, row.name) {
 							// Without trailers the length is known.
 							want.Trailer, want.Length, want.Coding = nil, int64(len(bare.Body)), nil
 							want.Header.Set("Content-Length", fmt.Sprint(len(bare.Body)))
@@ -275,34 +272,32 @@ func TestDeclaredLength(t *testing.T) {
 func TestRecorderAbilities(t *testing.T) {
 	ring, token := oneKey(t)
 	overBoth(t, func(t *testing.T, protocol string) {
-		srv, client := listen(t, protocol,
-			keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
-				c := http.NewResponseController(w)
-				for name, err := range map[string]error{
-					"SetReadDeadline":  c.SetReadDeadline(time.Now().Add(time.Minute)),
-					"SetWriteDeadline": c.SetWriteDeadline(time.Now().Add(time.Minute)),
-					"EnableFullDuplex": c.EnableFullDuplex(),
-				} {
-					if err != nil {
-						t.Errorf("%s: %v", name, err)
-					}
+		srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			c := http.NewResponseController(w)
+			for name, err := range map[string]error{
+				"SetReadDeadline":  c.SetReadDeadline(time.Now().Add(time.Minute)),
+				"SetWriteDeadline": c.SetWriteDeadline(time.Now().Add(time.Minute)),
+				"EnableFullDuplex": c.EnableFullDuplex(),
+			} {
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
 				}
-				if _, _, err := c.Hijack(); !errors.Is(err, http.ErrNotSupported) {
-					t.Errorf("Hijack: %v, want ErrNotSupported", err)
-				}
-				_, pusher := w.(http.Pusher)
-				_, unwraps := w.(interface{ Unwrap() http.ResponseWriter })
-				if pusher || unwraps {
-					t.Errorf("Pusher %t, Unwrap %t, want neither", pusher, unwraps)
-				}
-				w.WriteHeader(http.StatusSwitchingProtocols) // there is nothing to switch to
-				w.WriteHeader(http.StatusCreated)
-			}))
+			}
+			if _, _, err := c.Hijack(); !errors.Is(err, http.ErrNotSupported) {
+				t.Errorf("Hijack: %v, want ErrNotSupported", err)
+			}
+			_, pusher := w.(http.Pusher)
+			_, unwraps := w.(interface{ Unwrap() http.ResponseWriter })
+			if pusher || unwraps {
+				t.Errorf("Pusher %t, Unwrap %t, want neither", pusher, unwraps)
+			}
+			w.WriteHeader(http.StatusSwitchingProtocols) // there is nothing to switch to
+			w.WriteHeader(http.StatusCreated)
+		}))
 		for _, replayed := range []string{"", "true"} {
 			if a := do(t, client, keyedRequest(t, srv.URL, token, "a")); a.StatusCode != 201 ||
 				a.Header.Get("Idempotent-Replayed") != replayed {
-				t.Errorf("%d, replayed %q, want 201 and %q", a.StatusCode, a.Header.Get("Idempotent-Replayed"),
-					replayed)
+				t.Errorf("%d, replayed %q, want 201 and %q", a.StatusCode, a.Header.Get("Idempotent-Replayed"), replayed)
 			}
 		}
 	})
@@ -386,28 +381,26 @@ func TestWritesAroundTheReturn(t *testing.T) {
 			runner = joining(newJoiner())
 		}
 		var late sync.WaitGroup
-		s := newSite(t, keyedOptions{Runner: runner, MaxResponse: 16 << 10},
-			func(w http.ResponseWriter, r *http.Request) {
-				begun := make(chan struct{})
-				late.Go(func() {
+		s := newSite(t, keyedOptions{Runner: runner, MaxResponse: 16 << 10}, func(w http.ResponseWriter, r *http.Request) {
+			begun := make(chan struct{})
+			late.Go(func() {
+				_, _ = io.WriteString(w, chunk)
+				close(begun)
+				for range 64 {
 					_, _ = io.WriteString(w, chunk)
-					close(begun)
-					for range 64 {
-						_, _ = io.WriteString(w, chunk)
-						_ = http.NewResponseController(w).Flush()
-						w.WriteHeader(http.StatusTeapot)
-					}
-				})
-				<-begun
+					_ = http.NewResponseController(w).Flush()
+					w.WriteHeader(http.StatusTeapot)
+				}
 			})
+			<-begun
+		})
 		for round := range 300 {
 			key := "Idempotency-Key: " + strconv.Itoa(round)
 			first := serve(s, request("POST", "/", s.token, "{}", key))
 			again := serve(s, request("POST", "/", s.token, "{}", key))
 			late.Wait()
 			third := serve(s, request("POST", "/", s.token, "{}", key))
-			if first.StatusCode != 200 || again.StatusCode != 200 || first.body != again.body ||
-				again.body != third.body {
+			if first.StatusCode != 200 || again.StatusCode != 200 || first.body != again.body || again.body != third.body {
 				t.Fatalf("joined %t, round %d: %d with %d bytes, then %d with %d, then %d with %d", joined, round,
 					first.StatusCode, len(first.body), again.StatusCode, len(again.body), third.StatusCode,
 					len(third.body))
@@ -425,37 +418,36 @@ func TestLateGoroutine(t *testing.T) {
 		for _, protocol := range protocols {
 			var runs atomic.Int64
 			ended, late := make(chan struct{}), make(chan struct{}, 4)
-			srv, client := listen(t, protocol,
-				keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
-					runs.Add(1)
-					ctx := r.Context()
-					for range cap(late) {
-						go func() {
-							defer func() { late <- struct{}{} }()
-							<-ctx.Done()
-							<-ended
-							middleware.ExecutionFrom(ctx).Free()
-							if err := context.Cause(ctx); err != context.Canceled {
-								t.Errorf("%s: the context ended with %v", name, err)
-							}
-							if who := middleware.CallerFrom(ctx); who.Organization() != "org_1" ||
-								middleware.ExecutionFrom(ctx).Attempt() != 1 {
-								t.Errorf("%s: the context has lost its values", name)
-							}
-							c := http.NewResponseController(w)
-							w.WriteHeader(http.StatusAccepted)
-							_, err := w.Write([]byte("late"))
-							_, same := io.WriteString(w, "late")
-							if err == nil || same == nil || c.SetWriteDeadline(time.Unix(1, 0)) == nil {
-								t.Errorf("%s: a late call was taken", name)
-							}
-							_ = c.Flush()
-							_ = w.Header().Get("X-Late")
-						}()
-					}
-					w.WriteHeader(http.StatusCreated)
-					end()
-				}))
+			srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
+				runs.Add(1)
+				ctx := r.Context()
+				for range cap(late) {
+					go func() {
+						defer func() { late <- struct{}{} }()
+						<-ctx.Done()
+						<-ended
+						middleware.ExecutionFrom(ctx).Free()
+						if err := context.Cause(ctx); err != context.Canceled {
+							t.Errorf("%s: the context ended with %v", name, err)
+						}
+						if who := middleware.CallerFrom(ctx); who.Organization() != "org_1" ||
+							middleware.ExecutionFrom(ctx).Attempt() != 1 {
+							t.Errorf("%s: the context has lost its values", name)
+						}
+						c := http.NewResponseController(w)
+						w.WriteHeader(http.StatusAccepted)
+						_, err := w.Write([]byte("late"))
+						_, same := io.WriteString(w, "late")
+						if err == nil || same == nil || c.SetWriteDeadline(time.Unix(1, 0)) == nil {
+							t.Errorf("%s: a late call was taken", name)
+						}
+						_ = c.Flush()
+						_ = w.Header().Get("X-Late")
+					}()
+				}
+				w.WriteHeader(http.StatusCreated)
+				end()
+			}))
 			first, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
 			close(ended)
 			for range cap(late) {

@@ -83,8 +83,7 @@ func TestConcurrentDuplicates(t *testing.T) {
 				switch {
 				case a.StatusCode == 201 && (a.body != `{"id":"task_1"}` || a.Header.Get("Location") != "/tasks/1"):
 					t.Errorf("got %s at %s, want task_1", a.body, a.Header.Get("Location"))
-				case a.StatusCode == 409 &&
-					(a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1"):
+				case a.StatusCode == 409 && (a.problem(t).Code != "idempotency_in_progress" || a.Header.Get("Retry-After") != "1"):
 					t.Errorf("got %s, Retry-After %q", a.body, a.Header.Get("Retry-After"))
 				}
 			}
@@ -211,13 +210,12 @@ func TestServerTimeouts(t *testing.T) {
 	bothInBubbles(t, func(t *testing.T, protocol string) {
 		var runs atomic.Int64
 		entered := make(chan struct{})
-		client := listenInBubble(t, protocol,
-			keyed(ring, middleware.Options{}, numbered(&runs, func(r *http.Request) {
-				close(entered)
-				time.Sleep(600 * time.Millisecond)
-			})), func(srv *http.Server) {
-				srv.ReadTimeout, srv.WriteTimeout = 250*time.Millisecond, 250*time.Millisecond
-			})
+		client := listenInBubble(t, protocol, keyed(ring, middleware.Options{}, numbered(&runs, func(r *http.Request) {
+			close(entered)
+			time.Sleep(600 * time.Millisecond)
+		})), func(srv *http.Server) {
+			srv.ReadTimeout, srv.WriteTimeout = 250*time.Millisecond, 250*time.Millisecond
+		})
 		first := make(chan answer)
 		go func() { first <- do(t, client, keyedRequest(t, "http://api.example.com", token, "a")) }()
 		<-entered
@@ -309,8 +307,7 @@ func TestRefusalsAreNotRecorded(t *testing.T) {
 			again := serve(w.api, w.post(`{"title":"one"}`))
 			if a.StatusCode != 201 || w.runs.Load() != 1 || a.Header.Get("Idempotent-Replayed") != "" ||
 				again.body != a.body || again.Header.Get("Idempotent-Replayed") != "true" {
-				t.Errorf("%d, then %d, with %d runs, want a create and its replay", a.StatusCode,
-					again.StatusCode, w.runs.Load())
+				t.Errorf("%d, then %d, with %d runs, want a create and its replay", a.StatusCode, again.StatusCode, w.runs.Load())
 			}
 		})
 	}
@@ -333,16 +330,14 @@ func TestStoreFaults(t *testing.T) {
 		allRuns int64
 	}{
 		{"Begin fails", idemtest.Begin, idemtest.Fail, unavailable, 0, unavailable, 0, created, 1},
-		{"the answer of Begin is lost", idemtest.Begin, idemtest.LoseAnswer, unavailable, 0, unavailable, 0, created,
-			1},
+		{"the answer of Begin is lost", idemtest.Begin, idemtest.LoseAnswer, unavailable, 0, unavailable, 0, created, 1},
 		{"Begin hangs", idemtest.Begin, idemtest.Hang, unavailable, timeout, unavailable, 0, created, 1},
 		{"Begin stalls", idemtest.Begin, idemtest.Stall, unavailable, timeout, unavailable, 0, created, 1},
 		{"the answer of Begin stalls", idemtest.Begin, idemtest.StallAnswer, unavailable, timeout, unavailable, 0,
 			created, 1},
 		{"Begin panics", idemtest.Begin, idemtest.Panic, unavailable, 0, unavailable, 0, created, 1},
 		{"Settle fails", idemtest.Settle, idemtest.Fail, created, timeout, created, 1, created, 1},
-		{"the answer of Settle is lost", idemtest.Settle, idemtest.LoseAnswer, created, timeout, created, 1, created,
-			1},
+		{"the answer of Settle is lost", idemtest.Settle, idemtest.LoseAnswer, created, timeout, created, 1, created, 1},
 		{"Settle hangs", idemtest.Settle, idemtest.Hang, created, timeout, created, 1, created, 1},
 		{"Settle stalls", idemtest.Settle, idemtest.Stall, created, timeout, created, 1, created, 1},
 		{"Settle panics", idemtest.Settle, idemtest.Panic, created, timeout, created, 1, created, 1},
@@ -495,8 +490,7 @@ func TestKeyBelongsTo(t *testing.T) {
 	}
 	token := grant("org_1", keystore.Production)
 	ask := func(method, target, token, body string, lines ...string) *http.Request {
-		return request(method, target, token, body,
-			append(lines, "Content-Type: application/json", "Idempotency-Key: a")...)
+		return request(method, target, token, body, append(lines, "Content-Type: application/json", "Idempotency-Key: a")...)
 	}
 	same := func(lines ...string) *http.Request { return ask("POST", "/a?b=c", token, "{}", lines...) }
 	by := func(token string) *http.Request { return ask("POST", "/a?b=c", token, "{}") }
@@ -602,8 +596,7 @@ func TestRetryAcrossADeploy(t *testing.T) {
 		})
 		a := serve(api, request("POST", "/api/v1/tasks/7/cancel", token, "{}", "Idempotency-Key: a"))
 		if a.StatusCode != 202 || runs != 1 || (a.replayed()) != (i > 0) {
-			t.Errorf("%s for %v: %d %s with %d runs, want the replay", deploy.pattern, deploy.need, a.StatusCode,
-				a.body, runs)
+			t.Errorf("%s for %v: %d %s with %d runs, want the replay", deploy.pattern, deploy.need, a.StatusCode, a.body, runs)
 		}
 	}
 }
@@ -720,8 +713,7 @@ func TestSandboxTakesNothing(t *testing.T) {
 			Scopes: []scope.Name{scope.TasksWrite}})
 	}
 	const most = 2
-	memory := &idem.Memory{Budget: 100_000, MinRetention: time.Nanosecond,
-		Logger: slog.New(slog.DiscardHandler)}
+	memory := &idem.Memory{Budget: 100_000, MinRetention: time.Nanosecond, Logger: slog.New(slog.DiscardHandler)}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
 		Runner: idem.NewRunner(memory, idem.Options{ExecutionsPerTenant: most})}})
 	begun, end := make(chan struct{}, most), make(chan struct{})
@@ -814,7 +806,7 @@ func TestIssuerInAJoinedRequest(t *testing.T) {
 	noStore := issuing.New(struct{ issuing.Store }{}, issuing.Options{}) // each call panics
 	for name, act := range acts {
 		ring, token := oneKey(t)
-		_, k := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
+		_, k := ring.grant(t, keystore.Key{})
 		var err error
 		h := keyed(ring, with(keyedOptions{Runner: joining(newJoiner())}), func(w http.ResponseWriter, r *http.Request) {
 			issuer := ring.issuer

@@ -71,8 +71,7 @@ func TestRequestIDListenerSharesTheTable(t *testing.T) {
 		t.Errorf("got %v %s", res.Header, res.body)
 	}
 	wantPanic(t, "not a header field name", func() {
-		middleware.RequestIDListener(&http.Server{}, srv.Listener,
-			middleware.Options{RequestIDHeader: "a b"})
+		middleware.RequestIDListener(&http.Server{}, srv.Listener, middleware.Options{RequestIDHeader: "a b"})
 	})
 }
 

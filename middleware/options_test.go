@@ -237,12 +237,8 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	ring := newKeyring()
 	full := ring.issue(t, scope.TasksWrite)
 	poor := ring.issue(t)
-	sandbox, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox,
-		Scopes: []scope.Name{scope.TasksWrite}})
-	bound, _ := ring.grant(t, keystore.Key{
-		Organization: "org_1", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksWrite},
-		Networks: trust("198.51.100.0/24"),
-	})
+	sandbox, _ := ring.grant(t, keystore.Key{Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksWrite}})
+	bound, _ := ring.grant(t, keystore.Key{Scopes: []scope.Name{scope.TasksWrite}, Networks: trust("198.51.100.0/24")})
 
 	p := &probed{uses: new(uses)}
 	p.lastUsed = keystore.NewUses(p.uses, keystore.UsesOptions{})

@@ -180,9 +180,8 @@ func TestMisplacedPieces(t *testing.T) {
 		{"Enforce alone", g.Enforce(middleware.AnyCaller()), "Enforce has no Authenticate before it"},
 		{"Enforce before Authenticate", middleware.Chain(g.Enforce(middleware.AnyCaller()), g.Authenticate),
 			"Enforce has no Authenticate before it"},
-		{"Enforce inside Idempotent",
-			middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
-				g.Enforce(middleware.Require(scope.TasksRead))), "Enforce stands inside Idempotent"},
+		{"Enforce inside Idempotent", middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
+			g.Enforce(middleware.Require(scope.TasksRead))), "Enforce stands inside Idempotent"},
 		{"Enforce that any caller passes, inside Idempotent",
 			middleware.Chain(anyCaller(g), g.Idempotent, g.Enforce(middleware.AnyCaller())), "Enforce stands inside Idempotent"},
 		{"RateLimit alone", g.RateLimit, "RateLimit counts by organization or key, and has no Authenticate before it"},
@@ -199,9 +198,8 @@ func TestMisplacedPieces(t *testing.T) {
 			"Idempotent has no Enforce before it"},
 		{"Idempotent after the Enforce of another route", middleware.Chain(g.Authenticate, anotherRoute, g.Idempotent),
 			"Idempotent has no Enforce before it"},
-		{"Idempotent inside another",
-			middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
-				other.Idempotent), "Idempotent stands inside another Idempotent"},
+		{"Idempotent inside another", middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent,
+			other.Idempotent), "Idempotent stands inside another Idempotent"},
 	}
 	for _, tt := range tests {
 		log := newLogged()

@@ -115,8 +115,7 @@ var provoked = []struct {
 	}},
 	{"address_not_allowed", nil, func(t *testing.T, w *world) answer {
 		ring := newKeyring()
-		token, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
-			Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+		token, _ := ring.grant(t, keystore.Key{Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 		return serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}), request("GET", "/api/v1/any", token, ""))
 	}},
 	{"caller_not_accepted", nil, func(t *testing.T, w *world) answer {

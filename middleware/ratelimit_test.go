@@ -201,8 +201,7 @@ func TestConcurrent(t *testing.T) {
 			var clients [2]*wire
 			for i := range clients {
 				clients[i] = dial(t, srv)
-				clients[i].send("GET /api/v1/x?end=" + end + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token +
-					"\r\n\r\n")
+				clients[i].send("GET /api/v1/x?end=" + end + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\n\r\n")
 				<-entered
 			}
 			res := quick(token)
@@ -242,9 +241,8 @@ func TestLimitsMistakes(t *testing.T) {
 		`name "" is not a token`: {
 			Store: store, Key: &ratelimit.Policy{Limit: p.Limit},
 		},
-		`policy "p"`: {Store: store, Key: &ratelimit.Policy{Name: "p"}},
-		`is not a token`: {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit},
-			Concurrent: -1},
+		`policy "p"`:     {Store: store, Key: &ratelimit.Policy{Name: "p"}},
+		`is not a token`: {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit}, Concurrent: -1},
 	} {
 		wantPanic(t, want, func() { middleware.New(nil, middleware.Options{RateLimit: l}) })
 		wantPanic(t, want, func() { middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: l}) })
@@ -283,9 +281,8 @@ func TestRateLimitThenIdempotency(t *testing.T) {
 	ring, token := oneKey(t)
 	guard := func() *middleware.Guard {
 		return middleware.New(ring.keys, middleware.Options{
-			Hooks: quiet(),
-			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{},
-				Organization: policy("organization", "1-H", 0)},
+			Hooks:       quiet(),
+			RateLimit:   middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Organization: policy("organization", "1-H", 0)},
 			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
 		})
 	}
@@ -407,8 +404,7 @@ func TestLimitOfChildren(t *testing.T) {
 func TestPlanOfKeys(t *testing.T) {
 	ring := newKeyring()
 	token := func(rate string) string {
-		token, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production,
-			Attributes: map[string]string{"rate": rate}})
+		token, _ := ring.grant(t, keystore.Key{Attributes: map[string]string{"rate": rate}})
 		return token
 	}
 	whole := &ratelimit.Policy{Name: "plan", Limit: ratelimit.MustParse("9-H")}
@@ -523,7 +519,7 @@ func TestRouteLimit(t *testing.T) {
 		!strings.Contains(text, `policy \"organization\", cost 11, burst 10`) {
 		t.Errorf("got the log %s, want one line", text)
 	}
-	sandbox, _ := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
+	sandbox, _ := ring.grant(t, keystore.Key{Environment: keystore.Sandbox})
 	if res := serve(api, request("GET", "/api/v1/export", sandbox, "")); res.StatusCode != 200 {
 		t.Errorf("sandbox of the same organization: got %d %s, want 200 of its own bucket", res.StatusCode, res.body)
 	}
@@ -554,11 +550,9 @@ func TestRouteLimitMistakes(t *testing.T) {
 	}{
 		"Cost is negative":                  {store, middleware.RouteOptions{Cost: -1}},
 		"Cost is set and no policy applies": {store, middleware.RouteOptions{Cost: 2}},
-		"RouteOptions.Policy: ratelimit": {store,
-			middleware.RouteOptions{Policy: &ratelimit.Policy{Name: "x"}}},
+		"RouteOptions.Policy: ratelimit":    {store, middleware.RouteOptions{Policy: &ratelimit.Policy{Name: "x"}}},
 		`more than the burst of policy "p"`: {store, middleware.RouteOptions{Policy: p, Cost: 4}},
-		`more than the burst of policy "q"`: {store,
-			middleware.RouteOptions{Policy: policy("q", "3-S", 0), Cost: 4}},
+		`more than the burst of policy "q"`: {store, middleware.RouteOptions{Policy: policy("q", "3-S", 0), Cost: 4}},
 		`more than the burst of policy "observed"`: {store,
 			middleware.RouteOptions{Policy: reportOnly("observed", "3-S"), Cost: 4}},
 		`of policy "small", so no request under it would`: {
@@ -569,9 +563,8 @@ func TestRouteLimitMistakes(t *testing.T) {
 			each(func(o *middleware.RateLimitOptions) { o.Key = small }), middleware.RouteOptions{Cost: 4}},
 		`than the burst of policy "small", so no request under it would`: {
 			each(func(o *middleware.RateLimitOptions) { o.Client, o.Plan = small, plan }), middleware.RouteOptions{Cost: 4}},
-		"a rate limit and RateLimit.Store is nil": {middleware.RateLimitOptions{},
-			middleware.RouteOptions{Policy: p}},
-		`has the name "p" of one of the API's`: {taken, middleware.RouteOptions{Policy: p}},
+		"a rate limit and RateLimit.Store is nil": {middleware.RateLimitOptions{}, middleware.RouteOptions{Policy: p}},
+		`has the name "p" of one of the API's`:    {taken, middleware.RouteOptions{Policy: p}},
 	} {
 		api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: row.api})
 		wantPanic(t, want, func() {
@@ -728,9 +721,8 @@ func TestRateLimitFieldsOfOddLimits(t *testing.T) {
 		{"odd name", ratelimit.Limit{Count: 5, Period: time.Second}, `"p";q=5;w=1 "p";r=4;t=1`},
 	}
 	for _, tt := range tests {
-		api, live, _, _ := limited(t,
-			middleware.RateLimitOptions{Fields: middleware.FieldsDraft11,
-				Organization: &ratelimit.Policy{Name: "p", Limit: tt.limit}})
+		api, live, _, _ := limited(t, middleware.RateLimitOptions{Fields: middleware.FieldsDraft11,
+			Organization: &ratelimit.Policy{Name: "p", Limit: tt.limit}})
 		res := serve(api, request("GET", "/api/v1/tasks", live, ""))
 		items(t, res.Header, "RateLimit-Policy")
 		items(t, res.Header, "RateLimit")

@@ -76,8 +76,7 @@ func TestPanics(t *testing.T) {
 		}, 500, true, 1},
 		{"after early hints", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(103); boom() }, 500, true, 1},
 		{"after a copy of nothing", func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(w,
-				strings.NewReader(""))
+			io.Copy(w, strings.NewReader(""))
 			boom()
 		}, 500, true, 1},
 		{"after a copy that failed", func(w http.ResponseWriter, r *http.Request) {
@@ -106,8 +105,7 @@ func TestPanics(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}, 200, false, 0},
 		{"wrapped ErrAbortHandler", func(w http.ResponseWriter, r *http.Request) {
-			panic(fmt.Errorf("wrapped: %w",
-				http.ErrAbortHandler))
+			panic(fmt.Errorf("wrapped: %w", http.ErrAbortHandler))
 		}, 500, true, 1},
 		{"nil", func(w http.ResponseWriter, r *http.Request) { panic(nil) }, 500, true, 1},
 		{"invalid status", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(42) }, 500, true, 1},

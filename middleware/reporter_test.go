@@ -338,7 +338,7 @@ var verbs = []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%f
 func TestNoSecretLeaks(t *testing.T) {
 	ring := newKeyring()
 	live := ring.issue(t, scope.TasksWrite)
-	expired, key := ring.grant(t, keystore.Key{Organization: "org_1", Environment: keystore.Production})
+	expired, key := ring.grant(t, keystore.Key{})
 	ring.expire(t, key)
 	unknown := keystore.Service{}.Generate(keystore.Production).Reveal()
 	mistyped := swapLast(live)
@@ -527,8 +527,7 @@ func TestOutageLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newLogged()
 		api := testAPI(lookupFunc(func(context.Context, keystore.Digest) (*keystore.Key, error) {
-			return nil,
-				errors.New("down")
+			return nil, errors.New("down")
 		}), middleware.Options{Hooks: log.hooks()})
 		token := keystore.Service{}.Generate(keystore.Production).Reveal()
 		for _, wait := range []time.Duration{0, 0, time.Second - 1, 1, time.Second} {

@@ -22,8 +22,7 @@ func TestTrustThatPanics(t *testing.T) {
 	ring, token := oneKey(t)
 	for _, form := range []string{"API", "pieces"} {
 		log := newLogged()
-		o := middleware.Options{Hooks: log.hooks(),
-			TrustRequestID: func(r *http.Request) bool { panic(r.Header) }}
+		o := middleware.Options{Hooks: log.hooks(), TrustRequestID: func(r *http.Request) bool { panic(r.Header) }}
 		h := bothForms(ring.keys, o, middleware.AnyCaller(), sayOK)[form]
 		res := serve(h, request("GET", "/api/v1/x", token, "", "Svc-Request-Id: mine"))
 		if res.StatusCode != 200 || wantID(t, res.Response) == "mine" {

@@ -92,9 +92,8 @@ func TestRequirements(t *testing.T) {
 		{"unknown beside a known one", nil, middleware.Require(read), []scope.Name{"future:thing", read}, nil, "", ""},
 		{"unknown alone", nil, middleware.Require(read), []scope.Name{"future:thing"}, []string{"tasks:read"}, "tasks:read",
 			"The credentials lack the scope tasks:read."},
-		{"wildcards and spellings", nil, middleware.Require(read),
-			[]scope.Name{"tasks:*", "*", "TASKS:READ", "tasks:read ",
-				"tasks:rea"}, []string{"tasks:read"}, "tasks:read", "The credentials lack the scope tasks:read."},
+		{"wildcards and spellings", nil, middleware.Require(read), []scope.Name{"tasks:*", "*", "TASKS:READ", "tasks:read ",
+			"tasks:rea"}, []string{"tasks:read"}, "tasks:read", "The credentials lack the scope tasks:read."},
 	}
 	for _, tt := range tests {
 		ring := newKeyring()

@@ -114,8 +114,7 @@ func TestServeWaitsForALongTimeout(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ring := newKeyring()
-			api := middleware.NewAPI(ring.keys,
-				middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Timeout: of.api}})
+			api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Timeout: of.api}})
 			ctx, stop := context.WithCancel(t.Context())
 			api.HandleFunc("POST /api/v1/logs", middleware.AnyCaller(), func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "text/event-stream")

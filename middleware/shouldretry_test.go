@@ -22,6 +22,7 @@ func advice(a answer) string {
 // TestFinalResponses: a failure of a handler that is stored says that a repeat
 // is in vain, and one that frees the key does not.
 func TestFinalResponses(t *testing.T) {
+	boom := func(http.ResponseWriter, *http.Request) { panic("boom") }
 	fails := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) { http.Error(w, "failed", status) }
 	}
@@ -43,22 +44,19 @@ func TestFinalResponses(t *testing.T) {
 		leased  string // of the first response and of a repeat
 		joined  string
 	}{
-		"500":     {handle: fails(500), leased: "false false", joined: "- -"},
-		"409":     {handle: fails(409), leased: "false false", joined: "false false"},
-		"408":     {handle: fails(408), leased: "false false", joined: "false false"},
-		"429":     {handle: fails(429), leased: "false false", joined: "- -"},
-		"404":     {handle: fails(404), leased: "- -", joined: "- -"},
-		"success": {handle: sayOK, leased: "- -", joined: "- -"},
-		"panic": {handle: func(http.ResponseWriter, *http.Request) { panic("boom") },
-			leased: "false false", joined: "- -"},
-		"the key is freed": {handle: frees, leased: "- -", joined: "- -"},
-		"a status in FreeOn": {handle: fails(503), options: keyedOptions{FreeOn: []int{503}},
-			leased: "- -", joined: "- -"},
+		"500":                {handle: fails(500), leased: "false false", joined: "- -"},
+		"409":                {handle: fails(409), leased: "false false", joined: "false false"},
+		"408":                {handle: fails(408), leased: "false false", joined: "false false"},
+		"429":                {handle: fails(429), leased: "false false", joined: "- -"},
+		"404":                {handle: fails(404), leased: "- -", joined: "- -"},
+		"success":            {handle: sayOK, leased: "- -", joined: "- -"},
+		"panic":              {handle: boom, leased: "false false", joined: "- -"},
+		"the key is freed":   {handle: frees, leased: "- -", joined: "- -"},
+		"a status in FreeOn": {handle: fails(503), options: keyedOptions{FreeOn: []int{503}}, leased: "- -", joined: "- -"},
 		"another status": {handle: fails(500), options: keyedOptions{FreeOn: []int{503}},
 			leased: "false false", joined: "- -"},
-		"streamed": {handle: streams, leased: "false false", joined: "- -"},
-		"streamed and freed": {handle: streams, options: keyedOptions{FreeOn: []int{502}},
-			leased: "- -", joined: "- -"},
+		"streamed":           {handle: streams, leased: "false false", joined: "- -"},
+		"streamed and freed": {handle: streams, options: keyedOptions{FreeOn: []int{502}}, leased: "- -", joined: "- -"},
 		"too large to be stored": {handle: fails(500), options: keyedOptions{MaxResponse: 1},
 			leased: "false false", joined: "- -"},
 		"the handler's own": {handle: func(w http.ResponseWriter, r *http.Request) {
