@@ -60,8 +60,8 @@ func TestAllowIsEnforce(t *testing.T) {
 		}
 		for form, both := range map[string][2]http.Handler{
 			"API":    {api, api},
-			"pieces": {pieces(tt.need, http.HandlerFunc(sayOK)), pieces(middleware.AnyCaller(), needs(tt.need))},
-			"hidden": {hidden(tt.need, http.HandlerFunc(sayOK)), hidden(middleware.AnyCaller(), needs(tt.need))},
+			"pieces": {pieces(tt.need, sayOK), pieces(middleware.AnyCaller(), needs(tt.need))},
+			"hidden": {hidden(tt.need, sayOK), hidden(middleware.AnyCaller(), needs(tt.need))},
 		} {
 			ask := func(h http.Handler, path string) (middleware.Event, answer) {
 				e, a := o.ask(h, request("GET", path, token, "", idHeader+": id"))

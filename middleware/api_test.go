@@ -130,7 +130,7 @@ func TestAnswersOfHandlersAreTheirs(t *testing.T) {
 
 func TestRegistrationMistakes(t *testing.T) {
 	ring := newKeyring()
-	ok, any := http.HandlerFunc(sayOK), middleware.AnyCaller()
+	ok, any := sayOK, middleware.AnyCaller()
 	tests := []struct {
 		pattern string
 		need    middleware.Requirement
@@ -174,7 +174,7 @@ func TestRegistrationMistakes(t *testing.T) {
 // TestRegisteredTwice: the panic names both callers of Handle.
 func TestRegisteredTwice(t *testing.T) {
 	api := middleware.NewAPI(newKeyring().keys, middleware.Options{})
-	api.Handle("GET /api/v1/a", middleware.AnyCaller(), http.HandlerFunc(sayOK))
+	api.Handle("GET /api/v1/a", middleware.AnyCaller(), sayOK)
 	for pattern, other := range map[string]string{"GET /api/v1/a": "GET /api/v1/a",
 		"GET /api/v1/{b}/c": "GET /api/v1/b/{c}"} {
 		if other != pattern {
@@ -223,13 +223,11 @@ func TestNames(t *testing.T) {
 }
 
 func TestRoutes(t *testing.T) {
-	api := middleware.NewAPI(issuing.NewMemory(),
-		middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	own := middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{Runner: replies(),
-		Methods: []string{"PUT"}, Required: true}}
+	api := middleware.NewAPI(issuing.NewMemory(), with(keyedOptions{Runner: replies()}))
+	own := middleware.RouteOptions{Idempotency: keyedOptions{Runner: replies(), Methods: []string{"PUT"}, Required: true}}
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)
 	api.HandleFunc("GET \t api.example/api/v1/tasks/{id}", middleware.RequireAny(scope.TasksRead, scope.TasksWrite), sayOK)
-	api.Handle("PUT /api/v1/tasks/{id}", middleware.AnyCaller(), http.HandlerFunc(sayOK), own)
+	api.Handle("PUT /api/v1/tasks/{id}", middleware.AnyCaller(), sayOK, own)
 	var got []string
 	for _, r := range api.Routes() {
 		got = append(got, fmt.Sprintf("%s %s needs %s, any %v, %v, %v", r.Method, r.Path, r.Scopes, r.AnyOf,

@@ -395,7 +395,7 @@ func TestHints(t *testing.T) {
 		log := newLogged()
 		row.options.Hooks = log.hooks()
 		g := middleware.New(ring.keys, row.options)
-		h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(sayOK))
+		h := middleware.Chain(g.Authenticate, g.Enforce(middleware.AnyCaller()))(sayOK)
 		if !row.bare {
 			h = g.RequestID(h)
 		}

@@ -296,7 +296,7 @@ func TestUsage(t *testing.T) {
 			}
 			h := http.Handler(api)
 			if pieces {
-				o.RateLimit = middleware.RateLimitOptions{}
+				o.RateLimit = rateOptions{}
 				g := middleware.New(ring.keys, o)
 				h = middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(needs[tt.path]))(handler)
 			}
@@ -426,7 +426,7 @@ func TestHalfClosedClient(t *testing.T) {
 		"cached": keystore.NewCached(store, keystore.CacheOptions{})} {
 		o := middleware.Options{
 			Hooks: log.hooks(), RateLimit: perOrganization(heedful, ratelimit.MustParse("100-S")),
-			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+			Idempotency: keyedOptions{Runner: replies()},
 		}
 		api := apiOf(keys, o, middleware.AnyCaller(), sayOK)
 		srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -546,7 +546,7 @@ func TestThrottleBesideOthers(t *testing.T) {
 // constructor.
 func TestNils(t *testing.T) {
 	wantPanic(t, "Options.RateLimit: the store is a nil *ratelimit.Failover", func() {
-		middleware.New(nil, middleware.Options{RateLimit: middleware.RateLimitOptions{Store: (*ratelimit.Failover)(nil)}})
+		middleware.New(nil, middleware.Options{RateLimit: rateOptions{Store: (*ratelimit.Failover)(nil)}})
 	})
 	wantPanic(t, "the key store is a nil *keystore.Cached",
 		func() { middleware.New((*keystore.Cached)(nil), middleware.Options{}) })
@@ -706,7 +706,7 @@ func TestReportOnlyWithoutACaller(t *testing.T) {
 		log, store := newLogged(), &lists{Store: &ratelimit.Memory{}}
 		o := middleware.Options{Hooks: log.hooks(), ReportOnly: true,
 			RateLimit:   perOrganization(store, ratelimit.MustParse("9-H")),
-			Idempotency: middleware.IdempotencyOptions{Runner: replies(), Required: true}}
+			Idempotency: keyedOptions{Runner: replies(), Required: true}}
 		o.RateLimit.Client = policy("client", "3-H", 3)
 		h := bothForms(newKeyring().keys, o, middleware.Require(scope.TasksRead), sayWho)[form]
 		for i := range 4 {
@@ -739,7 +739,7 @@ func TestReportOnlyRetries(t *testing.T) {
 		hooks := quiet()
 		hooks.Observe = func(_ context.Context, e middleware.Event) { reported = e.ReportedCode }
 		o := middleware.Options{Hooks: hooks, ReportOnly: true, Failures: ratelimit.MustParse("1-H"),
-			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+			Idempotency: keyedOptions{Runner: replies()},
 			Authenticate: func(*http.Request) (*keystore.Caller, error) {
 				return nil, cmp.Or(otherAway, middleware.ErrNoCredentials)
 			}}
@@ -785,7 +785,7 @@ func TestReportOnlyRetries(t *testing.T) {
 // stages of another one, and one found later is a caller like any.
 func TestReportOnlyStaysOutside(t *testing.T) {
 	ring := newKeyring()
-	idempotency := middleware.IdempotencyOptions{Runner: replies()}
+	idempotency := keyedOptions{Runner: replies()}
 	limits := middleware.PerOrganization("9-H")
 	options := middleware.Options{Hooks: quiet(), ReportOnly: true, Idempotency: idempotency, RateLimit: limits}
 	lax := middleware.New(ring.keys, options)
@@ -811,7 +811,7 @@ func TestReportOnlyStaysOutside(t *testing.T) {
 		"Enforce before the caller": {middleware.Chain(lax.Authenticate, lax.Enforce(anybody), noScope),
 			strict.Idempotent, 500},
 	} {
-		h := middleware.Chain(strict.RequestID, tt.outer, tt.inner)(http.HandlerFunc(sayOK))
+		h := middleware.Chain(strict.RequestID, tt.outer, tt.inner)(sayOK)
 		if got := serve(h, request("POST", "/api/v1/any", "", "", "Idempotency-Key: 1")); got.StatusCode != tt.want {
 			t.Errorf("%s: got %d %s, want %d", name, got.StatusCode, got.body, tt.want)
 		}
@@ -820,7 +820,7 @@ func TestReportOnlyStaysOutside(t *testing.T) {
 	// A handler's own request without a key is nobody's, whoever the outer one is.
 	var inner answer
 	own := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), ReportOnly: true,
-		RateLimit: middleware.RateLimitOptions{Concurrent: 1}}) // of an organization, so not of nobody
+		RateLimit: rateOptions{Concurrent: 1}}) // of an organization, so not of nobody
 	own.HandleFunc("GET /api/v1/outer", anybody, func(w http.ResponseWriter, r *http.Request) {
 		inner = serve(own, request("GET", "/api/v1/inner", "", "").WithContext(r.Context()))
 	})

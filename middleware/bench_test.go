@@ -262,7 +262,7 @@ func TestUnusedAllocations(t *testing.T) {
 	store := &ratelimit.Memory{}
 	unobserved := quiet()
 	unobserved.Pattern = func(*http.Request) string { return "/x" }
-	limits := middleware.RateLimitOptions{Store: store, Organization: policy("organization", "1000000-S", 0)}
+	limits := rateOptions{Store: store, Organization: policy("organization", "1000000-S", 0)}
 	count := func(o middleware.Options, pieces bool, need middleware.Requirement, token, header string) float64 {
 		if o.Hooks == nil {
 			o.Hooks = quiet()
@@ -299,7 +299,7 @@ func TestUnusedAllocations(t *testing.T) {
 			"a Uses": count(middleware.Options{RateLimit: limits,
 				Uses: keystore.NewUses(ring.memory, keystore.UsesOptions{})}, pieces, need, token, ""),
 			"a report-only requirement": count(middleware.Options{RateLimit: limits}, pieces, lacking, token, ""),
-			"a report-only organization": count(middleware.Options{RateLimit: middleware.RateLimitOptions{Store: store,
+			"a report-only organization": count(middleware.Options{RateLimit: rateOptions{Store: store,
 				Organization: reportOnly("organization", "1-H")}}, pieces, need, token, ""),
 		} {
 			if got > base {

@@ -27,7 +27,7 @@ func TestWithCaller(t *testing.T) {
 		runs := 0
 		o := middleware.Options{
 			Hooks: quiet(), RateLimit: middleware.PerOrganization("5-H"),
-			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+			Idempotency: keyedOptions{Runner: replies()},
 		}
 		service := callerService(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			runs++
@@ -98,11 +98,10 @@ func TestPartitionsOfCallers(t *testing.T) {
 			"production", ""),
 	}
 	runs := 0
-	limits := middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Key: policy("key", "1-H", 0)}
+	limits := rateOptions{Store: &ratelimit.Memory{}, Key: policy("key", "1-H", 0)}
 	for _, o := range []middleware.Options{
-		{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, // replies
-		{Hooks: quiet(), RateLimit: limits,
-			Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, // counters of RateLimitOptions.Key
+		{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}},                    // replies
+		{Hooks: quiet(), RateLimit: limits, Idempotency: keyedOptions{Runner: replies()}}, // counters of RateLimitOptions.Key
 	} {
 		h := callerService(o, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++ }))
 		runs = 0
@@ -116,7 +115,7 @@ func TestPartitionsOfCallers(t *testing.T) {
 	// A key and a subject are two callers, too: the one by its name, which
 	// another store may choose, the other by its own.
 	h := callerService(middleware.Options{Hooks: quiet(), RateLimit: limits,
-		Idempotency: middleware.IdempotencyOptions{Runner: replies()}}, http.HandlerFunc(sayOK))
+		Idempotency: keyedOptions{Runner: replies()}}, sayOK)
 	ring := newKeyring()
 	token := ring.plant(t, keystore.Key{ID: "user_1", Scopes: []scope.Name{scope.TasksWrite}})
 	auth := middleware.New(ring.keys, middleware.Options{}).Authenticate
@@ -133,13 +132,11 @@ func TestPartitionsOfCallers(t *testing.T) {
 func TestWithCallerInside(t *testing.T) {
 	ring, token := oneKey(t, scope.TasksWrite)
 	log := newLogged()
-	g := middleware.New(ring.keys,
-		middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: keyedOptions{Runner: replies()}})
 	ran := false
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { ran = true })
 	reader := by(t, "reader", scope.TasksRead)
-	api := middleware.NewAPI(ring.keys,
-		middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Off: true}})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks(), Idempotency: keyedOptions{Off: true}})
 	api.Handle("POST /api/v1/x", middleware.Require(scope.TasksWrite), as(reader)(g.Idempotent(handler)))
 	api.Handle("POST /api/v1/y", middleware.AnyCaller(),
 		as(reader)(g.Enforce(middleware.Require(scope.TasksWrite))(handler)))
@@ -209,7 +206,7 @@ func TestCallerOfTheEvent(t *testing.T) {
 		event      string // the caller of the outermost Event
 		inProblems string // the callers that the hook saw
 	}{
-		{"WithCaller outside", true, http.HandlerFunc(sayOK), "", "", "user", ""},
+		{"WithCaller outside", true, sayOK, "", "", "user", ""},
 		{"WithCaller outside, refused inside", true,
 			g.Enforce(middleware.Require(scope.TasksWrite))(problem), "", "", "user", "user"},
 		{"WithCaller outside, not authenticated", true, g.Authenticate(problem), "", "", "", "-"},

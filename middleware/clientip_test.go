@@ -97,7 +97,7 @@ func addressOf(proxies []netip.Prefix, r *http.Request) (client netip.Addr) {
 	hooks := quiet()
 	hooks.Observe = func(_ context.Context, e middleware.Event) { client = e.ClientIP() }
 	g := middleware.New(nil, middleware.Options{Hooks: hooks, TrustedProxies: proxies})
-	serve(g.RequestID(http.HandlerFunc(sayOK)), r)
+	serve(g.RequestID(sayOK), r)
 	return client
 }
 

@@ -14,8 +14,7 @@ import (
 func TestDeprecatedRoutes(t *testing.T) {
 	ring, o := newKeyring(), &observed{t: t}
 	token, poor := ring.issue(t, scope.TasksWrite), ring.issue(t)
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: o.hooks(),
-		Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: o.hooks(), Idempotency: keyedOptions{Runner: replies()}})
 	since := time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600))
 	route := func(path string, ro middleware.RouteOptions) {
 		api.HandleFunc("POST /api/v1/"+path, middleware.Require(scope.TasksWrite),

@@ -337,7 +337,7 @@ func newDifferential(t testing.TB) *differential {
 		defer func() { d.runs <- x }()
 		newProgram(seed).run(x)
 	}
-	o := middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	o := middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}}
 	forms := bothForms(ring.keys, o, middleware.AnyCaller(), handler)
 	for _, protocol := range protocols {
 		add := func(name string, h http.Handler, configure ...func(*httptest.Server)) {

@@ -35,9 +35,9 @@ func eventService(keys keystore.Store, hooks *middleware.Hooks) map[string]http.
 	o := func() middleware.Options {
 		return middleware.Options{
 			Hooks: hooks,
-			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Organization: policy("plenty", "1000-H"),
+			RateLimit: rateOptions{Store: &ratelimit.Memory{}, Organization: policy("plenty", "1000-H"),
 				Sandbox: policy("once", "1-H")},
-			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+			Idempotency: keyedOptions{Runner: replies()},
 		}
 	}
 	routes := []struct {
@@ -215,8 +215,7 @@ func TestEventOfAWait(t *testing.T) {
 		ring, o := newKeyring(), &observed{t: t}
 		token := ring.issue(t, scope.TasksWrite)
 		release := make(chan struct{})
-		api := middleware.NewAPI(ring.keys,
-			middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
 		api.HandleFunc("POST /api/v1/tasks", middleware.AnyCaller(),
 			func(w http.ResponseWriter, r *http.Request) { <-release })
 		create := func() *http.Request {
@@ -358,10 +357,10 @@ func TestEventOfAMisuse(t *testing.T) {
 	ring, o := newKeyring(), &observed{t: t}
 	token := ring.issue(t)
 	g := middleware.New(ring.keys, middleware.Options{
-		Hooks: o.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+		Hooks: o.hooks(), Idempotency: keyedOptions{Runner: replies()},
 	})
 	chain := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.Authenticate)
-	e, res := o.ask(chain(http.HandlerFunc(sayOK)), request("POST", "/", token, "{}"))
+	e, res := o.ask(chain(sayOK), request("POST", "/", token, "{}"))
 	if e.Status != 500 || e.Stage != middleware.StageAuthenticate || e.Caller.Organization() != "org_1" {
 		t.Errorf("got %d, %s and the caller %q, want 500, %s and org_1",
 			e.Status, e.Stage, e.Caller.Organization(), middleware.StageAuthenticate)
@@ -441,8 +440,7 @@ func TestEventOfTheClient(t *testing.T) {
 func TestEventOfAHandlersProblem(t *testing.T) {
 	ring, o := newKeyring(), &observed{t: t}
 	token := ring.issue(t)
-	api := middleware.NewAPI(ring.keys,
-		middleware.Options{Hooks: o.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: o.hooks(), Idempotency: keyedOptions{Runner: replies()}})
 	api.HandleFunc("POST /api/v1/taken", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "name_taken"})
 	})

@@ -39,10 +39,10 @@ func TestUnusedStages(t *testing.T) {
 	} {
 		log := newLogged()
 		g := middleware.New(ring.keys, middleware.Options{
-			Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
-			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Client: policy("client", "9-S", 0)},
+			Hooks: log.hooks(), Idempotency: keyedOptions{Runner: replies()},
+			RateLimit: rateOptions{Store: &ratelimit.Memory{}, Client: policy("client", "9-S", 0)},
 		})
-		h := http.Handler(http.HandlerFunc(sayOK))
+		h := http.Handler(sayOK)
 		if row.use != nil {
 			h = middleware.Chain(row.use(g)...)(h)
 		}
@@ -71,7 +71,7 @@ func TestUnusedStages(t *testing.T) {
 // charge is told in the log, once. Those with policies of their own are not.
 func TestChargedTwice(t *testing.T) {
 	ring, token := oneKey(t)
-	around := func(outer, inner middleware.RateLimitOptions) func(*logged) http.Handler {
+	around := func(outer, inner rateOptions) func(*logged) http.Handler {
 		return func(log *logged) http.Handler {
 			o := middleware.Options{Hooks: log.hooks(), RateLimit: inner}
 			api := middleware.NewAPI(ring.keys, o)
@@ -85,7 +85,7 @@ func TestChargedTwice(t *testing.T) {
 		return policy("plan", "999-S", 0), nil, nil
 	}
 	limits := middleware.PerOrganization("999-S")
-	planned := middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Plan: plan}
+	planned := rateOptions{Store: &ratelimit.Memory{}, Plan: plan}
 	elsewhere := limits
 	elsewhere.Store = takeFunc((&ratelimit.Memory{}).Take)
 	for name, row := range map[string]struct {
@@ -97,7 +97,7 @@ func TestChargedTwice(t *testing.T) {
 		"in a chain": {func(log *logged) http.Handler {
 			g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks(), RateLimit: limits})
 			return middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit, g.RateLimit,
-				g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(sayOK))
+				g.Enforce(middleware.AnyCaller()))(sayOK)
 		}, 1},
 		"others":        {around(middleware.PerOrganization("999-S"), limits), 0},
 		"another store": {around(elsewhere, limits), 0},
@@ -119,7 +119,7 @@ func TestChargedTwice(t *testing.T) {
 // TestWaitSettled: a shutdown waits for the creates that run, those of a
 // route's own Runner included, as long as its context lets it.
 func TestWaitSettled(t *testing.T) {
-	own := middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	own := middleware.RouteOptions{Idempotency: keyedOptions{Runner: replies()}}
 	type builder = func(*keyring, middleware.Options, http.Handler) (*middleware.Guard, http.Handler)
 	apiWith := func(route middleware.RouteOptions) builder {
 		return func(ring *keyring, o middleware.Options, create http.Handler) (*middleware.Guard, http.Handler) {

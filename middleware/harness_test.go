@@ -647,7 +647,7 @@ func claiming(ring *keyring, o func() middleware.Options) map[string]func(http.H
 // quiet are hooks that log nowhere.
 func quiet() *middleware.Hooks { return newLogged().hooks() }
 
-func sayOK(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") }
+var sayOK = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
 
 // wantPanic checks that f panics with a text that contains want.
 func wantPanic(t testing.TB, want string, f func()) {
@@ -831,7 +831,7 @@ func newWorld(t testing.TB, configure func(*middleware.Options)) *world {
 	hooks.Observe = w.observe
 	o := middleware.Options{
 		RateLimit:   perOrganization(rates, ratelimit.Limit{Count: 5, Period: time.Hour}),
-		Idempotency: middleware.IdempotencyOptions{Runner: runnerOf(w.replies, idem.Options{Wait: -1})},
+		Idempotency: keyedOptions{Runner: runnerOf(w.replies, idem.Options{Wait: -1})},
 		Hooks:       hooks,
 	}
 	if configure != nil {
@@ -918,7 +918,7 @@ func policy(name, limit string, burst int64) *ratelimit.Policy {
 
 // limited is an API with limits and the tokens of two keys of org_1, production
 // and sandbox, and of one of org_2.
-func limited(t testing.TB, l middleware.RateLimitOptions) (api *middleware.API, live, test, other string) {
+func limited(t testing.TB, l rateOptions) (api *middleware.API, live, test, other string) {
 	t.Helper()
 	ring := newKeyring()
 	if l.Store == nil {
@@ -1084,6 +1084,6 @@ func (w *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (w *discard) WriteHeader(status int) { w.status = status }
 
 // perOrganization is middleware.PerOrganization with a store of the test's own.
-func perOrganization(store ratelimit.Store, limit ratelimit.Limit) middleware.RateLimitOptions {
-	return middleware.RateLimitOptions{Store: store, Organization: &ratelimit.Policy{Name: "organization", Limit: limit}}
+func perOrganization(store ratelimit.Store, limit ratelimit.Limit) rateOptions {
+	return rateOptions{Store: store, Organization: &ratelimit.Policy{Name: "organization", Limit: limit}}
 }

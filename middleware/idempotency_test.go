@@ -1,9 +1,12 @@
 package middleware_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -115,7 +118,7 @@ func TestRunnerOfARoute(t *testing.T) {
 	var runs atomic.Int64
 	shared, own := &idem.Memory{}, &idem.Memory{}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: keyedOptions{Runner: runnerOf(shared)},
-		RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}}})
+		RateLimit: rateOptions{Store: &ratelimit.Memory{}}})
 	route := middleware.RouteOptions{Idempotency: keyedOptions{Runner: runnerOf(own), Required: true}}
 	api.Handle("POST /api/v1/own", middleware.AnyCaller(), numbered(&runs, nil), route)
 	route.Policy = &ratelimit.Policy{Name: "route", Limit: ratelimit.MustParse("9-H")}
@@ -199,7 +202,7 @@ func TestRepliesByDefault(t *testing.T) {
 	api := func(route ...middleware.RouteOptions) func(middleware.Options, http.Handler) http.Handler {
 		return func(o middleware.Options, create http.Handler) http.Handler {
 			api := middleware.NewAPI(ring.keys, o)
-			api.Handle("GET /api/v1/tasks", middleware.AnyCaller(), http.HandlerFunc(sayOK))
+			api.Handle("GET /api/v1/tasks", middleware.AnyCaller(), sayOK)
 			api.Handle("POST /api/v1/tasks", middleware.AnyCaller(), create, route...)
 			api.Handle("POST /api/v1/others", middleware.AnyCaller(), create, route...)
 			if route == nil && (api.Guard().Options().Idempotency.Runner == nil) != o.Idempotency.Off {
@@ -260,7 +263,7 @@ func TestRepliesByDefault(t *testing.T) {
 		}
 	}
 	off := middleware.New(ring.keys, with(keyedOptions{Off: true}))
-	wantPanic(t, "Options.Idempotency is Off", func() { off.Idempotent(http.HandlerFunc(sayOK)) })
+	wantPanic(t, "Options.Idempotency is Off", func() { off.Idempotent(sayOK) })
 	if err := off.WaitSettled(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -284,7 +287,7 @@ func TestRouteIdempotencyMistakes(t *testing.T) {
 	} {
 		api := middleware.NewAPI(issuing.NewMemory(), with(keyedOptions{Runner: row.runner, Off: row.runner == nil}))
 		wantPanic(t, want, func() {
-			api.Handle("POST /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), row.route)
+			api.Handle("POST /api/v1/x", middleware.AnyCaller(), sayOK, row.route)
 		})
 	}
 }
@@ -384,5 +387,84 @@ func TestRequestOfAHandlerBehindTheSameGuard(t *testing.T) {
 	serve(h, request("POST", "/creates", token, "{}", "Idempotency-Key: inner"))
 	if inner != 1 {
 		t.Errorf("the create under the inner key ran %d times, want once", inner)
+	}
+}
+
+// TestRefusalInsideFreesTheKey: a limiter inside Idempotent frees the key of a
+// request that it refuses, unless a handler may have worked before.
+func TestRefusalInsideFreesTheKey(t *testing.T) {
+	type wrapped = func(limited http.Handler) http.HandlerFunc
+	forward := func(make func(r *http.Request) *http.Request) wrapped {
+		return func(limited http.Handler) http.HandlerFunc {
+			return func(w http.ResponseWriter, r *http.Request) { limited.ServeHTTP(w, make(r)) }
+		}
+	}
+	rows := []struct {
+		name  string
+		wrap  wrapped
+		frees bool
+	}{
+		{"nothing between", forward(func(r *http.Request) *http.Request { return r }), true},
+		{"a copy", forward(func(r *http.Request) *http.Request {
+			return r.WithContext(context.WithValue(r.Context(), outsideKey{}, 1))
+		}), true},
+		{"StripPrefix", func(limited http.Handler) http.HandlerFunc {
+			return http.StripPrefix("/api", limited).ServeHTTP
+		}, true},
+		{"another path", forward(func(r *http.Request) *http.Request {
+			other := r.WithContext(r.Context())
+			other.URL = &url.URL{Path: "/limited"}
+			return other
+		}), false},
+		{"another query", forward(func(r *http.Request) *http.Request {
+			other := r.WithContext(r.Context())
+			other.URL = &url.URL{Path: r.URL.Path, RawQuery: "a=b"}
+			return other
+		}), false},
+		{"another method", forward(func(r *http.Request) *http.Request {
+			other := r.WithContext(r.Context())
+			other.Method = "PUT"
+			return other
+		}), false},
+		{"a request of the handler", forward(func(r *http.Request) *http.Request {
+			other, _ := http.NewRequestWithContext(r.Context(), r.Method, r.URL.String(), nil)
+			return other
+		}), false},
+		{"an interim response", func(limited http.Handler) http.HandlerFunc {
+			return func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusEarlyHints)
+				limited.ServeHTTP(w, r)
+			}
+		}, false},
+		{"the body was read and rewound", forward(func(r *http.Request) *http.Request {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if body, ok := r.Body.(io.Seeker); ok {
+				_, _ = body.Seek(0, io.SeekStart)
+			}
+			return r
+		}), false},
+		{"the body was read", forward(func(r *http.Request) *http.Request {
+			_, _ = io.ReadAll(r.Body)
+			return r
+		}), false},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			ring, token := oneKey(t)
+			g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(),
+				RateLimit: perOrganization(&ratelimit.Memory{}, ratelimit.Limit{Count: 1, Period: 24 * time.Hour})})
+			worked := 0
+			inner := row.wrap(g.RateLimit(sayOK))
+			h := keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
+				worked++
+				inner(w, r)
+			})
+			for _, key := range []string{"spends", "a", "a"} {
+				serve(h, request("POST", "/api/tasks", token, "{}", "Idempotency-Key: "+key))
+			}
+			if want := map[bool]int{false: 2, true: 3}[row.frees]; worked != want {
+				t.Errorf("the handler ran %d times, want %d", worked, want)
+			}
+		})
 	}
 }

@@ -402,7 +402,7 @@ func TestBodiesOfOneOwner(t *testing.T) {
 	const size = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
-		h := keyed(ring, with(keyedOptions{Runner: replies(), MaxBody: size, MaxBodies: 16 * size}), http.HandlerFunc(sayOK))
+		h := keyed(ring, with(keyedOptions{Runner: replies(), MaxBody: size, MaxBodies: 16 * size}), sayOK)
 		tokenOf := func(organization string, environment keystore.Environment) string {
 			token, _ := ring.grant(t, keystore.Key{Organization: organization, Environment: environment})
 			return token

@@ -44,7 +44,7 @@ func TestUploadsAreRemoved(t *testing.T) {
 	copied := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		next.ServeHTTP(w, r.WithContext(r.Context()))
 	})
-	o := middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
+	o := middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{
 		Runner: replies(), Partition: func(r *http.Request) string { parse(r); return "" },
 	}}
 	guard := middleware.New(ring.keys, o)

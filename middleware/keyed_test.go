@@ -241,7 +241,11 @@ func (w *deadlineWriter) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-type keyedOptions = middleware.IdempotencyOptions
+// The options of the two stages that have most of them.
+type (
+	keyedOptions = middleware.IdempotencyOptions
+	rateOptions  = middleware.RateLimitOptions
+)
 
 // with returns options with idempotency alone.
 func with(o keyedOptions) middleware.Options { return middleware.Options{Idempotency: o} }

@@ -714,7 +714,7 @@ func TestSandboxTakesNothing(t *testing.T) {
 	}
 	const most = 2
 	memory := &idem.Memory{Budget: 100_000, MinRetention: time.Nanosecond, Logger: slog.New(slog.DiscardHandler)}
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{
 		Runner: idem.NewRunner(memory, idem.Options{ExecutionsPerTenant: most})}})
 	begun, end := make(chan struct{}, most), make(chan struct{})
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), sayOK)

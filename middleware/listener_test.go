@@ -60,7 +60,7 @@ func TestRequestIDListenerCoversWhatNoHandlerSees(t *testing.T) {
 
 func TestRequestIDListenerSharesTheTable(t *testing.T) {
 	o := middleware.Options{RequestIDHeader: "Acme-Id"}
-	srv := start(t, middleware.New(nil, o).RequestID(http.HandlerFunc(sayOK)), func(srv *httptest.Server) {
+	srv := start(t, middleware.New(nil, o).RequestID(sayOK), func(srv *httptest.Server) {
 		srv.Listener = middleware.RequestIDListener(srv.Config, srv.Listener, o)
 	})
 	c := dial(t, srv)

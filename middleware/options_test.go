@@ -33,8 +33,8 @@ func TestValidate(t *testing.T) {
 		Environment:     "staging",
 		TrustedProxies:  trust("10.0.0.0/8", "::/0", "0.0.0.0/0", "::ffff:10.0.0.0/104"),
 		Failures:        ratelimit.Limit{Count: -1},
-		RateLimit:       middleware.RateLimitOptions{Organization: bad, Key: bad, Concurrent: -1},
-		Idempotency: middleware.IdempotencyOptions{
+		RateLimit:       rateOptions{Organization: bad, Key: bad, Concurrent: -1},
+		Idempotency: keyedOptions{
 			Off: true, Methods: []string{"GET", "post", "", "PO ST"}, MaxBody: 2, MaxBodies: 1, Timeout: -1,
 			FreeOn: []int{200}, Streaming: []string{"text/x-log; charset=utf-8"},
 		},
@@ -74,8 +74,8 @@ func TestValidate(t *testing.T) {
 func TestValidateAccepts(t *testing.T) {
 	for name, o := range map[string]middleware.Options{
 		"nothing":  {},
-		"statuses": {Idempotency: middleware.IdempotencyOptions{Runner: replies(), FreeOn: []int{400, 599}}},
-		"one name for organization and sandbox": {RateLimit: middleware.RateLimitOptions{
+		"statuses": {Idempotency: keyedOptions{Runner: replies(), FreeOn: []int{400, 599}}},
+		"one name for organization and sandbox": {RateLimit: rateOptions{
 			Store:        &ratelimit.Memory{},
 			Organization: &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("9-S")},
 			Sandbox:      &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("1-S")},
@@ -144,7 +144,7 @@ func TestEveryOption(t *testing.T) {
 
 		"IdempotencyOptions.Runner": func(p *probed) { p.o.Idempotency.Runner = nil },
 		"IdempotencyOptions.Off": func(p *probed) {
-			p.o.Idempotency = middleware.IdempotencyOptions{Off: true}
+			p.o.Idempotency = keyedOptions{Off: true}
 		},
 		"IdempotencyOptions.Methods":  func(p *probed) { p.o.Idempotency.Methods = []string{"PUT"} },
 		"IdempotencyOptions.Required": func(p *probed) { p.o.Idempotency.Required = true },
@@ -171,7 +171,7 @@ func TestEveryOption(t *testing.T) {
 		"RouteOptions.Policy": func(p *probed) { p.route.Policy = one("x") },
 		"RouteOptions.Cost":   func(p *probed) { p.route.Cost = 600 },
 		"RouteOptions.Idempotency": func(p *probed) {
-			p.route.Idempotency = middleware.IdempotencyOptions{Required: true}
+			p.route.Idempotency = keyedOptions{Required: true}
 		},
 		"RouteOptions.Deprecated": func(p *probed) { p.route.Deprecated = time.Unix(1e9, 0) },
 		"RouteOptions.Sunset":     func(p *probed) { p.route.Sunset = time.Unix(1e9, 0) },
@@ -208,7 +208,7 @@ func TestEveryOption(t *testing.T) {
 	})
 	own := []reflect.Type{
 		reflect.TypeFor[middleware.Options](),
-		reflect.TypeFor[middleware.RateLimitOptions](), reflect.TypeFor[middleware.IdempotencyOptions](),
+		reflect.TypeFor[rateOptions](), reflect.TypeFor[keyedOptions](),
 		reflect.TypeFor[middleware.RouteOptions](), reflect.TypeFor[middleware.Hooks](),
 	}
 	for _, options := range own {
@@ -244,7 +244,7 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	p.lastUsed = keystore.NewUses(p.uses, keystore.UsesOptions{})
 	p.o = middleware.Options{
 		RateLimit:   middleware.PerOrganization("1000-H"),
-		Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+		Idempotency: keyedOptions{Runner: replies()},
 		Hooks:       &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(&p.log, nil))},
 	}
 	p.o.Hooks.Observe = func(_ context.Context, e middleware.Event) {
@@ -281,8 +281,7 @@ func transcript(t *testing.T, set func(*probed)) (text string) {
 	api.HandleFunc("PUT "+path, middleware.Require(scope.TasksWrite), handler)
 	p.o.Base = ""
 	g := middleware.New(keys, p.o)
-	piece := middleware.Chain(g.RequestID, g.Recover, g.Authenticate,
-		g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(sayOK))
+	piece := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))(sayOK)
 
 	var b strings.Builder
 	send := func(h http.Handler, method, token string, lines ...string) {

@@ -345,7 +345,7 @@ func TestRequestWithinRequest(t *testing.T) {
 	if got := serve(stage()(http.HandlerFunc(batch)), request("POST", "/batch", "", "")); got.body != "" {
 		t.Errorf("the request outside the API has become %s", got.body)
 	}
-	guarded := keyless().Enforce(middleware.Require(scope.TasksWrite))(http.HandlerFunc(sayOK))
+	guarded := keyless().Enforce(middleware.Require(scope.TasksWrite))(sayOK)
 	after := func(w http.ResponseWriter, r *http.Request) {
 		batch(httptest.NewRecorder(), r)
 		guarded.ServeHTTP(w, r)
@@ -494,7 +494,7 @@ func TestExpectContinue(t *testing.T) {
 func TestSharedRequest(t *testing.T) {
 	ring, token := oneKey(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
-	h := middleware.Chain(g.RequestID, g.Recover, anyCaller(g))(http.HandlerFunc(sayOK))
+	h := middleware.Chain(g.RequestID, g.Recover, anyCaller(g))(sayOK)
 	r := request("GET", "/", token, "")
 	var wg sync.WaitGroup
 	for range 4 {
@@ -508,7 +508,7 @@ func TestSharedRequest(t *testing.T) {
 func TestMirroredRequest(t *testing.T) {
 	ring, token := oneKey(t)
 	api := apiOf(ring.keys, middleware.Options{Hooks: quiet()}, middleware.AnyCaller(), sayOK)
-	elsewhere := middleware.New(ring.keys, middleware.Options{}).Authenticate(http.HandlerFunc(sayOK))
+	elsewhere := middleware.New(ring.keys, middleware.Options{}).Authenticate(sayOK)
 	var mirrored sync.WaitGroup
 	h := keyless().RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		again := r.Clone(r.Context())
@@ -533,7 +533,7 @@ func TestFactsDoNotChange(t *testing.T) {
 		return ratelimit.Unlimited, nil, nil
 	}
 	api, token := oneRoute(t, sayOK, middleware.Options{Hooks: quiet(),
-		RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Plan: plan}})
+		RateLimit: rateOptions{Store: &ratelimit.Memory{}, Plan: plan}})
 	for range 20 {
 		serve(api, request("GET", "/api/v1/x", token, ""))
 	}
@@ -550,7 +550,7 @@ func TestFreeOfWhom(t *testing.T) {
 	o := func() middleware.Options {
 		return middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}}
 	}
-	once := middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Client: policy("client", "1-H", 0)}
+	once := rateOptions{Store: &ratelimit.Memory{}, Client: policy("client", "1-H", 0)}
 	forms := claiming(ring, o)
 	post := func(ctx context.Context, h http.Handler, query, line string) int {
 		return serve(h, request("POST", "/api/v1/x"+query, token, "{}", line).WithContext(ctx)).StatusCode
@@ -558,7 +558,7 @@ func TestFreeOfWhom(t *testing.T) {
 	const keyed, plain = "Idempotency-Key: inner", "X-None: 1"
 	for form, build := range forms {
 		once.Store = &ratelimit.Memory{}
-		limit := middleware.New(nil, middleware.Options{Hooks: quiet(), RateLimit: once}).RateLimit(http.HandlerFunc(sayOK))
+		limit := middleware.New(nil, middleware.Options{Hooks: quiet(), RateLimit: once}).RateLimit(sayOK)
 		freed := 0
 		inner := build(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { freed++; free.ServeHTTP(w, r) }))
 		within := func(h http.Handler, line string) http.HandlerFunc {

@@ -29,7 +29,7 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 		_, _ = io.WriteString(w, "secret")
 	}
 	options := func() middleware.Options {
-		return middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+		return middleware.Options{Hooks: log.hooks(), Idempotency: keyedOptions{Runner: replies()}}
 	}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: log.hooks()})
 	api.HandleFunc("POST /api/v1/x", middleware.Require(scope.TasksWrite), secret)
@@ -103,8 +103,7 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 // key is claimed once.
 func TestStagesCalledTwice(t *testing.T) {
 	ring, token := oneKey(t, scope.TasksWrite)
-	g := middleware.New(ring.keys,
-		middleware.Options{Hooks: quiet(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
 	var runs []string
 	create := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs = append(runs, middleware.CallerFrom(r.Context()).Organization())
@@ -141,7 +140,7 @@ func TestChain(t *testing.T) {
 			io.WriteString(w, ")")
 		})
 	}
-	h := http.HandlerFunc(sayOK)
+	h := sayOK
 	for want, chain := range map[string]func(http.Handler) http.Handler{
 		"ok":          middleware.Chain(),
 		"a(ok)":       middleware.Chain(mark("a")),
@@ -165,11 +164,11 @@ func TestMisplacedPieces(t *testing.T) {
 	})
 	g.RateLimit(http.NotFoundHandler()) // else there is a warning of its own
 	anotherRoute := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		serve(g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK)), r)
+		serve(g.Enforce(middleware.AnyCaller())(sayOK), r)
 		next.ServeHTTP(w, r)
 	})
-	other := middleware.New(ring.keys, middleware.Options{Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
-	limited := func(o middleware.RateLimitOptions) func(http.Handler) http.Handler {
+	other := middleware.New(ring.keys, with(keyedOptions{Runner: replies()}))
+	limited := func(o rateOptions) func(http.Handler) http.Handler {
 		return middleware.New(nil, middleware.Options{RateLimit: o}).RateLimit
 	}
 	tests := []struct {
@@ -187,11 +186,10 @@ func TestMisplacedPieces(t *testing.T) {
 		{"RateLimit alone", g.RateLimit, "RateLimit counts by organization or key, and has no Authenticate before it"},
 		{"RateLimit before Authenticate", middleware.Chain(g.RateLimit, g.Authenticate),
 			"RateLimit counts by organization or key"},
-		{"RateLimit by key alone", limited(middleware.RateLimitOptions{Store: store,
+		{"RateLimit by key alone", limited(rateOptions{Store: store,
 			Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("1-S")}}), "RateLimit counts by organization or key"},
-		{"RateLimit of concurrency alone", limited(middleware.RateLimitOptions{Concurrent: 1}),
-			"RateLimit counts by organization or key"},
-		{"RateLimit by plan alone", limited(middleware.RateLimitOptions{Store: store, Plan: planned(nil, nil)}),
+		{"RateLimit of concurrency alone", limited(rateOptions{Concurrent: 1}), "RateLimit counts by organization or key"},
+		{"RateLimit by plan alone", limited(rateOptions{Store: store, Plan: planned(nil, nil)}),
 			"RateLimit counts by organization or key"},
 		{"Idempotent alone", g.Idempotent, "Idempotent has no Enforce before it"},
 		{"Idempotent before Enforce", middleware.Chain(g.Authenticate, g.Idempotent, g.Enforce(middleware.AnyCaller())),
@@ -225,13 +223,13 @@ func TestMisplacedPieces(t *testing.T) {
 // second Guard, and the log has nothing to say.
 func TestStageOfAnotherGuard(t *testing.T) {
 	ring, log := newKeyring(), newLogged()
-	o := middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	o := middleware.Options{Hooks: log.hooks(), Idempotency: keyedOptions{Runner: replies()}}
 	g := middleware.New(ring.keys, o)
-	o.Idempotency = middleware.IdempotencyOptions{Runner: replies(), MismatchStatus: 409}
+	o.Idempotency = keyedOptions{Runner: replies(), MismatchStatus: 409}
 	other := middleware.New(ring.keys, o)
 	mux := http.NewServeMux()
 	for path, idempotent := range map[string]func(http.Handler) http.Handler{"/a": g.Idempotent, "/b": other.Idempotent} {
-		mux.Handle(path, middleware.Chain(g.Enforce(middleware.AnyCaller()), idempotent)(http.HandlerFunc(sayOK)))
+		mux.Handle(path, middleware.Chain(g.Enforce(middleware.AnyCaller()), idempotent)(sayOK))
 	}
 	h, token := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(mux), ring.issue(t)
 	for path, mismatch := range map[string]int{"/a": 422, "/b": 409} {
@@ -251,8 +249,7 @@ func TestStageOfAnotherGuard(t *testing.T) {
 // whatever reaches the inner stage has the id.
 func TestRequestIDBehindAuthenticate(t *testing.T) {
 	ring := newKeyring()
-	h := middleware.Chain(anyCaller(middleware.New(ring.keys, middleware.Options{Hooks: quiet()})),
-		stage())(http.HandlerFunc(sayOK))
+	h := middleware.Chain(anyCaller(middleware.New(ring.keys, middleware.Options{Hooks: quiet()})), stage())(sayOK)
 	if res := serve(h, request("GET", "/", ring.issue(t), "")); res.StatusCode != 200 || wantID(t, res.Response) == "" {
 		t.Errorf("got %d", res.StatusCode)
 	}

@@ -31,7 +31,7 @@ func TestRetryAfterHelps(t *testing.T) {
 			0, "60"}, {"25-H", 2, "144"}, {"1-D", 0, "86400"}, {"900-S", 5, "1"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			api, live, _, _ := limited(t, middleware.RateLimitOptions{Organization: policy("organization", tt.limit, tt.burst)})
+			api, live, _, _ := limited(t, rateOptions{Organization: policy("organization", tt.limit, tt.burst)})
 			ask := func() answer { return serve(api, request("GET", "/api/v1/tasks", live, "")) }
 			spend := func() answer {
 				for {
@@ -70,8 +70,7 @@ func TestRetryAfterHelps(t *testing.T) {
 
 // TestRateLimitRefusal: what the 429 says.
 func TestRateLimitRefusal(t *testing.T) {
-	api, live, _, _ := limited(t, middleware.RateLimitOptions{Organization: policy("burst", "1-S", 0),
-		Key: policy("daily", "1-D", 0)})
+	api, live, _, _ := limited(t, rateOptions{Organization: policy("burst", "1-S", 0), Key: policy("daily", "1-D", 0)})
 	srv := start(t, api)
 	do(t, srv.Client(), get(t, srv, "/api/v1/tasks", live))
 	res := do(t, srv.Client(), get(t, srv, "/api/v1/tasks", live))
@@ -90,22 +89,21 @@ func TestRateLimitBuckets(t *testing.T) {
 	one := policy("one", "1-H", 0)
 	tests := []struct {
 		name   string
-		limits middleware.RateLimitOptions
+		limits rateOptions
 		want   string // of live, live, test, other; each twice, but for live
 	}{
-		{"organization", middleware.RateLimitOptions{Organization: one}, "200 429 200 429 200 429"},
-		{"sandbox of its own", middleware.RateLimitOptions{Organization: one, Sandbox: policy("sandbox", "2-H", 0)},
+		{"organization", rateOptions{Organization: one}, "200 429 200 429 200 429"},
+		{"sandbox of its own", rateOptions{Organization: one, Sandbox: policy("sandbox", "2-H", 0)},
 			"200 429 200 200 200 429"},
-		{"sandbox of the same name", middleware.RateLimitOptions{Organization: one, Sandbox: policy("one", "2-H", 0)},
+		{"sandbox of the same name", rateOptions{Organization: one, Sandbox: policy("one", "2-H", 0)},
 			"200 429 200 200 200 429"},
-		{"sandbox alone", middleware.RateLimitOptions{Sandbox: one}, "200 200 200 429 200 200"},
-		{"key", middleware.RateLimitOptions{Key: one}, "200 429 200 429 200 429"},
-		{"client", middleware.RateLimitOptions{Client: one}, "200 429 429 429 429 429"},
-		{"plan", middleware.RateLimitOptions{Plan: planned(one, nil)}, "200 429 200 429 200 429"},
-		{"plan before the others",
-			middleware.RateLimitOptions{Organization: one, Sandbox: one, Plan: planned(ratelimit.Unlimited, nil)},
+		{"sandbox alone", rateOptions{Sandbox: one}, "200 200 200 429 200 200"},
+		{"key", rateOptions{Key: one}, "200 429 200 429 200 429"},
+		{"client", rateOptions{Client: one}, "200 429 429 429 429 429"},
+		{"plan", rateOptions{Plan: planned(one, nil)}, "200 429 200 429 200 429"},
+		{"plan before the others", rateOptions{Organization: one, Sandbox: one, Plan: planned(ratelimit.Unlimited, nil)},
 			"200 200 200 200 200 200"},
-		{"none", middleware.RateLimitOptions{}, "200 200 200 200 200 200"},
+		{"none", rateOptions{}, "200 200 200 200 200 200"},
 	}
 	for _, tt := range tests {
 		api, live, test, other := limited(t, tt.limits)
@@ -141,7 +139,7 @@ func TestWhatIsCharged(t *testing.T) {
 		{"GET", "/api/v1/tasks", "", 401, false},
 		{"GET", "/api/v1/tasks", "x", 401, false},
 	} {
-		api, live, _, _ := limited(t, middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0)})
+		api, live, _, _ := limited(t, rateOptions{Organization: policy("organization", "1-H", 0)})
 		token := strings.Replace(tt.token, "live", live, 1)
 		if res := serve(api, request(tt.method, tt.path, token, "")); res.StatusCode != tt.status {
 			t.Errorf("%s %s: got %d, want %d", tt.method, tt.path, res.StatusCode, tt.status)
@@ -185,7 +183,7 @@ func TestConcurrent(t *testing.T) {
 		}
 	})
 	routes.HandleFunc("GET /api/v1/quick", sayOK)
-	o := middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{Concurrent: 2}}
+	o := middleware.Options{Hooks: quiet(), RateLimit: rateOptions{Concurrent: 2}}
 	api, g := middleware.NewAPI(ring.keys, o), middleware.New(ring.keys, o)
 	api.Handle("GET /api/v1/{path}", middleware.AnyCaller(), routes)
 	for form, h := range map[string]http.Handler{"API": api,
@@ -231,7 +229,7 @@ func TestConcurrent(t *testing.T) {
 func TestLimitsMistakes(t *testing.T) {
 	store := &ratelimit.Memory{}
 	p, q := policy("p", "1-S", 0), policy("p", "2-S", 0)
-	for want, l := range map[string]middleware.RateLimitOptions{
+	for want, l := range map[string]rateOptions{
 		"Options.RateLimit: there is a policy or a Plan, and Store is nil": {Organization: p},
 		"there is a policy or a Plan, and Store is nil":                    {Plan: planned(p, nil)},
 		`two policies are named "p"`:                                       {Store: store, Organization: p, Key: q},
@@ -247,7 +245,7 @@ func TestLimitsMistakes(t *testing.T) {
 		wantPanic(t, want, func() { middleware.New(nil, middleware.Options{RateLimit: l}) })
 		wantPanic(t, want, func() { middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: l}) })
 	}
-	unlimited := middleware.New(nil, middleware.Options{RateLimit: middleware.RateLimitOptions{Store: store}})
+	unlimited := middleware.New(nil, middleware.Options{RateLimit: rateOptions{Store: store}})
 	wantPanic(t, "RateLimit: a field of Options.RateLimit is set, and there is no limit",
 		func() { unlimited.RateLimit(http.NotFoundHandler()) })
 }
@@ -258,10 +256,10 @@ func TestRateLimitByClient(t *testing.T) {
 	ring, token := oneKey(t)
 	options := func() middleware.Options {
 		return middleware.Options{TrustedProxies: trust("10.0.0.0/8"),
-			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Client: policy("client", "1-H", 0)}}
+			RateLimit: rateOptions{Store: &ratelimit.Memory{}, Client: policy("client", "1-H", 0)}}
 	}
 	for name, h := range map[string]http.Handler{
-		"piece": middleware.New(nil, options()).RateLimit(http.HandlerFunc(sayOK)),
+		"piece": middleware.New(nil, options()).RateLimit(sayOK),
 		"API":   testAPI(ring.keys, options()),
 	} {
 		var got []string
@@ -282,8 +280,8 @@ func TestRateLimitThenIdempotency(t *testing.T) {
 	guard := func() *middleware.Guard {
 		return middleware.New(ring.keys, middleware.Options{
 			Hooks:       quiet(),
-			RateLimit:   middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Organization: policy("organization", "1-H", 0)},
-			Idempotency: middleware.IdempotencyOptions{Runner: replies()},
+			RateLimit:   rateOptions{Store: &ratelimit.Memory{}, Organization: policy("organization", "1-H", 0)},
+			Idempotency: keyedOptions{Runner: replies()},
 		})
 	}
 	for name, chain := range map[string]func() func(http.Handler) http.Handler{
@@ -345,7 +343,7 @@ func TestPlan(t *testing.T) {
 	} {
 		ring, log := newKeyring(), newLogged()
 		live, test := ring.issue(t), ring.plant(t, keystore.Key{Environment: keystore.Sandbox})
-		limits := middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Plan: tt.plan, Client: policy("client", "9-H", 0)}
+		limits := rateOptions{Store: &ratelimit.Memory{}, Plan: tt.plan, Client: policy("client", "9-H", 0)}
 		if tt.name != "nil where there is no other" {
 			limits.Organization, limits.Sandbox = policy("organization", "2-H", 0), policy("sandbox", "1-H", 0)
 		}
@@ -369,8 +367,7 @@ func TestPlan(t *testing.T) {
 func TestLimitOfChildren(t *testing.T) {
 	for _, plan := range []bool{false, true} {
 		ring := newKeyring()
-		o := middleware.RateLimitOptions{Store: &ratelimit.Memory{},
-			Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("5-H")}}
+		o := rateOptions{Store: &ratelimit.Memory{}, Key: &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("5-H")}}
 		if plan {
 			o.Plan = func(_ context.Context, c *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
 				limit, err := ratelimit.Parse(c.Attribute("rate"))
@@ -408,7 +405,7 @@ func TestPlanOfKeys(t *testing.T) {
 		return token
 	}
 	whole := &ratelimit.Policy{Name: "plan", Limit: ratelimit.MustParse("9-H")}
-	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
+	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: rateOptions{
 		Store: &ratelimit.Memory{},
 		Key:   &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("2-H")},
 		Plan: func(_ context.Context, p *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
@@ -457,15 +454,14 @@ func TestRouteLimit(t *testing.T) {
 	ring, token := oneKey(t)
 	log := newLogged()
 	api := middleware.NewAPI(ring.keys,
-		middleware.Options{Hooks: log.hooks(), Idempotency: middleware.IdempotencyOptions{Runner: replies()},
-			RateLimit: middleware.RateLimitOptions{
-				Store: &ratelimit.Memory{}, Fields: middleware.FieldsDraft11,
-				Key: policy("key", "99-S", 0), Client: policy("client", "99-S", 0),
-				// A plan, because a cost over the burst of a fixed policy is a mistake.
-				Plan: planned(policy("organization", "10-H", 0), nil),
-			}})
+		middleware.Options{Hooks: log.hooks(), Idempotency: keyedOptions{Runner: replies()}, RateLimit: rateOptions{
+			Store: &ratelimit.Memory{}, Fields: middleware.FieldsDraft11,
+			Key: policy("key", "99-S", 0), Client: policy("client", "99-S", 0),
+			// A plan, because a cost over the burst of a fixed policy is a mistake.
+			Plan: planned(policy("organization", "10-H", 0), nil),
+		}})
 	exports := policy("exports", "1-H", 3)
-	ok := http.HandlerFunc(sayOK)
+	ok := sayOK
 	api.Handle("GET /api/v1/export", middleware.AnyCaller(), ok, middleware.RouteOptions{Policy: exports})
 	api.Handle("GET /api/v1/export/large", middleware.AnyCaller(), ok, middleware.RouteOptions{Policy: exports, Cost: 2})
 	api.Handle("GET /api/v1/dear", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 5})
@@ -532,10 +528,10 @@ func TestRouteLimit(t *testing.T) {
 
 func TestRouteLimitMistakes(t *testing.T) {
 	p := policy("p", "1-S", 3)
-	store := middleware.RateLimitOptions{Store: &ratelimit.Memory{}}
+	store := rateOptions{Store: &ratelimit.Memory{}}
 	taken := store
 	taken.Key = p
-	each := func(set func(o *middleware.RateLimitOptions)) middleware.RateLimitOptions {
+	each := func(set func(o *rateOptions)) rateOptions {
 		o := store
 		o.Organization, o.Sandbox, o.Key, o.Client = policy("org", "9-S", 0), policy("sandbox", "9-S", 0),
 			policy("key", "9-S", 0), policy("client", "9-S", 0)
@@ -545,7 +541,7 @@ func TestRouteLimitMistakes(t *testing.T) {
 	small := policy("small", "9-S", 3)
 	plan := planned(nil, nil)
 	for want, row := range map[string]struct {
-		api   middleware.RateLimitOptions
+		api   rateOptions
 		route middleware.RouteOptions
 	}{
 		"Cost is negative":                  {store, middleware.RouteOptions{Cost: -1}},
@@ -556,25 +552,25 @@ func TestRouteLimitMistakes(t *testing.T) {
 		`more than the burst of policy "observed"`: {store,
 			middleware.RouteOptions{Policy: reportOnly("observed", "3-S"), Cost: 4}},
 		`of policy "small", so no request under it would`: {
-			each(func(o *middleware.RateLimitOptions) { o.Organization = small }), middleware.RouteOptions{Cost: 4}},
+			each(func(o *rateOptions) { o.Organization = small }), middleware.RouteOptions{Cost: 4}},
 		`burst of policy "small", so no request under it would`: {
-			each(func(o *middleware.RateLimitOptions) { o.Sandbox = small }), middleware.RouteOptions{Cost: 4}},
+			each(func(o *rateOptions) { o.Sandbox = small }), middleware.RouteOptions{Cost: 4}},
 		`the burst of policy "small", so no request under it would`: {
-			each(func(o *middleware.RateLimitOptions) { o.Key = small }), middleware.RouteOptions{Cost: 4}},
+			each(func(o *rateOptions) { o.Key = small }), middleware.RouteOptions{Cost: 4}},
 		`than the burst of policy "small", so no request under it would`: {
-			each(func(o *middleware.RateLimitOptions) { o.Client, o.Plan = small, plan }), middleware.RouteOptions{Cost: 4}},
-		"a rate limit and RateLimit.Store is nil": {middleware.RateLimitOptions{}, middleware.RouteOptions{Policy: p}},
+			each(func(o *rateOptions) { o.Client, o.Plan = small, plan }), middleware.RouteOptions{Cost: 4}},
+		"a rate limit and RateLimit.Store is nil": {rateOptions{}, middleware.RouteOptions{Policy: p}},
 		`has the name "p" of one of the API's`:    {taken, middleware.RouteOptions{Policy: p}},
 	} {
 		api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: row.api})
 		wantPanic(t, want, func() {
-			api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), row.route)
+			api.Handle("GET /api/v1/x", middleware.AnyCaller(), sayOK, row.route)
 		})
 	}
 	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: store})
 	add := func(path, limit string) {
 		route := middleware.RouteOptions{Policy: policy("reports", limit, 0)}
-		api.Handle("GET /api/v1/"+path, middleware.AnyCaller(), http.HandlerFunc(sayOK), route)
+		api.Handle("GET /api/v1/"+path, middleware.AnyCaller(), sayOK, route)
 	}
 	wantPanic(t, "RouteOptions are given more than once", func() {
 		api.HandleFunc("GET /api/v1/two", middleware.AnyCaller(), sayOK, middleware.RouteOptions{}, middleware.RouteOptions{})
@@ -584,18 +580,18 @@ func TestRouteLimitMistakes(t *testing.T) {
 	wantPanic(t, `a different rate limit of the name "reports"`, func() { add("c", "4-H") })
 	// Some requests may pass where a plan chooses, and all where a limit only
 	// reports.
-	for _, o := range []middleware.RateLimitOptions{
-		each(func(o *middleware.RateLimitOptions) { o.Organization, o.Sandbox, o.Plan = small, small, plan }),
-		each(func(o *middleware.RateLimitOptions) { o.Key, o.Plan = small, plan }),
-		each(func(o *middleware.RateLimitOptions) { o.Organization = reportOnly("organization", "1-S") }),
+	for _, o := range []rateOptions{
+		each(func(o *rateOptions) { o.Organization, o.Sandbox, o.Plan = small, small, plan }),
+		each(func(o *rateOptions) { o.Key, o.Plan = small, plan }),
+		each(func(o *rateOptions) { o.Organization = reportOnly("organization", "1-S") }),
 	} {
 		middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: o}).Handle(
-			"GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Cost: 4})
+			"GET /api/v1/x", middleware.AnyCaller(), sayOK, middleware.RouteOptions{Cost: 4})
 
 	}
 	// A cost of the whole burst passes once.
 	middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: store}).Handle(
-		"GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Policy: p, Cost: 3})
+		"GET /api/v1/x", middleware.AnyCaller(), sayOK, middleware.RouteOptions{Policy: p, Cost: 3})
 
 }
 
@@ -614,29 +610,29 @@ func TestRateStores(t *testing.T) {
 	says := func(d ratelimit.Decision) ratelimit.Store {
 		return takeFunc(func(context.Context, []ratelimit.Charge) (ratelimit.Decision, error) { return d, nil })
 	}
-	type limits = middleware.RateLimitOptions
 	type row struct {
 		name      string
-		limits    limits
+		limits    rateOptions
 		want, log string
 	}
 	closed := &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("9-S"), Fallback: ratelimit.Closed}
 	enforced, reported := policy("key", "1-H", 0), reportOnly("organization", "1-H")
 	rows := []row{
-		{"alone", limits{Store: failing, Organization: mode(ratelimit.Open)}, "503", "store is down"},
-		{"Local", limits{Store: failover(), Organization: mode(ratelimit.Local)}, "200 200 429 429", ""},
-		{"Open", limits{Store: failover(), Organization: mode(ratelimit.Open)}, "200 200 200 200", ""},
-		{"Closed", limits{Store: failover(), Organization: mode(ratelimit.Closed)}, "503 503 503 503", ""},
-		{"Closed beside Open", limits{Store: failover(), Organization: mode(ratelimit.Open), Key: closed},
+		{"alone", rateOptions{Store: failing, Organization: mode(ratelimit.Open)}, "503", "store is down"},
+		{"Local", rateOptions{Store: failover(), Organization: mode(ratelimit.Local)}, "200 200 429 429", ""},
+		{"Open", rateOptions{Store: failover(), Organization: mode(ratelimit.Open)}, "200 200 200 200", ""},
+		{"Closed", rateOptions{Store: failover(), Organization: mode(ratelimit.Closed)}, "503 503 503 503", ""},
+		{"Closed beside Open", rateOptions{Store: failover(), Organization: mode(ratelimit.Open), Key: closed},
 			"503 503 503 503", ""},
-		{"report-only", limits{Store: failing, Organization: reported}, "200", "store is down"},
-		{"report-only beside another", limits{Store: failing, Organization: reported, Key: enforced}, "503", "store is down"},
-		{"a denial without a wait", limits{Store: says(ratelimit.Decision{}), Key: enforced}, "429", ""},
+		{"report-only", rateOptions{Store: failing, Organization: reported}, "200", "store is down"},
+		{"report-only beside another", rateOptions{Store: failing, Organization: reported, Key: enforced},
+			"503", "store is down"},
+		{"a denial without a wait", rateOptions{Store: says(ratelimit.Decision{}), Key: enforced}, "429", ""},
 	}
 	for _, charge := range []int{-1, 1, 99} { // which does not exist
 		store, name := says(ratelimit.Decision{Limiting: charge}), fmt.Sprint("a decision by charge ", charge)
-		rows = append(rows, row{name, limits{Store: store, Key: enforced}, "503", "broke its contract"},
-			row{name + ", report-only", limits{Store: store, Key: reported}, "200", "broke its contract"})
+		rows = append(rows, row{name, rateOptions{Store: store, Key: enforced}, "503", "broke its contract"},
+			row{name + ", report-only", rateOptions{Store: store, Key: reported}, "200", "broke its contract"})
 	}
 	for _, tt := range rows {
 		ring, token := oneKey(t)
@@ -671,7 +667,7 @@ func TestRateStores(t *testing.T) {
 // TestRateLimitFields reads the fields of draft-11 through a run of requests.
 func TestRateLimitFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		api, live, _, _ := limited(t, middleware.RateLimitOptions{
+		api, live, _, _ := limited(t, rateOptions{
 			Fields: middleware.FieldsDraft11, Organization: policy("organization", "4-M", 0), Key: policy("key", "100-S", 50),
 		})
 		for i := range 6 {
@@ -721,7 +717,7 @@ func TestRateLimitFieldsOfOddLimits(t *testing.T) {
 		{"odd name", ratelimit.Limit{Count: 5, Period: time.Second}, `"p";q=5;w=1 "p";r=4;t=1`},
 	}
 	for _, tt := range tests {
-		api, live, _, _ := limited(t, middleware.RateLimitOptions{Fields: middleware.FieldsDraft11,
+		api, live, _, _ := limited(t, rateOptions{Fields: middleware.FieldsDraft11,
 			Organization: &ratelimit.Policy{Name: "p", Limit: tt.limit}})
 		res := serve(api, request("GET", "/api/v1/tasks", live, ""))
 		items(t, res.Header, "RateLimit-Policy")
@@ -730,7 +726,7 @@ func TestRateLimitFieldsOfOddLimits(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
 		}
 	}
-	api, live, _, _ := limited(t, middleware.RateLimitOptions{Organization: policy("p", "5-S", 0)})
+	api, live, _, _ := limited(t, rateOptions{Organization: policy("p", "5-S", 0)})
 	if res := serve(api, request("GET", "/api/v1/tasks", live, "")); res.Header["Ratelimit"] != nil ||
 		res.Header["Ratelimit-Policy"] != nil {
 		t.Errorf("without the option: got %v", res.Header)
@@ -742,12 +738,12 @@ func TestRateLimitFieldsOfOddLimits(t *testing.T) {
 func TestRateLimitFieldsOfGitHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring, token := oneKey(t)
-		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
+		api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: rateOptions{
 			Store: &ratelimit.Memory{}, Fields: middleware.FieldsGitHub, Organization: policy("organization", "4-M",
 				0), Key: policy("key", "100-S", 50),
 		}})
-		api.Handle("GET /api/v1/one", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{})
-		api.Handle("GET /api/v1/two", middleware.AnyCaller(), http.HandlerFunc(sayOK), middleware.RouteOptions{Cost: 2})
+		api.Handle("GET /api/v1/one", middleware.AnyCaller(), sayOK, middleware.RouteOptions{})
+		api.Handle("GET /api/v1/two", middleware.AnyCaller(), sayOK, middleware.RouteOptions{Cost: 2})
 		time.Sleep(300 * time.Millisecond)
 		began := time.Now().Add(-300 * time.Millisecond).Unix()
 		for _, tt := range []struct {
@@ -782,14 +778,13 @@ func TestRateLimitFieldsOfGitHub(t *testing.T) {
 // behind it, make one field with an item of each.
 func TestRateLimitTwice(t *testing.T) {
 	ring, token := oneKey(t)
-	limit := func(o middleware.RateLimitOptions) *middleware.Guard {
+	limit := func(o rateOptions) *middleware.Guard {
 		o.Store, o.Fields = &ratelimit.Memory{}, middleware.FieldsDraft11
 		return middleware.New(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: o})
 	}
-	client, organization := limit(middleware.RateLimitOptions{Client: policy("client", "9-S", 0)}),
-		limit(middleware.RateLimitOptions{Organization: policy("organization", "1-H", 0)})
-	h := middleware.Chain(client.RequestID, client.RateLimit, anyCaller(organization),
-		organization.RateLimit)(http.HandlerFunc(sayOK))
+	client, organization := limit(rateOptions{Client: policy("client", "9-S", 0)}),
+		limit(rateOptions{Organization: policy("organization", "1-H", 0)})
+	h := middleware.Chain(client.RequestID, client.RateLimit, anyCaller(organization), organization.RateLimit)(sayOK)
 	for i, want := range []int{200, 429} {
 		res := serve(h, request("GET", "/", token, ""))
 		states, policies := items(t, res.Header, "RateLimit"), items(t, res.Header, "RateLimit-Policy")
@@ -821,26 +816,26 @@ func TestReportOnlyLimits(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		limits middleware.RateLimitOptions
+		limits rateOptions
 		steps  []step
 	}{
-		{"a policy", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H")},
+		{"a policy", rateOptions{Organization: reportOnly("organization", "1-H")},
 			append(any(1, step{"/any", 200, "", ""}), any(2, step{"/any", 200, limitedCode, "organization"})...)},
 		{"beside one that is enforced",
-			middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H"), Key: policy("key", "3-H", 0)},
+			rateOptions{Organization: reportOnly("organization", "1-H"), Key: policy("key", "3-H", 0)},
 			[]step{{"/any", 200, "", "key"}, {"/any", 200, limitedCode, "organization"},
 				{"/any", 200, limitedCode, "organization"}, {"/any", 429, "", "key"}}},
-		{"the other way round", middleware.RateLimitOptions{Organization: policy("organization", "3-H", 0),
+		{"the other way round", rateOptions{Organization: policy("organization", "3-H", 0),
 			Key: reportOnly("key", "1-H"), Client: reportOnly("client", "1-H")},
 			[]step{{"/any", 200, "", "organization"}, {"/any", 200, limitedCode, "key"}, {"/any", 200, limitedCode, "key"},
 				{"/any", 429, "", "organization"}}},
-		{"chosen by the plan", middleware.RateLimitOptions{Plan: planned(reportOnly("plan", "1-H"), nil)},
+		{"chosen by the plan", rateOptions{Plan: planned(reportOnly("plan", "1-H"), nil)},
 			[]step{{"/any", 200, "", ""}, {"/any", 200, limitedCode, "plan"}}},
-		{"a route with a limit of its own", middleware.RateLimitOptions{Organization: policy("organization", "9-H", 0)},
+		{"a route with a limit of its own", rateOptions{Organization: policy("organization", "9-H", 0)},
 			[]step{{"/own", 200, "", ""}, {"/own", 200, limitedCode, "own"}, {"/any", 200, "", "organization"}}},
-		{"a cost over the burst", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H")},
+		{"a cost over the burst", rateOptions{Organization: reportOnly("organization", "1-H")},
 			[]step{{"/five", 200, costCode, ""}, {"/any", 200, "", ""}}},
-		{"an unknown path", middleware.RateLimitOptions{Organization: reportOnly("organization", "1-H")},
+		{"an unknown path", rateOptions{Organization: reportOnly("organization", "1-H")},
 			[]step{{"/none", 404, "", ""}, {"/none", 404, limitedCode, "organization"}}},
 	} {
 		ring, log := newKeyring(), newLogged()
@@ -850,7 +845,7 @@ func TestReportOnlyLimits(t *testing.T) {
 		hooks.Observe = func(_ context.Context, e middleware.Event) { got = e }
 		tt.limits.Store = &ratelimit.Memory{}
 		api := testAPI(ring.keys, middleware.Options{Hooks: hooks, RateLimit: tt.limits})
-		ok := http.HandlerFunc(sayOK)
+		ok := sayOK
 		api.Handle("GET /api/v1/own", middleware.AnyCaller(), ok, middleware.RouteOptions{Policy: reportOnly("own", "1-H")})
 		if tt.name == "a cost over the burst" { // elsewhere this is a panic
 			api.Handle("GET /api/v1/five", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 5})
@@ -887,8 +882,7 @@ func TestReportOnlyCharges(t *testing.T) {
 	store := &ratelimit.Memory{}
 	reported, enforced := reportOnly("organization", "9-H"), policy("key", "2-H", 0)
 	api := testAPI(ring.keys, middleware.Options{Hooks: quiet(),
-		RateLimit: middleware.RateLimitOptions{Store: store, Organization: reported, Key: enforced,
-			Fields: middleware.FieldsDraft11}})
+		RateLimit: rateOptions{Store: store, Organization: reported, Key: enforced, Fields: middleware.FieldsDraft11}})
 	for i, status := range []int{200, 200, 429, 429} {
 		res := serve(api, request("GET", "/api/v1/any", token, ""))
 		if res.StatusCode != status {
@@ -911,12 +905,11 @@ func TestReportOnlyCharges(t *testing.T) {
 func TestReportOnlyOrder(t *testing.T) {
 	ring, token := oneKey(t)
 	store := &lists{Store: &ratelimit.Memory{}}
-	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: middleware.RateLimitOptions{
+	api := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: rateOptions{
 		Store: store, Organization: reportOnly("organization", "9-H"), Key: reportOnly("key",
 			"9-H"), Client: policy("client", "9-H", 0),
 	}})
-	api.Handle("GET /api/v1/x", middleware.AnyCaller(), http.HandlerFunc(sayOK),
-		middleware.RouteOptions{Policy: policy("route", "9-H", 0)})
+	api.Handle("GET /api/v1/x", middleware.AnyCaller(), sayOK, middleware.RouteOptions{Policy: policy("route", "9-H", 0)})
 	api.HandleFunc("GET /api/v1/y", middleware.AnyCaller(), sayOK)
 	for path, want := range map[string]string{"/api/v1/x": "route client, organization key",
 		"/api/v1/y": "client, organization key"} {
@@ -953,7 +946,7 @@ func TestFreeRoute(t *testing.T) {
 		api.HandleFunc("GET /api/v1/costly", middleware.AnyCaller(), sayOK,
 			middleware.RouteOptions{Policy: ratelimit.Unlimited, Cost: 2})
 	})
-	limits = middleware.RateLimitOptions{Store: limits.Store, Concurrent: 1}
+	limits = rateOptions{Store: limits.Store, Concurrent: 1}
 	api = middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits})
 	api.HandleFunc("GET /api/v1/nested", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(serve(api, request("GET", "/api/v1/nested", token, "")).StatusCode)

@@ -26,7 +26,7 @@ func TestPanicOfALookup(t *testing.T) {
 		"joined": testAPI(store, middleware.Options{Hooks: log.hooks(), Authenticate: nobody}),
 		"pieces": func() http.Handler {
 			g := middleware.New(store, middleware.Options{Hooks: log.hooks()})
-			return middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(http.HandlerFunc(sayOK))
+			return middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(sayOK)
 		}(),
 	} {
 		wantRefusal(t, name, serve(h, request("GET", "/api/v1/any", token, "")), 500, "internal", "")

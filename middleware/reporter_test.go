@@ -220,8 +220,7 @@ func TestWriteProblemTooLate(t *testing.T) {
 				return "text/plain", []byte("from the hook")
 			}
 		}
-		api, token := oneRoute(t, h, middleware.Options{Hooks: hooks,
-			Idempotency: middleware.IdempotencyOptions{Runner: replies()}})
+		api, token := oneRoute(t, h, middleware.Options{Hooks: hooks, Idempotency: keyedOptions{Runner: replies()}})
 		srv := start(t, api)
 		for _, r := range []*http.Request{get(t, srv, "/api/v1/x", token),
 			newRequest(t, "POST", srv.URL+"/api/v1/x", token, nil)} {
@@ -375,7 +374,7 @@ func TestNoSecretLeaks(t *testing.T) {
 			return ring.keys.Lookup(ctx, d)
 		})
 		api := testAPI(store, middleware.Options{Hooks: hooks,
-			Idempotency: middleware.IdempotencyOptions{Runner: replies()}, Failures: ratelimit.MustParse("1000-S"),
+			Idempotency: keyedOptions{Runner: replies()}, Failures: ratelimit.MustParse("1000-S"),
 			RateLimit: middleware.PerOrganization("1000-S")})
 		for name, value := range panics {
 			api.HandleFunc("GET /api/v1/panic/"+name, middleware.AnyCaller(),
@@ -394,7 +393,7 @@ func TestNoSecretLeaks(t *testing.T) {
 			dumps.Write(marshalled)
 		})
 		api.Handle("POST /api/v1/misuse", middleware.AnyCaller(),
-			middleware.New(nil, middleware.Options{}).Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK)))
+			middleware.New(nil, middleware.Options{}).Enforce(middleware.AnyCaller())(sayOK))
 		srv := start(t, api, func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(logs, "", 0) })
 
 		paths := []string{"/api/v1/any", "/api/v1/account", "/api/v1/none", "/api/v1/twice", "/api/v1/misuse", "/api/v1/dump"}
@@ -458,8 +457,7 @@ func TestAuthenticatorErrorWithCredentials(t *testing.T) {
 // A key that a client has put into its path is in no line about that request.
 func TestKeyInThePath(t *testing.T) {
 	ring, log := newKeyring(keystore.CacheOptions{Service: acme()}), newLogged()
-	o := middleware.Options{Hooks: log.hooks(), Service: acme(),
-		Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	o := middleware.Options{Hooks: log.hooks(), Service: acme(), Idempotency: keyedOptions{Runner: replies()}}
 	api := middleware.NewAPI(ring.keys, o)
 	var late http.ResponseWriter
 	for path, h := range map[string]http.HandlerFunc{
@@ -611,40 +609,38 @@ func TestPattern(t *testing.T) {
 		want  string
 	}{
 		{"Enforce on the route", func(g *middleware.Guard) http.Handler {
-			return middleware.Chain(g.RequestID,
-				g.Authenticate)(router{g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK))})
+			return middleware.Chain(g.RequestID, g.Authenticate)(router{g.Enforce(middleware.AnyCaller())(sayOK)})
 		}, "/tasks/1", patternOf, "/tasks/{id}"},
 		{"found when the response ends", func(g *middleware.Guard) http.Handler {
-			return mounted(middleware.Chain(g.RequestID, g.Authenticate,
-				g.Enforce(middleware.AnyCaller()))(router{http.HandlerFunc(sayOK)}))
+			return mounted(middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(router{sayOK}))
 		}, "/tasks/1", patternOf, "/tasks/{id}"},
 		{"asked again, behind a ServeMux outside", func(g *middleware.Guard) http.Handler {
 			mux := http.NewServeMux()
 			mux.Handle("/tasks/", middleware.Chain(g.RequestID, g.Authenticate,
-				g.Enforce(middleware.AnyCaller()))(router{http.HandlerFunc(sayOK)}))
+				g.Enforce(middleware.AnyCaller()))(router{sayOK}))
 			return mounted(mux)
 		}, "/tasks/1", patternOf, "/tasks/{id}"},
 		{"an unknown path behind a ServeMux outside", func(g *middleware.Guard) http.Handler {
 			mux := http.NewServeMux()
-			mux.Handle("/tasks/", middleware.Chain(g.RequestID, g.Authenticate)(router{http.HandlerFunc(sayOK)}))
+			mux.Handle("/tasks/", middleware.Chain(g.RequestID, g.Authenticate)(router{sayOK}))
 			return mounted(mux)
 		}, "/tasks/none", patternOf, "/tasks/"},
 		{"an unknown path", func(g *middleware.Guard) http.Handler {
-			return mounted(middleware.Chain(g.RequestID, g.Authenticate)(router{http.HandlerFunc(sayOK)}))
+			return mounted(middleware.Chain(g.RequestID, g.Authenticate)(router{sayOK}))
 		}, "/none", patternOf, ""},
 		{"a ServeMux without the hook", func(g *middleware.Guard) http.Handler {
 			mux := http.NewServeMux()
-			mux.Handle("/tasks/{task}", g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK)))
+			mux.Handle("/tasks/{task}", g.Enforce(middleware.AnyCaller())(sayOK))
 			return middleware.Chain(g.RequestID, g.Authenticate)(mux)
 		}, "/tasks/1", nil, "/tasks/{task}"},
 		{"a ServeMux behind a copy of the request", func(g *middleware.Guard) http.Handler {
 			mux := http.NewServeMux()
-			mux.Handle("/tasks/{task}", g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK)))
+			mux.Handle("/tasks/{task}", g.Enforce(middleware.AnyCaller())(sayOK))
 			return middleware.Chain(g.RequestID, g.Authenticate)(mounted(mux))
 		}, "/tasks/1", nil, "/tasks/{task}"},
 		{"a hook that knows nothing", func(g *middleware.Guard) http.Handler {
 			mux := http.NewServeMux()
-			mux.Handle("/tasks/{task}", g.Enforce(middleware.AnyCaller())(http.HandlerFunc(sayOK)))
+			mux.Handle("/tasks/{task}", g.Enforce(middleware.AnyCaller())(sayOK))
 			return middleware.Chain(g.RequestID, g.Authenticate)(mux)
 		}, "/tasks/1", func(*http.Request) string { return "" }, "/tasks/{task}"},
 		{
@@ -687,7 +683,7 @@ func TestPatternIsAskedForTheEventAlone(t *testing.T) {
 			hooks.Observe = func(context.Context, middleware.Event) {}
 		}
 		g := middleware.New(ring.keys, middleware.Options{Hooks: hooks})
-		serve(middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(http.HandlerFunc(sayOK)),
+		serve(middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(sayOK),
 			request("GET", "/", token, ""))
 		if calls != tt.calls {
 			t.Errorf("%s: asked %d times, want %d", tt.name, calls, tt.calls)
@@ -748,7 +744,7 @@ func TestInnerPatternOutside(t *testing.T) {
 	var events []middleware.Event
 	hooks := quiet()
 	hooks.Observe = func(_ context.Context, e middleware.Event) { events = append(events, e) }
-	o := middleware.Options{Hooks: hooks, Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+	o := middleware.Options{Hooks: hooks, Idempotency: keyedOptions{Runner: replies()}}
 	boom := func(http.ResponseWriter, *http.Request) { panic("boom") }
 	stock, api, g := http.NewServeMux(), middleware.NewAPI(ring.keys, o), middleware.New(ring.keys, o)
 	for pattern, h := range map[string]http.HandlerFunc{
@@ -865,7 +861,7 @@ func TestPrintsNoSecret(t *testing.T) {
 	hooks := newLogged().hooks()
 	hooks.Observe = func(_ context.Context, e middleware.Event) { print("Event", e); print("*Event", &e) }
 	options := middleware.Options{Hooks: hooks, KeyHeader: "X-Api-Key", RateLimit: middleware.PerOrganization("99-S"),
-		Idempotency: middleware.IdempotencyOptions{Runner: replies()}}
+		Idempotency: keyedOptions{Runner: replies()}}
 	api, guard := testAPI(ring.keys, options), middleware.New(ring.keys, options)
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())

@@ -23,7 +23,7 @@ func TestReportOnlyRequirement(t *testing.T) {
 	for _, name := range []string{"API", "pieces"} {
 		h := bothForms(ring.keys, middleware.Options{
 			Hooks: o.hooks(), Idempotency: keyedOptions{Runner: replies()},
-			RateLimit: middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Key: reportOnly("key", "2-H")},
+			RateLimit: rateOptions{Store: &ratelimit.Memory{}, Key: reportOnly("key", "2-H")},
 		}, need.ReportOnly(), sayOK)[name]
 		for i, s := range []struct {
 			token    string
@@ -48,7 +48,7 @@ func TestReportOnlyRequirement(t *testing.T) {
 	if got := serve(refuses, request("GET", "/api/v1/x", reader, "")).StatusCode; got != 403 {
 		t.Errorf("ReportOnly changed the requirement that it was called on: got %d", got)
 	}
-	g, ok := middleware.New(ring.keys, middleware.Options{Hooks: quiet()}), http.HandlerFunc(sayOK)
+	g, ok := middleware.New(ring.keys, middleware.Options{Hooks: quiet()}), sayOK
 	wantPanic(t, "the requirement is empty", func() { g.Enforce(middleware.Requirement{}.ReportOnly()) })
 	wantPanic(t, "is not one of scope.Default", func() { g.Enforce(middleware.Require("tasks:raed").ReportOnly()) })
 	if res := serve(g.RequestID(g.Enforce(need.ReportOnly())(ok)), request("GET", "/", "", "")); res.StatusCode != 500 {
@@ -160,13 +160,13 @@ func TestChallengeIsQuoted(t *testing.T) {
 func TestPlanBeforeTheScopeCheck(t *testing.T) {
 	ring := newKeyring()
 	g := middleware.New(nil, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
-	stage := g.Idempotent(http.HandlerFunc(sayOK))
+	stage := g.Idempotent(sayOK)
 	var inside int
 	plan := func(ctx context.Context, p *keystore.Caller) (_, _ *ratelimit.Policy, _ error) {
 		inside = serve(stage, request("POST", "/", "", "{}", "Idempotency-Key: 1").WithContext(ctx)).StatusCode
 		return ratelimit.Unlimited, nil, nil
 	}
-	limits := middleware.RateLimitOptions{Store: &ratelimit.Memory{}, Plan: plan}
+	limits := rateOptions{Store: &ratelimit.Memory{}, Plan: plan}
 	api := apiOf(ring.keys, middleware.Options{Hooks: quiet(), RateLimit: limits},
 		middleware.Require(scope.TasksRead), sayOK)
 	for token, want := range map[string]int{ring.issue(t, scope.ChatRead): 403, ring.issue(t, scope.TasksRead): 200} {

@@ -212,7 +212,7 @@ func TestDecisionIsOfItsRequest(t *testing.T) {
 	ring, token := oneKey(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
 	outer := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)
-	any, ok := g.Enforce(middleware.AnyCaller()), http.HandlerFunc(sayOK)
+	any, ok := g.Enforce(middleware.AnyCaller()), sayOK
 	inAPI := func(h http.Handler) http.Handler {
 		return apiOf(ring.keys, middleware.Options{Hooks: quiet()}, middleware.AnyCaller(), h.ServeHTTP)
 	}
@@ -284,7 +284,7 @@ func TestUndecidedNamesTheRoute(t *testing.T) {
 		h    http.Handler
 		want string
 	}{
-		"a router":                 {find, http.HandlerFunc(sayOK), "pattern=/tasks/:id"},
+		"a router":                 {find, sayOK, "pattern=/tasks/:id"},
 		"ServeMux":                 {nil, mux, `pattern="DELETE /tasks/{id}"`},
 		"ServeMux, found nothing":  {func(*http.Request) string { return "" }, mux, `pattern="DELETE /tasks/{id}"`},
 		"ServeMux inside a router": {find, mux, "pattern=/tasks/:id"},
@@ -307,7 +307,7 @@ func TestUndecidedReportOnly(t *testing.T) {
 	ring := newKeyring()
 	o := &observed{t: t}
 	g := middleware.New(ring.keys, middleware.Options{Hooks: o.hooks(), ReportOnly: true})
-	h := middleware.Chain(g.RequestID, g.Authenticate)(http.HandlerFunc(sayOK))
+	h := middleware.Chain(g.RequestID, g.Authenticate)(sayOK)
 	for token, want := range map[string]string{"": "api_key_missing", ring.issue(t): "no_requirement"} {
 		if e, a := o.ask(h, request("GET", "/", token, "")); a.StatusCode != 200 || e.ReportedCode != want {
 			t.Errorf("with %q: got %d %s and the report %q, want %q", token, a.StatusCode, a.body, e.ReportedCode, want)
