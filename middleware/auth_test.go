@@ -326,20 +326,19 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestAuthenticateAlone: it needs nothing before it.
+// TestAuthenticateAlone: it needs nothing before it, and what reaches a RequestID
+// inside it has the id.
 func TestAuthenticateAlone(t *testing.T) {
 	ring, token := oneKey(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
-	h := anyCaller(g)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, middleware.CallerFrom(r.Context()))
-	}))
-	if res := serve(h, request("GET", "/", token, "")); !strings.Contains(res.body, "organization=org_1") {
+	h := middleware.Chain(anyCaller(g), stage())(http.HandlerFunc(sayWho))
+	if res := serve(h, request("GET", "/", token, "")); res.body != "somebody of org_1" || wantID(t, res.Response) == "" {
 		t.Errorf("got %d %q", res.StatusCode, res.body)
 	}
 	res := serve(h, request("GET", "/", "", ""))
 	if p := res.problem(t); res.StatusCode != 401 || p.Code != "api_key_missing" || p.RequestID != "" ||
-		res.Header.Get("Www-Authenticate") != missing {
-		t.Errorf("got %d %s", res.StatusCode, res.body)
+		res.Header.Get(idHeader) != "" || res.Header.Get("Www-Authenticate") != missing {
+		t.Errorf("got %d %v %s", res.StatusCode, res.Header, res.body)
 	}
 }
 

@@ -140,18 +140,6 @@ func ExampleGuard_incorrect() {
 	// Output: 500
 }
 
-// The Problem hook gives refusals the form of a team's own errors.
-func ExampleHooks_problem() {
-	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{Hooks: &middleware.Hooks{
-		ProblemBody: func(r *http.Request, p middleware.Problem) (string, []byte) {
-			return "application/json", fmt.Appendf(nil, `{"error":{"code":%q}}`, p.Code)
-		},
-	}})
-	w := send(api, "GET", "/api/v1/account", "no key", "")
-	fmt.Println(w.Code, w.Body)
-	// Output: 401 {"error":{"code":"api_key_invalid"}}
-}
-
 // An access log: one Event a response, whichever stage answered.
 func ExampleHooks_observe() {
 	keys := issuing.NewMemory()

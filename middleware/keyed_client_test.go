@@ -369,13 +369,6 @@ func TestKeptContextKeepsNoBodies(t *testing.T) {
 		kept = append(kept, context.WithoutCancel(r.Context()))
 		_, _ = io.WriteString(w, strings.Repeat("b", 1<<20))
 	})
-	heap := func() int64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	body, before := strings.Repeat("a", 1<<20), heap()
 	for i := range 20 {
 		r := request("POST", "/x", s.token, body, "Idempotency-Key: "+strconv.Itoa(i))

@@ -710,12 +710,10 @@ func TestNotRetained(t *testing.T) {
 // TestStreamLostAtItsEnd: a stream that was sent stays as it was sent when its
 // claim turns out to be another's.
 func TestStreamLostAtItsEnd(t *testing.T) {
-	ring := newKeyring()
 	faulty := idemtest.NewFaulty(&idem.Memory{})
 	faulty.Next(idemtest.Settle, idemtest.Lose)
-	h := keyed(ring, with(keyedOptions{Runner: runnerOf(faulty)}), events(2, 0, func(*http.Request, error) {}))
-	if a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a")); a.StatusCode != 201 ||
-		a.body != eventText(2) {
+	s := newSite(t, keyedOptions{Runner: runnerOf(faulty)}, events(2, 0, func(*http.Request, error) {}))
+	if a := s.post("a"); a.StatusCode != 201 || a.body != eventText(2) {
 		t.Errorf("got %d %q, want the stream alone", a.StatusCode, a.body)
 	}
 }

@@ -163,10 +163,13 @@ func lettersRequest(token string, size int) *http.Request {
 	return r
 }
 
-func heap() uint64 {
+// heap is how many bytes are in use.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // for what pools keep through one
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
+	return int64(m.HeapAlloc)
 }
 
 // keyed puts h behind the stages that Idempotency needs, for any key.

@@ -39,6 +39,7 @@ func TestRequestIDListenerCoversWhatNoHandlerSees(t *testing.T) {
 	srv := start(t, api, withRequestIDs)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // net/http waits before it closes a connection that still sends
 			c := dial(t, srv)
 			go io.WriteString(c, tt.in) // the server stops reading the large one
 			res := c.next("GET")

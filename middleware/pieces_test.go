@@ -244,17 +244,3 @@ func TestStageOfAnotherGuard(t *testing.T) {
 		t.Errorf("the log has %s", log)
 	}
 }
-
-// TestRequestIDBehindAuthenticate: the order is not the recommended one, and
-// whatever reaches the inner stage has the id.
-func TestRequestIDBehindAuthenticate(t *testing.T) {
-	ring := newKeyring()
-	h := middleware.Chain(anyCaller(middleware.New(ring.keys, middleware.Options{Hooks: quiet()})), stage())(sayOK)
-	if res := serve(h, request("GET", "/", ring.issue(t), "")); res.StatusCode != 200 || wantID(t, res.Response) == "" {
-		t.Errorf("got %d", res.StatusCode)
-	}
-	if res := serve(h, request("GET", "/", "", "")); res.StatusCode != 401 || res.Header.Get(idHeader) != "" ||
-		res.problem(t).RequestID != "" {
-		t.Errorf("got %d %v", res.StatusCode, res.Header)
-	}
-}

@@ -277,26 +277,20 @@ func TestRateLimitByClient(t *testing.T) {
 // response, in either order of the two pieces.
 func TestRateLimitThenIdempotency(t *testing.T) {
 	ring, token := oneKey(t)
-	guard := func() *middleware.Guard {
-		return middleware.New(ring.keys, middleware.Options{
-			Hooks:       quiet(),
-			RateLimit:   rateOptions{Store: &ratelimit.Memory{}, Organization: policy("organization", "1-H", 0)},
-			Idempotency: keyedOptions{Runner: replies()},
-		})
-	}
-	for name, chain := range map[string]func() func(http.Handler) http.Handler{
-		"limit first": func() func(http.Handler) http.Handler {
-			g := guard()
-			return middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.RateLimit, g.Idempotent)
-		},
-		"idempotency first": func() func(http.Handler) http.Handler {
-			g := guard()
-			return middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.RateLimit)
-		},
-	} {
+	for _, name := range []string{"limit first", "idempotency first"} {
 		synctest.Test(t, func(t *testing.T) {
+			g := middleware.New(ring.keys, middleware.Options{
+				Hooks:       quiet(),
+				RateLimit:   rateOptions{Store: &ratelimit.Memory{}, Organization: policy("organization", "1-H", 0)},
+				Idempotency: keyedOptions{Runner: replies()},
+			})
+			inner := middleware.Chain(g.RateLimit, g.Idempotent)
+			if name == "idempotency first" {
+				inner = middleware.Chain(g.Idempotent, g.RateLimit)
+			}
 			runs := 0
-			h := chain()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++ }))
+			h := middleware.Chain(g.RequestID, anyCaller(g), inner)(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++ }))
 			post := func(key string, status int, replayed string) answer {
 				t.Helper()
 				res := serve(h, request("POST", "/", token, "", "Idempotency-Key: "+key))

@@ -301,20 +301,6 @@ func TestUndecidedNamesTheRoute(t *testing.T) {
 	}
 }
 
-// TestUndecidedReportOnly: Options.ReportOnly serves what is not decided, and
-// tells of a caller's.
-func TestUndecidedReportOnly(t *testing.T) {
-	ring := newKeyring()
-	o := &observed{t: t}
-	g := middleware.New(ring.keys, middleware.Options{Hooks: o.hooks(), ReportOnly: true})
-	h := middleware.Chain(g.RequestID, g.Authenticate)(sayOK)
-	for token, want := range map[string]string{"": "api_key_missing", ring.issue(t): "no_requirement"} {
-		if e, a := o.ask(h, request("GET", "/", token, "")); a.StatusCode != 200 || e.ReportedCode != want {
-			t.Errorf("with %q: got %d %s and the report %q, want %q", token, a.StatusCode, a.body, e.ReportedCode, want)
-		}
-	}
-}
-
 // TestUpgradeWithoutDecision: a connection that no Enforce let through is not
 // taken over.
 func TestUpgradeWithoutDecision(t *testing.T) {
