@@ -118,11 +118,12 @@ func (s *Secrets) Redact(text string) string {
 	if len(text) > MaxText {
 		text, rest = text[:MaxText], " [and "+strconv.Itoa(len(text)-MaxText)+" bytes]"
 	}
-	if len(s.parts) > 0 {
-		text = numbers.ReplaceAllLiteralString(s.replace(text), mark)
-	}
+	// First: without its beginning, which may be a secret too, a key has no shape.
 	if s.Shapes != nil && s.Shapes.MatchString(text) { // which does not allocate
 		text = s.Shapes.ReplaceAllLiteralString(text, mark)
+	}
+	if len(s.parts) > 0 {
+		text = numbers.ReplaceAllLiteralString(s.replace(text), mark)
 	}
 	return text + rest
 }

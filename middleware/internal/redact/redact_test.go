@@ -88,6 +88,16 @@ func TestHeaders(t *testing.T) {
 
 // A text that is too long is cut and one with too many secrets is left out:
 // neither keeps a secret.
+// TestBeginningElsewhere: a header that holds the beginning of a key does not take
+// the key's shape away.
+func TestBeginningElsewhere(t *testing.T) {
+	s := redact.Secrets{Shapes: regexp.MustCompile(`svc_live_[0-9A-Za-z]{8,}`)}
+	s.Add("svc_live_0")
+	if got := s.Redact("a svc_live_0123456789abcDEF b"); got != "a [secret] b" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestBounds(t *testing.T) {
 	const secret = "0123456789abcdef"
 	var s redact.Secrets
