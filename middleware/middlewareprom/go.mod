@@ -18,7 +18,7 @@ require (
 	github.com/prometheus/procfs v0.12.0 // indirect
 	github.com/rs/xid v1.6.0 // indirect
 	github.com/ulule/limiter/v3 v3.11.2 // indirect
-	golang.org/x/sys v0.17.0 // indirect
+	golang.org/x/sys v0.44.0 // indirect
 	google.golang.org/protobuf v1.33.0 // indirect
 )
 
