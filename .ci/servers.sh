@@ -21,6 +21,7 @@ launch() { # name
 		done
 	done
 	cat "$work/$1.log"
+	echo "$1 does not start; what it said stands above"
 	return 1
 }
 
@@ -54,6 +55,7 @@ start_postgres() {
 	directory postgres postgres
 	(as postgres "$(postgres_programs)/initdb" -D "$work/postgres/data" -U postgres -A trust -E UTF8 --locale=C --no-sync) >"$work/postgres.log" 2>&1 || {
 		cat "$work/postgres.log"
+		echo 'initdb of postgres fails; what it said stands above'
 		return 1
 	}
 	launch postgres || return 1
@@ -85,6 +87,7 @@ start_mariadb() {
 	directory mariadb mysql
 	(as mysql mariadb-install-db --no-defaults --datadir="$work/mariadb/data" --tmpdir="$work/mariadb") >"$work/mariadb.log" 2>&1 || {
 		cat "$work/mariadb.log"
+		echo 'mariadb-install-db fails; what it said stands above'
 		return 1
 	}
 	launch mariadb || return 1

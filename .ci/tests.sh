@@ -1,9 +1,18 @@
-# What test, run, nightly and console/run share; they source it. work is a directory.
+# What run, nightly, release, tag and console/run share; they source it. work is a
+# directory; what runs tests builds .ci/tally there.
 
 # What tests print is added to this file.
 log=${TESTS_LOG:-$work/tests.log}
 
-heading() { printf '\n== %s, after %d s\n' "$*" "$SECONDS"; }
+heading() { # stage
+	stage=$*
+	printf '\n== %s, after %d s\n' "$stage" "$SECONDS"
+}
+
+# says_why is for the end of a script: its last line names the stage that failed.
+says_why() { # status
+	[ "$1" = 0 ] || echo "red: ${stage:-it did not begin}"
+}
 
 # installed installs Debian's packages when there is no such program.
 installed() { # program package…
@@ -32,16 +41,14 @@ done
 # finds, and tests start many.
 export GORACE=${GORACE:-atexit_sleep_ms=50}
 
-# tested runs tests, adds what they print to the log, and shows a line
+# tested runs tests here, adds what go test says to the log, and shows a line
 # for each package, and all of one that fails.
-tested() { # arguments of go test
-	go test -v "$@" 2>&1 | tee -a "$log" | awk '
-		/^(ok|\?) +\t/ { print; fflush(); lines = 0; next }
-		/^=== (RUN|PAUSE|CONT|NAME|ATTR)|^ *--- PASS|^PASS$/ { next }
-		{ line[lines++] = $0 }
-		/^FAIL(\t|$)/ { for (i = 0; i < lines; i++) print line[i]; fflush(); lines = 0 }
-		END { for (i = 0; i < lines; i++) print line[i] }'
-}
+tested() { "$work/tally" test "$log" "$@"; } # arguments of go test
+
+# none_left_out fails if a test was skipped or has no end, or if what ran is less
+# than .ci/ceilings wants for these names: what the caller is for was then not
+# tested.
+none_left_out() { "$work/tally" want "$log" .ci/ceilings "$@"; } # all or server…
 
 # each_module runs a command in each module, and fails if it fails in any.
 each_module() { # command argument…
@@ -51,17 +58,6 @@ each_module() { # command argument…
 		(cd "$module" && "$@") || status=1
 	done
 	return "$status"
-}
-
-# packages prints those of the module here. The dots of go leave out hidden
-# folders: the packages of .ci go with the suites, which have all drivers.
-packages() {
-	local module
-	module=$(go list -m) || return 1
-	echo ./...
-	if [ "$module" = github.com/sallyport-go/sallyport/suites ]; then
-		(cd .. && find .ci -name '*.go' -printf 'github.com/sallyport-go/sallyport/%h\n' | sort -u)
-	fi
 }
 
 # with_replaces copies go.mod and go.sum of the module here to NAME.mod and
@@ -77,94 +73,6 @@ with_replaces() { # NAME
 tidy() {
 	with_replaces "$work/tidy"
 	GOWORK=off go mod tidy -diff -modfile="$work/tidy.mod"
-}
-
-# results prints a line for each test in the log and how it ended, one for each
-# test and server it met, and one for a package without a test: however often
-# they are there. A test that ran tests of its own may have printed theirs:
-# only those that go test has announced count.
-results() {
-	awk '
-		/^([^ \t].*)?=== RUN +[^ ]+$/ { running[$NF]++; next }
-		/^([^ \t].*)?=== ATTR +[^ ]+ server [^ ]+$/ { found[$(NF - 2) " met " $NF]; next }
-		match($0, /--- (PASS|FAIL|SKIP): [^ ]+ \([0-9.]+s\)$/) {
-			split(substr($0, RSTART + 4), word, /:? /)
-			if (running[word[2]] > 0) { running[word[2]]--; found[word[2] " " word[1]] }
-			next
-		}
-		/^(ok|FAIL|\?) *\t/ {
-			for (test in running) if (running[test] > 0) found[test " LOST"]
-			none = 1
-			for (line in found) { print $2, line; none = 0 }
-			if (none) print $2, "- NONE"
-			delete running; delete found
-		}' "$log" | LC_ALL=C sort -u
-}
-
-# totals says how many tests ran, and how many of them on which server.
-totals() {
-	results >"$work/results" || return 1
-	awk '
-		function count(what) { tests[what]++; if (last[what] != $1) { packages[what]++; last[what] = $1 } }
-		$3 == "met" { count($4) }
-		$3 == "PASS" || $3 == "FAIL" { if (test != $1 $2) count("all"); test = $1 $2 }
-		{ ended[$3]++; if ($3 == "NONE") none[$1]; else tested[$1] }
-		END {
-			for (what in packages) printf "%-8s %2d packages %5d tests\n", what, packages[what], tests[what] | "sort"
-			close("sort")
-			for (package in none) if (!(package in tested)) untested++
-			printf "%d passed, %d failed, %d skipped, %d packages without a test\n",
-				ended["PASS"], ended["FAIL"], ended["SKIP"], untested
-		}' "$work/results"
-}
-
-# ended prints the tests that totals saw end so.
-ended() { awk -v how="$1" '$3 == how { print $1, $2 }' "$work/results"; } # SKIP, LOST or NONE
-
-# none_left_out fails if a test was skipped or has no end, or if what ran is less
-# than .ci/ceilings wants for these names: what the caller is for was then not
-# tested.
-none_left_out() { # all or server…
-	local missing
-	totals | tee "$work/totals" || return 1
-	missing=$(ended SKIP)
-	if [ -n "$missing" ]; then
-		printf '%s\n' "$missing" 'the tests above were skipped'
-		grep 'left out: ' "$log" || :
-		return 1
-	fi
-	missing=$(ended LOST)
-	if [ -n "$missing" ]; then
-		printf '%s\n' "$missing" 'the tests above neither passed nor failed'
-		return 1
-	fi
-	missing=$(grep -F '[no tests to run]' "$log" || :)
-	if [ -n "$missing" ]; then
-		printf '%s\n' "$missing" 'the packages above ran no test'
-		return 1
-	fi
-	awk -v names="$*" '
-		FILENAME == ARGV[1] && $3 == "packages" { ran["packages " $1] = $2; ran["tests " $1] = $4; next }
-		FILENAME == ARGV[1] { untested = $7; next }
-		!/^#/ { figure[$1 " " $2] = $3 }
-		END {
-			for (n = split(names, name); n > 0; n--)
-				for (i = split("packages tests", kind); i > 0; i--) {
-					what = kind[i] " " name[n]
-					if (!figure[what]) print ".ci/ceilings has no figure for " what
-					else if (ran[what] < figure[what]) printf "%s: %d; .ci/ceilings wants %d\n", what, ran[what], figure[what]
-					else continue
-					bad = 1
-				}
-			if (names ~ /^all/ && untested > figure["untested all"]) {
-				printf "%d packages have no test; .ci/ceilings allows %d:\n", untested, figure["untested all"]
-				bad = 2
-			}
-			exit bad
-		}' "$work/totals" .ci/ceilings || {
-		[ "$?" != 2 ] || ended NONE
-		return 1
-	}
 }
 
 # sizes prints .ci/ceilings with the lines of Go without tests in each folder and
@@ -252,8 +160,8 @@ govulncheck_version=v1.8.0
 gremlins_version=v0.6.0
 gorelease_version=v0.0.0-20261113113407-e3970619a1a4
 
-# The folders with a go.mod. The root's stands first, and its ./... leaves out the others.
-mapfile -t modules < <(find . -name node_modules -prune -o -name go.mod -printf '%h\n' | sort)
+. "$(dirname "${BASH_SOURCE[0]}")/modules.sh"
+mapfile -t modules < <(modules)
 # Those in hidden folders are not published.
 mapfile -t published < <(printf '%s\n' "${modules[@]}" | grep -v '/\.')
 

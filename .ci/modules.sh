@@ -1,0 +1,13 @@
+# What test and the scripts in bash share; they source it in the top folder.
+
+# modules prints the folders with a go.mod. The root's stands first, and its ./... leaves out the others.
+modules() { find . -name node_modules -prune -o -name go.mod -print | sed 's#/go.mod$##' | LC_ALL=C sort; }
+
+# packages prints those of the module here. The dots of go leave out hidden
+# folders: the packages of .ci go with the suites, which have all drivers.
+packages() {
+	echo ./...
+	if [ -d ../.ci ] && grep -q '^module github.com/sallyport-go/sallyport/suites$' go.mod; then
+		(cd .. && find .ci -name '*.go' | sed 's#^#github.com/sallyport-go/sallyport/#; s#/[^/]*$##' | sort -u)
+	fi
+}
