@@ -2,8 +2,11 @@ package pgtest
 
 import (
 	"database/sql"
+	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -18,9 +21,12 @@ type Server struct {
 	t testing.TB
 }
 
-// NewServer returns a server without data.
+// NewServer returns a server without data. Postgres serves no user without a name.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
+	if _, err := user.LookupId(strconv.Itoa(os.Getuid())); err != nil {
+		t.Skipf("left out: it needs a line for this user in /etc/passwd; %v", err)
+	}
 	servers.Postgres.Address(t) // so that it is left out with the others
 	return &Server{dbserver.New(t, "postgres"), t}
 }

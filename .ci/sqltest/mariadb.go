@@ -42,7 +42,9 @@ func newDatabase(t testing.TB, dsn string) *mysql.Config {
 		for id := range strings.FieldsFuncSeq(ids.String, func(r rune) bool { return r == ',' }) {
 			admin.Exec("KILL " + id) // it may have ended
 		}
-		dbserver.Execute(t, admin, "SET STATEMENT lock_wait_timeout = 60 FOR DROP DATABASE "+config.DBName)
+		admin.SetMaxOpenConns(1)
+		dbserver.Execute(t, admin, "SET SESSION lock_wait_timeout = 60")
+		dbserver.Execute(t, admin, "DROP DATABASE "+config.DBName)
 	})
 	return config
 }
