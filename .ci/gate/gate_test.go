@@ -117,3 +117,25 @@ func bash(t *testing.T, dir, script string) (string, error) {
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
+
+// A release has its name in the changelog, and is not called unreleased there.
+func TestTag(t *testing.T) {
+	for changelog, want := range map[string]string{
+		"## v0.1.0\n":                  "",
+		"## v0.1.0: words\n":           "",
+		"## v0.1.0: it (unreleased)\n": "unreleased",
+		"## v0.1.0-rc.1\n":             "unreleased",
+		"":                             "unreleased",
+	} {
+		scripts, err := filepath.Abs("..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := bash(t, t.TempDir(), `set -euo pipefail; git init -q; mkdir .ci .github
+			cp `+scripts+`/{tag,tests.sh,modules.sh} .ci; printf 'module m\n' >go.mod; printf '`+changelog+`' >.github/CHANGELOG.md
+			git add -A; git -c user.name=x -c user.email=x@x commit -qm x; .ci/tag -n v0.1.0`)
+		if (err == nil) != (want == "") || !strings.Contains(out, want) {
+			t.Errorf("%q: got %v, want %q in\n%s", changelog, err, want, out)
+		}
+	}
+}
