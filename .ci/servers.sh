@@ -105,6 +105,7 @@ programs() {
 		installed caddy caddy &&
 		installed gcc gcc libc6-dev &&
 		installed python3 python3 &&
+		installed shellcheck shellcheck &&
 		installed curl curl &&
 		installed node nodejs &&
 		installed npm npm &&

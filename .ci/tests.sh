@@ -156,6 +156,7 @@ without_race() { # flags of go test
 
 newest_go=go1.27.4 # go.mod has the oldest
 staticcheck_version=v0.8.2
+actionlint_version=v1.7.12
 govulncheck_version=v1.8.0
 gremlins_version=v0.6.0
 gorelease_version=v0.0.0-20261113113407-e3970619a1a4
