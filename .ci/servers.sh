@@ -4,26 +4,35 @@
 # own: a MariaDB that starts removes the files of others from a shared one. What
 # they keep goes with them, so that they do not wait for the disk.
 
-# launch starts a server and sets port. A server that finds its port taken
-# ends, and the next port is tried. NAME_answers asks on a socket in the
-# server's directory, where no other server can answer.
-launch() { # name
-	local pid deadline=$((SECONDS + 300))
-	for port in $(shuf -i 20000-32000 -n 20); do
-		"$1_server" "$port" >>"$work/$1.log" 2>&1 &
-		pid=$!
-		while kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$deadline" ]; do
-			if "$1_answers" "$port" >/dev/null 2>&1; then
-				echo "$1: a server of our own on port $port"
-				return
-			fi
-			sleep 0.1
+# start starts a server and exports its address, unless the environment has one.
+# A server that finds its port taken ends, and the next port is tried.
+# NAME_answers asks on a socket in the server's directory, where no other server
+# can answer.
+start() { # name variable address-with-PORT
+	[ -z "${!2:-}" ] || return 0
+	local port pid deadline=$((SECONDS + 300))
+	mkdir "$work/$1"
+	[ "$(id -u)" != 0 ] || chown "$(owner "$1")" "$work/$1"
+	if ("$1_data") >"$work/$1.log" 2>&1; then
+		for port in $(shuf -i 20000-32000 -n 20); do
+			"$1_server" "$port" >>"$work/$1.log" 2>&1 &
+			pid=$!
+			while kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$deadline" ]; do
+				if "$1_answers" "$port" >/dev/null 2>&1; then
+					echo "$1: a server of our own on port $port"
+					export "$2=${3/PORT/$port}"
+					return
+				fi
+				sleep 0.1
+			done
 		done
-	done
+	fi
 	cat "$work/$1.log"
 	echo "$1 does not start; what it said stands above"
 	return 1
 }
+
+owner() { case $1 in mariadb) echo mysql ;; postgres) echo postgres ;; *) echo root ;; esac; }
 
 # as becomes a program that refuses to be root.
 as() { # user program argument…
@@ -33,13 +42,12 @@ as() { # user program argument…
 	exec "${@:2}"
 }
 
-directory() { # name user
-	mkdir "$work/$1"
-	if [ "$(id -u)" = 0 ]; then chown "$2" "$work/$1"; fi
-}
-
 postgres_programs() {
 	{ ls /usr/lib/postgresql/*/bin/initdb; command -v initdb; } 2>/dev/null | sort -V | tail -n 1 | xargs -r dirname
+}
+
+postgres_data() {
+	as postgres "$(postgres_programs)/initdb" -D "$work/postgres/data" -U postgres -A trust -E UTF8 --locale=C --no-sync
 }
 
 # No test waits for a lock, or leaves a transaction idle, for as long as these
@@ -51,16 +59,7 @@ postgres_server() {
 
 postgres_answers() { psql -X -w -h "$work/postgres" -p "$1" -U postgres -d postgres -c 'select 1'; }
 
-start_postgres() {
-	directory postgres postgres
-	(as postgres "$(postgres_programs)/initdb" -D "$work/postgres/data" -U postgres -A trust -E UTF8 --locale=C --no-sync) >"$work/postgres.log" 2>&1 || {
-		cat "$work/postgres.log"
-		echo 'initdb of postgres fails; what it said stands above'
-		return 1
-	}
-	launch postgres || return 1
-	export SALLYPORT_POSTGRES="postgres://postgres@127.0.0.1:$port/postgres?sslmode=disable"
-}
+redis_data() { :; }
 
 redis_server() {
 	exec redis-server --port "$1" --bind 127.0.0.1 --unixsocket "$work/redis/socket" --dir "$work/redis" --save '' --appendonly no \
@@ -69,11 +68,7 @@ redis_server() {
 
 redis_answers() { [ "$(redis-cli -s "$work/redis/socket" ping)" = PONG ]; }
 
-start_redis() {
-	mkdir "$work/redis"
-	launch redis || return 1
-	export SALLYPORT_REDIS="redis://127.0.0.1:$port/0"
-}
+mariadb_data() { as mysql mariadb-install-db --no-defaults --datadir="$work/mariadb/data" --tmpdir="$work/mariadb"; }
 
 mariadb_server() {
 	as mysql mariadbd --no-defaults --datadir="$work/mariadb/data" --tmpdir="$work/mariadb" --socket="$work/mariadb/socket" \
@@ -83,43 +78,26 @@ mariadb_server() {
 
 mariadb_answers() { mariadb --no-defaults --socket="$work/mariadb/socket" -u root -e 'select 1' test; }
 
-start_mariadb() {
-	directory mariadb mysql
-	(as mysql mariadb-install-db --no-defaults --datadir="$work/mariadb/data" --tmpdir="$work/mariadb") >"$work/mariadb.log" 2>&1 || {
-		cat "$work/mariadb.log"
-		echo 'mariadb-install-db fails; what it said stands above'
-		return 1
-	}
-	launch mariadb || return 1
-	export SALLYPORT_MARIADB="root@tcp(127.0.0.1:$port)/test"
-}
-
 # programs installs what tests start.
 programs() {
+	local program
 	[ -n "$(postgres_programs)" ] || installed initdb postgresql || return 1
-	installed redis-server redis-server &&
-		installed mariadbd mariadb-server &&
-		installed pgbouncer pgbouncer &&
-		installed promtool prometheus &&
-		installed nginx nginx &&
-		installed caddy caddy &&
-		installed gcc gcc libc6-dev &&
-		installed python3 python3 &&
-		installed shellcheck shellcheck &&
-		installed curl curl &&
-		installed node nodejs &&
-		installed npm npm &&
-		npm ci --prefix .side/kitservers/express --no-audit --no-fund --loglevel error &&
-		npm ci --prefix .side/sdks/node --no-audit --no-fund --loglevel error
+	for program in redis-server mariadbd:mariadb-server pgbouncer promtool:prometheus nginx caddy 'gcc:gcc libc6-dev' python3 shellcheck curl node:nodejs npm; do
+		# shellcheck disable=SC2086 # it may be two packages
+		installed "${program%:*}" ${program#*:} || return 1
+	done
+	for program in kitservers/express sdks/node; do
+		npm ci --prefix ".side/$program" --no-audit --no-fund --loglevel error || return 1
+	done
 }
 
 # start_servers starts what the environment does not name, and installs what
 # tests start.
 start_servers() {
-	programs || return 1
-	[ -n "${SALLYPORT_POSTGRES:-}" ] || start_postgres || return 1
-	[ -n "${SALLYPORT_REDIS:-}" ] || start_redis || return 1
-	[ -n "${SALLYPORT_MARIADB:-}" ] || start_mariadb
+	programs &&
+		start postgres SALLYPORT_POSTGRES 'postgres://postgres@127.0.0.1:PORT/postgres?sslmode=disable' &&
+		start redis SALLYPORT_REDIS redis://127.0.0.1:PORT/0 &&
+		start mariadb SALLYPORT_MARIADB 'root@tcp(127.0.0.1:PORT)/test'
 }
 
 # stop_servers ends what this shell has started. Postgres and MariaDB take QUIT

@@ -95,7 +95,7 @@ func TestServerThatDoesNotStart(t *testing.T) {
 			programs() { :; }
 			as() { :; }
 			shuf() { echo 1; } # one port
-			directory() { mkdir "$work/$1"; }
+			owner() { id -u; }
 			`+server+"_server() { echo the words of "+server+"; exit 1; }\n"+
 			variable+"=; start_servers")
 		if err == nil || !strings.Contains(out, "the words of "+server) ||
