@@ -1,8 +1,8 @@
 // Walks through the console of the example in Chromium, with script and without, and lets axe look at each page.
 //
-//   node check.mjs EXAMPLE DESK GUEST [PICTURES]
+//   node check.mjs EXAMPLE DESK [PICTURES]
 //
-// EXAMPLE, DESK and GUEST are the built programs; PICTURES a folder for screenshots, made if need be.
+// EXAMPLE and DESK are the built programs; PICTURES a folder for screenshots, made if need be.
 import assert from 'node:assert/strict';
 import * as child from 'node:child_process';
 import {mkdirSync, readFileSync} from 'node:fs';
@@ -14,7 +14,7 @@ import {chromium} from 'playwright-core';
 import {accents, embed} from './embed.mjs';
 import {operate, operateByKeyboard} from './operate.mjs';
 
-const [example, desk, guest, pictures] = process.argv.slice(2);
+const [example, desk, pictures] = process.argv.slice(2);
 const execFile = promisify(child.execFile);
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -217,7 +217,8 @@ async function work(name, options) {
 
 // visit goes to the console of a guest.
 async function visit(name, options) {
-  const {server, home} = await start(guest);
+  const {server, home: keys} = await start(desk);
+  const home = new URL('/settings/keys', keys).href;
   const {context, page, complaints} = await open({...options, acceptDownloads: true});
   try {
     await embed(page, home, (what) => look(page, `${name}-${what}`));

@@ -1,6 +1,7 @@
 // Desk serves the console of an organization that has worked with its keys for
 // two years, for check.mjs and for pictures: 31 keys with uses and a history,
-// in memory. It asks for no sign-in.
+// in memory, and below /settings/keys and /dashboard that of a guest. It asks for
+// no sign-in.
 //
 //	go run ./.ci/console/desk [-addr HOST:PORT]
 package main
@@ -122,6 +123,7 @@ func main() {
 		log.Fatal(err)
 	}
 	mux := http.NewServeMux()
+	guest(mux)
 	mux.Handle("/keys/", http.StripPrefix("/keys", handler))
 	mux.HandleFunc("POST /use/{id}", func(w http.ResponseWriter, r *http.Request) { // a request with the key, now
 		u := keystore.Use{Organization: organization, ID: r.PathValue("id"), At: time.Now(), Requests: 1,
