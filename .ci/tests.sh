@@ -134,32 +134,21 @@ on_servers() {
 		awk '$1 ~ /\.test$/ && / [^ ]*\/\.ci\/servers( |$)/ { sub(/\.test$/, "", $1); print $1 }'
 }
 
-# test_files prints the files with tests of the module here.
-test_files() { # flags of go list
-	local all
-	all=$(packages) || return 1
-	go list "$@" -f '{{$dir := .Dir}}{{range .TestGoFiles}}{{$dir}}/{{.}}
-{{end}}{{range .XTestGoFiles}}{{$dir}}/{{.}}
-{{end}}' $all | sort -u
-}
-
-# without_race runs the tests of the module here that the race detector leaves
-# out by a build tag.
+# without_race runs the tests that the race detector leaves out by a build tag.
 without_race() { # flags of go test
-	local files tests
-	test_files >"$work/files" && test_files -race >"$work/files.race" || return 1
-	mapfile -t files < <(comm -23 "$work/files" "$work/files.race" | xargs -r grep -l '^func Test')
-	[ "${#files[@]}" -gt 0 ] || return 0
-	tests=$(grep -hoE '^func Test\w+' "${files[@]}" | sed 's/^func //' | sort -u | paste -sd '|')
-	tested "$@" -run "^($tests)\$" $(dirname "${files[@]}" | sort -u)
+	local folder left_out='^//go:build .*!race' tests
+	for folder in $(git grep -lE "$left_out" -- '*_test.go' | xargs dirname | sort -u); do
+		tests=$(grep -lE "$left_out" "$folder"/*_test.go | xargs sed -nE 's/^func (Test\w+).*/\1/p' | paste -sd '|')
+		[ -z "$tests" ] || (cd "$folder" && tested "$@" -run "^($tests)\$" .) || return 1
+	done
 }
 
 newest_go=go1.27.4 # go.mod has the oldest
-staticcheck_version=v0.8.2
-actionlint_version=v1.7.12
-govulncheck_version=v1.8.0
-gremlins_version=v0.6.0
-gorelease_version=v0.0.0-20261113113407-e3970619a1a4
+staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+actionlint=github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+govulncheck=golang.org/x/vuln/cmd/govulncheck@v1.8.0
+gremlins=github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
+gorelease=golang.org/x/exp/cmd/gorelease@v0.0.0-20261113113407-e3970619a1a4
 
 . "$(dirname "${BASH_SOURCE[0]}")/modules.sh"
 mapfile -t modules < <(modules)
@@ -179,27 +168,15 @@ surface() {
 	done | grep -v '/internal\(/\|$\)' | sed "s#^$PWD/##" | LC_ALL=C sort | xargs go run ./.ci/surface
 }
 
-# tool prints the path of the program that a module installs, at exactly that version.
-tool() { # package version
-	local name=${1##*/} installed
-	installed="$(go env GOPATH | cut -d: -f1)/bin/$name"
-	if ! go version -m "$installed" 2>/dev/null | grep -P "\tmod\t\S+\t\Q$2\E\t" >/dev/null; then
-		installed="$work/bin/$name"
-		GOBIN="$work/bin" go install "$1@$2" >&2 || return 1
-	fi
-	echo "$installed"
-}
-
 # advisories compares every module with the published advisories and notes the
 # day in .ci/advisories, to be committed. Its status is 2 when it cannot reach them.
 advisories() {
-	local govulncheck module
-	govulncheck=$(tool golang.org/x/vuln/cmd/govulncheck "$govulncheck_version") || return 2
+	local module
 	for module in "${modules[@]}"; do
 		echo "-- $module"
-		(cd "$module" && "$govulncheck" ./...) >"$work/vuln.log" 2>&1 || {
+		(cd "$module" && go run "$govulncheck" ./...) >"$work/vuln.log" 2>&1 || {
 			cat "$work/vuln.log"
-			if grep -q 'fetching vulnerabilities' "$work/vuln.log"; then return 2; fi
+			! grep -qE "fetching vulnerabilities|$govulncheck" "$work/vuln.log" || return 2
 			return 1
 		}
 	done
