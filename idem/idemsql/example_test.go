@@ -20,14 +20,15 @@ func Example() {
 	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{
 		Idempotency: middleware.IdempotencyOptions{Runner: runner, Required: true}, // each create has a transaction
 	})
-	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
+	create := func(w http.ResponseWriter, r *http.Request) {
 		tx, _ := idemsql.Tx(r.Context())
 		if _, err := tx.ExecContext(r.Context(), "INSERT INTO tasks (title) VALUES ($1)", r.FormValue("title")); err != nil {
 			w.WriteHeader(http.StatusInternalServerError) // the row is rolled back, and the key is free
 			return
 		}
 		w.WriteHeader(http.StatusCreated)
-	})
+	}
+	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), create)
 }
 
 // Clients that send no Idempotency-Key, such as forms, are served too: within
