@@ -141,34 +141,37 @@ export async function operate(page, home, script, wide, see) {
   assert.equal(await page.locator('.ended tbody tr').filter({visible: true}).count(), 1, 'a search opens the fold');
 }
 
+// tabTo presses Tab until an element has the focus that has this text or name, and wants each on the way to show that it has it.
+export async function tabTo(page, what) {
+  for (let i = 0; i < 60; i++) {
+    await page.keyboard.press('Tab');
+    const at = await page.evaluate(() => {
+      const e = document.activeElement;
+      const text = (e.labels?.[0]?.textContent ?? e.ariaLabel ?? e.textContent).trim();
+      return {text, name: e.name, outline: getComputedStyle(e).outlineStyle};
+    });
+    assert.notEqual(at.outline, 'none', `${at.text} does not show that it is focused`);
+    if (at.text === what || at.name === what) return;
+  }
+  assert.fail(`Tab does not reach ${what}`);
+}
+
 // operateByKeyboard suspends and resumes a key without a pointer.
 export async function operateByKeyboard(page, home) {
-  const to = async (text) => {
-    for (let i = 0; i < 60; i++) {
-      await page.keyboard.press('Tab');
-      const at = await page.evaluate(() => {
-        const e = document.activeElement;
-        return {text: (e.labels?.[0]?.textContent ?? e.ariaLabel ?? e.textContent).trim(), outline: getComputedStyle(e).outlineStyle};
-      });
-      assert.notEqual(at.outline, 'none', `${at.text} does not show that it is focused`);
-      if (at.text === text) return;
-    }
-    assert.fail(`Tab does not reach ${text}`);
-  };
   await page.goto(home);
-  await to('Search');
+  await tabTo(page, 'Search');
   await page.keyboard.type('grafana');
   await page.getByText('1 key', {exact: true}).filter({visible: true}).first().waitFor();
-  await to('Grafana');
+  await tabTo(page, 'Grafana');
   await page.keyboard.press('Enter');
   await page.getByRole('heading', {name: 'Grafana', exact: true}).waitFor();
-  await to('Suspend');
+  await tabTo(page, 'Suspend');
   await page.keyboard.press('Enter');
   await page.getByRole('heading', {name: /^Suspend/}).waitFor();
-  await to('Suspend');
+  await tabTo(page, 'Suspend');
   await page.keyboard.press('Enter');
   await page.getByText('This key is suspended.').waitFor();
-  await to('Resume');
+  await tabTo(page, 'Resume');
   await page.keyboard.press('Enter');
   await page.getByText('The key works again.').waitFor();
 }
