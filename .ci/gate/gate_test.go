@@ -105,6 +105,34 @@ func TestServerThatDoesNotStart(t *testing.T) {
 	}
 }
 
+// The last line of a gate that is red names the stage.
+func TestRunSaysWhy(t *testing.T) {
+	scripts, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for change, want := range map[string]string{
+		"echo 'var  C int' >>a.go":                          "gofmt, and lines of at most 120 columns",
+		"sed -i /B/d a.go":                                  "the exported surface",
+		"echo 'var d int' >>a.go":                           "the size",
+		"sed -i 's/lines all .*/lines all 9/' .ci/ceilings": "the size",
+		"sed -i 's/tests all .*/tests all 1/' .ci/ceilings": "the size",
+		"echo x >>.ci/tally/main.go":                        "it did not begin",
+	} {
+		out, err := bash(t, t.TempDir(), `set -euo pipefail; git init -q; mkdir .ci
+			cp -r `+scripts+`/{run,tests.sh,modules.sh,servers.sh,tally,surface} .ci
+			printf 'module github.com/sallyport-go/sallyport\ngo 1.26\n' >go.mod
+			printf 'package a\n\nvar A int\nvar B int\n' >a.go
+			printf 'tests all 9\nlines all 0\n' >.ci/ceilings
+			sizes >figures; mv figures .ci/ceilings; surface >.ci/surface/surface.txt
+			git add -A; git -c user.name=x -c user.email=x@x commit -qm x
+			`+change+`; unset TESTS_LOG; .ci/run 2>&1`)
+		if err == nil || !strings.HasSuffix(out, "\nred: "+want+"\n") {
+			t.Errorf("%s: got %v, want red: %s as the last line of\n%s", change, err, want, out)
+		}
+	}
+}
+
 // bash runs a script with the functions of .ci/tests.sh in a folder.
 func bash(t *testing.T, dir, script string) (string, error) {
 	t.Helper()
@@ -132,7 +160,8 @@ func TestTag(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, err := bash(t, t.TempDir(), `set -euo pipefail; git init -q; mkdir .ci .github
-			cp `+scripts+`/{tag,tests.sh,modules.sh} .ci; printf 'module m\n' >go.mod; printf '`+changelog+`' >.github/CHANGELOG.md
+			cp `+scripts+`/{tag,tests.sh,modules.sh} .ci; printf 'module m\n' >go.mod
+			printf '`+changelog+`' >.github/CHANGELOG.md
 			git add -A; git -c user.name=x -c user.email=x@x commit -qm x; .ci/tag -n v0.1.0`)
 		if (err == nil) != (want == "") || !strings.Contains(out, want) {
 			t.Errorf("%q: got %v, want %q in\n%s", changelog, err, want, out)
