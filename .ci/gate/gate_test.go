@@ -107,9 +107,19 @@ func TestServerThatDoesNotStart(t *testing.T) {
 
 // The last line of a gate that is red names the stage.
 func TestRunSaysWhy(t *testing.T) {
+	dir := t.TempDir()
 	scripts, err := filepath.Abs("..")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if out, err := bash(t, dir, `set -euo pipefail; git init -q; mkdir .ci
+		cp -r `+scripts+`/{run,tests.sh,modules.sh,servers.sh,tally,surface} .ci
+		printf 'module github.com/sallyport-go/sallyport\ngo 1.26\n' >go.mod
+		printf 'package a\n\nvar A int\nvar B int\n' >a.go
+		printf 'tests all 9\nlines all 0\n' >.ci/ceilings
+		sizes >figures; mv figures .ci/ceilings; surface >.ci/surface/surface.txt
+		git add -A; git -c user.name=x -c user.email=x@x commit -qm x`); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	for change, want := range map[string]string{
 		"echo 'var  C int' >>a.go":                          "gofmt, and lines of at most 120 columns",
@@ -119,14 +129,7 @@ func TestRunSaysWhy(t *testing.T) {
 		"sed -i 's/tests all .*/tests all 1/' .ci/ceilings": "the size",
 		"echo x >>.ci/tally/main.go":                        "it did not begin",
 	} {
-		out, err := bash(t, t.TempDir(), `set -euo pipefail; git init -q; mkdir .ci
-			cp -r `+scripts+`/{run,tests.sh,modules.sh,servers.sh,tally,surface} .ci
-			printf 'module github.com/sallyport-go/sallyport\ngo 1.26\n' >go.mod
-			printf 'package a\n\nvar A int\nvar B int\n' >a.go
-			printf 'tests all 9\nlines all 0\n' >.ci/ceilings
-			sizes >figures; mv figures .ci/ceilings; surface >.ci/surface/surface.txt
-			git add -A; git -c user.name=x -c user.email=x@x commit -qm x
-			`+change+`; unset TESTS_LOG; .ci/run 2>&1`)
+		out, err := bash(t, dir, "git reset -q --hard; "+change+"; unset TESTS_LOG; .ci/run 2>&1")
 		if err == nil || !strings.HasSuffix(out, "\nred: "+want+"\n") {
 			t.Errorf("%s: got %v, want red: %s as the last line of\n%s", change, err, want, out)
 		}
