@@ -107,8 +107,13 @@ ceilings_kept() {
 # figures_kept fails if a figure of .ci/ceilings is worse than an earlier one, but
 # for a line that says how far and why: "# KIND NAME FIGURE: why".
 figures_kept() {
-	local commit
-	for commit in $(git rev-list -n 50 HEAD -- .ci/ceilings); do git show "$commit:.ci/ceilings"; done | awk '
+	local commit commits
+	commits=$(git rev-list -n 50 HEAD -- .ci/ceilings)
+	if [ -z "$commits" ] || [ "$(git rev-parse --is-shallow-repository)" = true ]; then
+		echo 'the earlier figures of .ci/ceilings are not here: git fetch --unshallow'
+		return 1
+	fi
+	for commit in $commits; do git show "$commit:.ci/ceilings"; done | awk '
 		{ of = $1 " " $2; side = $1 == "packages" || $1 == "tests" ? -1 : 1 }
 		FILENAME == "-" { if (!/^#/ && (!(of in best) || side * $3 < side * best[of])) best[of] = $3; next }
 		/^# [a-z]+ [^ ]+ [0-9]+: ./ { allowed[$2 " " $3] = $4 + 0; next }

@@ -36,6 +36,11 @@ func TestFiguresKept(t *testing.T) {
 			}
 		}
 	}
+	out, err := bash(t, t.TempDir(), "git init -q a; cd a; mkdir .ci; echo 'lines a 10' >.ci/ceilings; "+commit+
+		"cd ..; git clone -q --depth 1 file://$PWD/a b; cd b; figures_kept")
+	if err == nil || !strings.HasSuffix(out, "are not here: git fetch --unshallow\n") {
+		t.Errorf("without earlier commits: got %v\n%s", err, out)
+	}
 }
 
 // A folder or a package that outgrows its ceiling is red. Tests do not count, and

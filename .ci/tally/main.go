@@ -61,7 +61,10 @@ func test(to io.Writer, args []string) error {
 	if _, err := read(out, os.Stdout, to); err != nil {
 		return err
 	}
-	return cmd.Wait()
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("go test: %w", err)
+	}
+	return nil
 }
 
 // total prints the sums of a log.
