@@ -74,15 +74,11 @@ func (x *exchange) readRestriction(v url.Values) restriction {
 
 // restrictionOf is what a form shows of a key.
 func restrictionOf(k *keystore.Key) restriction {
-	return restriction{Attributes: k.Attributes, Networks: strings.Join(networkTexts(k.Networks), "\n")}
+	return restriction{Attributes: k.Attributes, Networks: strings.Join(texts(k.Networks), "\n")}
 }
 
-func networkTexts(networks []netip.Prefix) (texts []string) {
-	for _, n := range networks {
-		texts = append(texts, n.String())
-	}
-	return texts
-}
+// texts returns how values are written.
+func texts[T any](values []T) []string { return strings.Fields(strings.Trim(fmt.Sprint(values), "[]")) }
 
 // attributeProblems says which of the values typed cannot be chosen for k. The
 // one that it has may stay.
@@ -151,14 +147,12 @@ func (x *exchange) restrictionForm(typed restriction, problems map[string]string
 
 func (a Attribute) title() string { return cmp.Or(a.Title, a.Name) }
 
-type attributeView struct{ Title, Value string }
-
 // attributeViews returns the attributes of a key that the pages know, each with
 // its value.
-func (x *exchange) attributeViews(k *keystore.Key) (views []attributeView) {
+func (x *exchange) attributeViews(k *keystore.Key) (views []option) {
 	for _, a := range x.options.Attributes {
 		if value := k.Attributes[a.Name]; value != "" {
-			views = append(views, attributeView{a.title(), value})
+			views = append(views, option{value, a.title()})
 		}
 	}
 	return views

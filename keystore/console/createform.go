@@ -2,7 +2,6 @@ package console
 
 import (
 	"crypto/rand"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -100,8 +99,7 @@ type access struct {
 }
 
 type choice struct {
-	Name    scope.Name
-	Meaning string
+	scope.Definition
 	Checked bool
 	Only    string // the only environment it can be assigned in, or ""
 	Single  bool   // picked by itself
@@ -121,7 +119,7 @@ func (x *exchange) createForm() error {
 	if days, err := strconv.Atoi(expires); err == nil && 1 <= days && days <= maxDays {
 		expires = time.Now().UTC().AddDate(0, 0, days).Format(time.DateOnly)
 	}
-	if slices.ContainsFunc(expiries, func(c expiryChoice) bool { return c.Value == q.Get("expires") }) {
+	if slices.ContainsFunc(expiries, func(c option) bool { return c.Value == q.Get("expires") }) {
 		f.Expiry = q.Get("expires")
 	} else if _, err := time.Parse(time.DateOnly, expires); err == nil {
 		f.Expiry, f.ExpiresOn = "date", expires
@@ -184,8 +182,8 @@ func (x *exchange) showCreateForm(status int, f createForm, problems map[string]
 		createForm
 		Environments []environmentChoice
 		Families     []family
-		Presets      []presetChoice
-		Expiries     []expiryChoice
+		Presets      []option
+		Expiries     []option
 		Restriction  restrictionForm
 		Problems     map[string]string
 		Notice       string
@@ -197,10 +195,9 @@ func (x *exchange) showCreateForm(status int, f createForm, problems map[string]
 func tomorrow() string { return time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly) }
 
 type environmentChoice struct {
-	Value        keystore.Environment
-	Name, Masked string
-	Meaning      string
-	Checked      bool
+	Value           keystore.Environment
+	Masked, Meaning string
+	Checked         bool
 }
 
 func (x *exchange) environments(f createForm) (choices []environmentChoice) {
@@ -211,7 +208,7 @@ func (x *exchange) environments(f createForm) (choices []environmentChoice) {
 	}
 	for _, e := range creatable {
 		choices = append(choices, environmentChoice{
-			Value: e, Name: capital(string(e)), Meaning: meaning[e],
+			Value: e, Meaning: meaning[e],
 			Masked:  x.issuer.Service().Masked(&keystore.Key{Environment: e}),
 			Checked: f.Environment == e || len(creatable) == 1,
 		})
@@ -228,7 +225,7 @@ func (x *exchange) families(f createForm) (families []family) {
 		if !live && !test {
 			continue
 		}
-		c := choice{Name: d.Name, Meaning: d.Meaning, Checked: slices.Contains(f.Scopes, d.Name)}
+		c := choice{Definition: d, Checked: slices.Contains(f.Scopes, d.Name)}
 		switch {
 		case both && !test:
 			c.Only = "production only"
@@ -282,21 +279,20 @@ func (x *exchange) joinAccess(f *family) {
 	}
 }
 
-type presetChoice struct{ Name, Scopes string }
-
 // presets returns those whose scopes are all on the form. One that picks less
 // than its name says would make a key that fails later.
-func (x *exchange) presets() (choices []presetChoice) {
+func (x *exchange) presets() (choices []option) {
 	offered := x.offered()
 	for _, p := range x.options.Presets {
 		if !slices.ContainsFunc(p.Scopes, func(n scope.Name) bool { return !slices.Contains(offered, n) }) {
-			choices = append(choices, presetChoice{p.Name, strings.Trim(fmt.Sprint(p.Scopes), "[]")})
+			choices = append(choices, option{strings.Join(texts(p.Scopes), " "), p.Name})
 		}
 	}
 	return choices
 }
 
-type expiryChoice struct{ Value, Name string }
+// An option is one of several that a form offers, or a pair that a page shows.
+type option struct{ Value, Name string }
 
-var expiries = []expiryChoice{{"never", "Never"}, {"7", "In 7 days"}, {"30", "In 30 days"}, {"90", "In 90 days"},
+var expiries = []option{{"never", "Never"}, {"7", "In 7 days"}, {"30", "In 30 days"}, {"90", "In 90 days"},
 	{"365", "In a year"}, {"date", "On a date"}}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"embed"
+	"fmt"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -21,6 +22,7 @@ var pages = func() map[string]*template.Template {
 		"rotate.html", "edit.html", "revoke.html", "suspend.html", "audit.html", "error.html"} {
 		all[name] = template.Must(template.New("layout.html").Funcs(sampleFuncs).Funcs(template.FuncMap{
 			"segment": segment,
+			"capital": func(word any) string { return capital(fmt.Sprint(word)) },
 			"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 			"date":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") },
 			"day":     func(t time.Time) string { return t.UTC().Format("2 Jan 2006") },

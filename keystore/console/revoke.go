@@ -9,9 +9,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-type reasonChoice struct{ Value, Name string }
-
-var reasons = []reasonChoice{
+var reasons = []option{
 	{issuing.ReasonOther, "No longer needed, or another reason"},
 	{issuing.ReasonLeaked, "It has leaked, or may have"},
 	{issuing.ReasonLeft, "The person who used it has left"},

@@ -51,7 +51,7 @@ func (x *exchange) showRotateForm(status int, k *keystore.Key, f rotateForm, pro
 	if f.Expiry != sameEnd {
 		act = "Renew"
 	}
-	same := expiryChoice{sameEnd, "As the old one does: never"}
+	same := option{sameEnd, "As the old one does: never"}
 	if !k.ExpiresAt.IsZero() {
 		same.Name = "As the old one does: " + until(k.ExpiresAt)
 	}
@@ -62,8 +62,8 @@ func (x *exchange) showRotateForm(status int, k *keystore.Key, f rotateForm, pro
 		Act, Problem, Tomorrow string
 		Problems               map[string]string
 		Overlaps               []overlapChoice
-		Expiries               []expiryChoice
-	}{v, f, use, act, problem, tomorrow(), problems, overlaps, append([]expiryChoice{same}, expiries...)})
+		Expiries               []option
+	}{v, f, use, act, problem, tomorrow(), problems, overlaps, append([]option{same}, expiries...)})
 	return nil
 }
 

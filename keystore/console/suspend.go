@@ -71,7 +71,7 @@ func (x *exchange) ask(k *keystore.Key, already bool, page, act string) error {
 	x.render(http.StatusOK, page, act+" “"+v.Name+"”?", struct {
 		view
 		Activity activity
-		Reasons  []reasonChoice
+		Reasons  []option
 	}{v, use, reasons})
 	return nil
 }

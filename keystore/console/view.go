@@ -12,66 +12,46 @@ import (
 
 // A view is a key as a page shows it.
 type view struct {
-	Root             string // of the console
-	ID, Name, Masked string
-	Environment      keystore.Environment
-	EnvironmentName  string
-	Status           keystore.Status
-	StatusName       string
-	Scopes           []scopeView
-	CreatedBy        string
-	CreatedAt        time.Time
-	LastUsedAt       time.Time
-	ExpiresAt        time.Time
-	RevokedAt        time.Time
-	RotatedFrom      string
-	Parent           string
-	Children         int  // that live
-	Suspended        bool // itself, whatever its ancestors are
-	Legacy           string
-	Attributes       []attributeView
-	Networks         []string
+	keystore.Key        // with the names of key and creator as shown, and the end that its ancestors set
+	Root         string // of the console
+	Masked       string
+	Status       keystore.Status // by its ancestors too, unlike Suspended
+	Scopes       []scopeView
+	Children     int // that live
+	Attributes   []option
 }
 
 type scopeView struct {
-	Name    scope.Name
-	Meaning string
+	scope.Definition
 	Unknown bool
 	Held    bool // of the form to edit it: the box is checked
 }
 
 func (x *exchange) view(k *keystore.Key) view {
-	v := view{
-		Root: x.root, ID: k.ID, Name: cmp.Or(k.Name, "Unnamed key"), Masked: x.issuer.Service().Masked(k),
-		Environment: k.Environment, EnvironmentName: capital(string(k.Environment)),
-		Status:    k.Status(time.Now()),
-		CreatedBy: cmp.Or(x.personName(k.CreatedBy), "unknown"), CreatedAt: k.CreatedAt, LastUsedAt: k.LastUsedAt,
-		ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt, RotatedFrom: k.RotatedFrom,
-		Parent: k.Parent, Children: x.below[k.ID], Suspended: k.Suspended,
-		Legacy: k.Legacy, Attributes: x.attributeViews(k), Networks: networkTexts(k.Networks),
-	}
+	v := view{Key: *k, Root: x.root, Masked: x.issuer.Service().Masked(k), Status: k.Status(time.Now()),
+		Children: x.below[k.ID], Attributes: x.attributeViews(k)}
+	v.Name, v.CreatedBy = cmp.Or(k.Name, "Unnamed key"), cmp.Or(x.personName(k.CreatedBy), "unknown")
 	if len(k.Ancestors) > 0 { // a child ends with them
 		v.ExpiresAt, v.RevokedAt = k.Bind(x.registry).Expiry()
 	}
-	if v.Status == keystore.Active && k.Refused() == keystore.ErrRevoked { // also where an ancestor is missing
-		v.Status = keystore.Revoked
+	if v.Status == keystore.Active {
+		v.Status = statuses[k.Refused()]
 	}
-	for _, a := range k.Ancestors {
-		if v.Status == keystore.Active {
-			v.Status = a.Status(time.Now())
-		}
-	}
-	v.StatusName = capital(string(v.Status))
 	definitions := x.registry.Definitions()
 	for _, n := range k.Scopes {
-		s := scopeView{Name: n, Unknown: true, Meaning: "This service does not know the scope. It grants nothing."}
-		if i := slices.IndexFunc(definitions, func(d scope.Definition) bool { return d.Name == n }); i >= 0 {
-			s = scopeView{Name: n, Meaning: definitions[i].Meaning}
+		d := scope.Definition{Name: n, Meaning: "This service does not know the scope. It grants nothing."}
+		i := slices.IndexFunc(definitions, func(d scope.Definition) bool { return d.Name == n })
+		if i >= 0 {
+			d = definitions[i]
 		}
-		v.Scopes = append(v.Scopes, s)
+		v.Scopes = append(v.Scopes, scopeView{Definition: d, Unknown: i < 0})
 	}
 	return v
 }
+
+// statuses says what a key is by why it is refused.
+var statuses = map[error]keystore.Status{nil: keystore.Active, keystore.ErrRevoked: keystore.Revoked,
+	keystore.ErrExpired: keystore.Expired, keystore.ErrSuspended: keystore.Suspended}
 
 // Live reports whether the key can be used now.
 func (v view) Live() bool { return v.Status == keystore.Active }
