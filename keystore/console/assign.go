@@ -56,20 +56,19 @@ func (x *exchange) rotatable(k *keystore.Key) error {
 		detail: "This key has scopes that you may not assign, so you cannot be shown its new secret. You can revoke it."}
 }
 
-// assignProblems says what of a grant the actor may not assign.
-func (x *exchange) assignProblems(g keystore.Key) (problems []keystore.FieldError) {
+// checkAssigned notes what of a grant the actor may not assign.
+func (x *exchange) checkAssigned(g keystore.Key) {
 	if !g.Environment.Known() {
-		return nil // a problem of its own
+		return // a problem of its own
 	}
 	assignable := x.assignable(g.Environment)
 	if len(assignable) == 0 {
-		return []keystore.FieldError{{Field: "environment", Message: "You may not create keys in this environment."}}
+		x.wrong("environment", "You may not create keys in this environment.")
+		return
 	}
 	for _, n := range g.Scopes {
 		if x.registry.Known(n) && !slices.Contains(assignable, n) {
-			problems = append(problems, keystore.FieldError{Field: "scopes",
-				Message: "You may not assign " + string(n) + " in this environment."})
+			x.wrong("scopes", "You may not assign %s in this environment.", n)
 		}
 	}
-	return problems
 }

@@ -80,38 +80,37 @@ func restrictionOf(k *keystore.Key) restriction {
 // texts returns how values are written.
 func texts[T any](values []T) []string { return strings.Fields(strings.Trim(fmt.Sprint(values), "[]")) }
 
-// attributeProblems says which of the values typed cannot be chosen for k. The
+// checkAttributes notes which of the values typed cannot be chosen for k. The
 // one that it has may stay.
-func (x *exchange) attributeProblems(k *keystore.Key, typed map[string]string) (problems []keystore.FieldError) {
+func (x *exchange) checkAttributes(k *keystore.Key, typed map[string]string) {
 	for _, a := range x.options.Attributes {
 		value := typed[a.Name]
 		if value != "" && value != k.Attributes[a.Name] && a.Values != nil && !slices.Contains(a.Values, value) {
-			problems = append(problems, keystore.FieldError{Field: "attributes",
-				Message: fmt.Sprintf("The attribute %s cannot be %.40q.", a.Name, value)})
+			x.wrong("attributes", "The attribute %s cannot be %.40q.", a.Name, value)
 		}
 	}
-	return problems
 }
 
-// parseNetworks reads networks, and addresses that stand for themselves.
-func (x *exchange) parseNetworks(typed string) (networks []netip.Prefix, problems []keystore.FieldError) {
+// parseNetworks reads networks, and addresses that stand for themselves. It
+// notes the first three that are neither.
+func (x *exchange) parseNetworks(typed string) (networks []netip.Prefix) {
 	if typed != "" && !x.options.Networks {
-		return nil, []keystore.FieldError{{Field: "networks", Message: "The networks of a key cannot be set here."}}
+		x.wrong("networks", "The networks of a key cannot be set here.")
+		return nil
 	}
+	enough := 3
 	for _, text := range strings.FieldsFunc(typed, func(r rune) bool { return r == ',' || r == ';' || r <= ' ' }) {
 		network, err := netip.ParsePrefix(text)
 		if address, addressErr := netip.ParseAddr(text); addressErr == nil && address.Zone() == "" {
 			network, err = netip.PrefixFrom(address, address.BitLen()), nil
 		}
-		const enough = 3
 		if err == nil {
 			networks = append(networks, network.Masked())
-		} else if len(problems) < enough {
-			problems = append(problems, keystore.FieldError{Field: "networks",
-				Message: fmt.Sprintf("%.50q is neither a network, such as 192.0.2.0/24, nor an address.", text)})
+		} else if enough--; enough >= 0 {
+			x.wrong("networks", "%.50q is neither a network, such as 192.0.2.0/24, nor an address.", text)
 		}
 	}
-	return networks, problems
+	return networks
 }
 
 // A restrictionForm is a restriction as a page shows it.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 
@@ -14,56 +15,49 @@ func (x *exchange) create() error {
 	if err := x.readForm(); err != nil {
 		return err
 	}
-	f := x.readCreateForm(x.r.PostForm)
-	if of := x.r.PostForm.Get("opened_for"); of != "" && of != x.actor.Organization {
-		f.IssueToken = rand.Text()
-		return x.reject(f, &keystore.FieldsError{Fields: []keystore.FieldError{{Field: "organization",
-			Message: "The form was opened for another organization. Send it again to create the key for " +
-				x.actor.Organization + "."}}})
-	}
-	if preset := x.r.PostForm.Get("preset"); preset != "" {
+	f, token := x.readCreateForm(x.r.PostForm), x.formToken()
+	f.IssueToken = cmp.Or(token, rand.Text())
+	of, preset := x.r.PostForm.Get("opened_for"), x.r.PostForm.Get("preset")
+	switch {
+	case of != "" && of != x.actor.Organization:
+		x.wrong("organization", "The form was opened for another organization. Send it again to create the key for %s.",
+			x.actor.Organization)
+		return x.reject(f, x.invalid())
+	case preset != "":
 		return x.presetForm(f, preset)
+	case token == "":
+		x.wrong("issue_token", "The form arrived incomplete. Nothing was created; send it again.")
+		return x.reject(f, x.invalid())
 	}
-	g, problems := f.grant(x.actor)
-	networks, networkProblems := x.parseNetworks(f.Networks)
-	g.Attributes, g.Networks, problems = f.Attributes, networks, append(problems, networkProblems...)
-	f.IssueToken = x.formToken()
-	if f.IssueToken == "" {
-		f.IssueToken = rand.Text()
-		return x.reject(f, &keystore.FieldsError{Fields: []keystore.FieldError{{Field: "issue_token",
-			Message: "The form arrived incomplete. Nothing was created; send it again."}}})
-	}
-	g.IssueToken = f.IssueToken
-	secret, k, err := x.issue(g, problems)
+	secret, k, err := x.issue(f)
 	switch {
 	case errors.Is(err, issuing.ErrExists) && k != nil:
-		x.showReplay(k)
-		return nil
+		return x.showReplay(k)
 	case err != nil:
 		return x.reject(f, err)
 	}
-	x.showSecret(secret, k, nil)
-	return nil
+	return x.showSecret(secret, k, nil)
 }
 
-// issue makes the key of a grant; problems are those found before. A repeat
-// returns the key of the first time and [issuing.ErrExists].
-func (x *exchange) issue(g keystore.Key, problems []keystore.FieldError) (keystore.Secret, *keystore.Key, error) {
+// issue makes the key of a form. A repeat returns the key of the first time and
+// [issuing.ErrExists].
+func (x *exchange) issue(f createForm) (keystore.Secret, *keystore.Key, error) {
+	g := keystore.Key{Organization: x.actor.Organization, Name: f.Name, Environment: f.Environment, Scopes: f.Scopes,
+		ExpiresAt: x.expiresAt(f.Expiry, f.ExpiresOn), Attributes: f.Attributes, Networks: x.parseNetworks(f.Networks),
+		IssueToken: f.IssueToken}
 	if g.Name == "" {
-		problems = append(problems, keystore.FieldError{Field: "name",
-			Message: "Give the key a name, so that others know what it is for."})
+		x.wrong("name", "Give the key a name, so that others know what it is for.")
 	}
-	problems = append(problems, x.attributeProblems(&keystore.Key{}, g.Attributes)...)
+	x.checkAttributes(&keystore.Key{}, g.Attributes)
 	if len(g.Scopes) == 0 {
-		problems = append(problems, keystore.FieldError{Field: "scopes",
-			Message: "Pick at least one scope: a key without any can do nothing."})
+		x.wrong("scopes", "Pick at least one scope: a key without any can do nothing.")
 	}
-	problems = append(problems, x.assignProblems(g)...)
-	if problems == nil {
+	x.checkAssigned(g)
+	if x.problems == nil {
 		return x.by.Issue(x.r.Context(), g)
 	}
 	if invalid, ok := errors.AsType[*keystore.FieldsError](g.Validate(x.registry)); ok {
-		problems = append(problems, invalid.Fields...)
+		x.problems = append(x.problems, invalid.Fields...)
 	}
-	return keystore.Secret{}, nil, &keystore.FieldsError{Fields: problems}
+	return keystore.Secret{}, nil, x.invalid()
 }

@@ -21,6 +21,7 @@ type createForm struct {
 	Environment keystore.Environment
 	Scopes      []scope.Name
 	restriction
+	answer
 	Expiry    string // "never", a number of days, or "date"
 	ExpiresOn string // with "date": YYYY-MM-DD
 
@@ -54,31 +55,24 @@ const (
 	maxUnknown = 10   // scopes that a page names though there are none
 )
 
-// grant returns what the form asks for, and what is wrong with its expiry.
-func (f createForm) grant(a Actor) (keystore.Key, []keystore.FieldError) {
-	g := keystore.Key{Organization: a.Organization, Name: f.Name, Environment: f.Environment,
-		Scopes: f.Scopes}
-	problem := ""
-	switch days, err := strconv.Atoi(f.Expiry); {
-	case f.Expiry != "date" && f.ExpiresOn != "":
-		problem = "A date is filled in. Choose “On a date” as well, or clear it."
-	case f.Expiry == "never":
-	case f.Expiry == "date":
-		day, err := time.Parse(time.DateOnly, f.ExpiresOn)
-		if err != nil {
-			problem = "Fill in the last day on which the key works, such as 2030-12-31."
-		}
-		g.ExpiresAt = day.AddDate(0, 0, 1) // the day itself is included
-	case err == nil && 1 <= days && days <= maxDays:
-		g.ExpiresAt = time.Now().Add(time.Duration(days) * 24 * time.Hour)
-	default:
-		problem = "Choose when the key expires."
+// expiresAt reads when a key is to expire: never, in a number of days, or after
+// a date.
+func (x *exchange) expiresAt(expiry, on string) time.Time {
+	last, err := time.Parse(time.DateOnly, on)
+	days, daysErr := strconv.Atoi(expiry)
+	switch {
+	case expiry != "date" && on != "":
+		x.wrong("expires_at", "A date is filled in. Choose “On a date” as well, or clear it.")
+	case expiry == "date" && err != nil:
+		x.wrong("expires_at", "Fill in the last day on which the key works, such as 2030-12-31.")
+	case expiry == "date":
+		return last.AddDate(0, 0, 1) // the day itself is included
+	case daysErr == nil && 1 <= days && days <= maxDays:
+		return time.Now().Add(time.Duration(days) * day)
+	case expiry != "never":
+		x.wrong("expires_at", "Choose when the key expires.")
 	}
-	if problem != "" {
-		g.ExpiresAt = time.Time{} // one message is enough
-		return g, []keystore.FieldError{{Field: "expires_at", Message: problem}}
-	}
-	return g, nil
+	return time.Time{}
 }
 
 // A family is a group of scopes on the form. Reading and writing are picked
@@ -165,31 +159,27 @@ func (x *exchange) presetForm(f createForm, preset string) error {
 	if i := slices.IndexFunc(x.options.Presets, func(p Preset) bool { return p.Name == preset }); i >= 0 {
 		f.Scopes = x.options.Presets[i].Scopes
 	}
-	x.showCreateForm(http.StatusOK, f, nil, "")
-	return nil
+	return x.showCreateForm(http.StatusOK, f)
 }
 
 // reject shows the form again with what is wrong.
 func (x *exchange) reject(f createForm, err error) error {
 	why := x.explain(err)
-	problems, notice := why.again()
-	x.showCreateForm(why.status, f, problems, notice)
-	return nil
+	f.answer = why.answer()
+	return x.showCreateForm(why.status, f)
 }
 
-func (x *exchange) showCreateForm(status int, f createForm, problems map[string]string, notice string) {
-	x.render(status, "create.html", formTitle("Create an API key", problems, notice), struct {
+func (x *exchange) showCreateForm(status int, f createForm) error {
+	return x.render(status, "create.html", f.title("Create an API key"), struct {
 		createForm
 		Environments []environmentChoice
 		Families     []family
 		Presets      []option
 		Expiries     []option
 		Restriction  restrictionForm
-		Problems     map[string]string
-		Notice       string
 		Tomorrow     string
-	}{f, x.environments(f), x.families(f), x.presets(), expiries, x.restrictionForm(f.restriction, problems),
-		problems, notice, tomorrow()})
+	}{f, x.environments(f), x.families(f), x.presets(), expiries, x.restrictionForm(f.restriction, f.Problems),
+		tomorrow()})
 }
 
 func tomorrow() string { return time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly) }

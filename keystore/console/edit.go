@@ -42,6 +42,7 @@ type editForm struct {
 	Listed  bool   // the form lists the scopes, so that those that are not in Held are to go
 	LastDay string // YYYY-MM-DD: brought forward to the end of this day; empty: as it is
 	restriction
+	answer
 }
 
 func (x *exchange) readEditForm(v url.Values) editForm {
@@ -57,17 +58,16 @@ func (x *exchange) editForm(k *keystore.Key) error {
 	if err := x.editable(k); err != nil {
 		return err
 	}
-	f := editForm{fmt.Sprint(k.Version), k.Name, k.Scopes, true, "", restrictionOf(k)}
-	return x.showEditForm(http.StatusOK, k, f, nil, "")
+	return x.showEditForm(http.StatusOK, k, editForm{Version: fmt.Sprint(k.Version), Typed: k.Name,
+		restriction: restrictionOf(k)})
 }
 
-func (x *exchange) showEditForm(status int, k *keystore.Key, f editForm, problems map[string]string,
-	notice string) error {
+func (x *exchange) showEditForm(status int, k *keystore.Key, f editForm) error {
 	use, err := x.activity(k)
 	if err != nil {
 		return err
 	}
-	v, form := x.view(k), x.restrictionForm(f.restriction, problems)
+	v, form := x.view(k), x.restrictionForm(f.restriction, f.Problems)
 	form.Narrow = len(k.Networks) > 0
 	for i, s := range v.Scopes {
 		v.Scopes[i].Held = !f.Listed || slices.Contains(f.Held, s.Name)
@@ -76,16 +76,13 @@ func (x *exchange) showEditForm(status int, k *keystore.Key, f editForm, problem
 	if !k.ExpiresAt.IsZero() {
 		latest = k.ExpiresAt.UTC().Truncate(day).AddDate(0, 0, -1).Format(time.DateOnly) // the last that ends by then
 	}
-	x.render(status, "edit.html", formTitle("Edit “"+v.Name+"”", problems, notice), struct {
+	return x.render(status, "edit.html", f.title("Edit “"+v.Name+"”"), struct {
 		view
 		editForm
 		Activity      activity
 		Today, Latest string
 		Restriction   restrictionForm
-		Problems      map[string]string
-		Notice        string
-	}{v, f, use, time.Now().UTC().Format(time.DateOnly), latest, form, problems, notice})
-	return nil
+	}{v, f, use, time.Now().UTC().Format(time.DateOnly), latest, form})
 }
 
 // edit changes k, as the form of editForm says.
@@ -102,17 +99,17 @@ func (x *exchange) edit(k *keystore.Key) error {
 		if err != nil {
 			return err
 		}
-		f.Version = fmt.Sprint(k.Version)
-		return x.showEditForm(http.StatusConflict, k, f, nil, "Somebody else has changed this key since you opened the "+
-			"form. Nothing was saved, and what you typed is kept: compare it with the key as it is now, then save again.")
+		f.Version, f.Notice = fmt.Sprint(k.Version), "Somebody else has changed this key since you opened the "+
+			"form. Nothing was saved, and what you typed is kept: compare it with the key as it is now, then save again."
+		return x.showEditForm(http.StatusConflict, k, f)
 	}
 	if err != nil {
 		why := x.explain(err)
 		if why.problems == nil && why.status != http.StatusServiceUnavailable {
 			return err
 		}
-		problems, notice := why.again()
-		return x.showEditForm(why.status, k, f, problems, notice)
+		f.answer = why.answer()
+		return x.showEditForm(why.status, k, f)
 	}
 	return x.toKey(changed, "edited")
 }
@@ -123,35 +120,31 @@ func (x *exchange) change(k *keystore.Key, f editForm) (*keystore.Key, error) {
 		return nil, issuing.ErrConflict
 	}
 	edited := k.Clone()
-	problems := x.attributeProblems(k, f.Attributes)
-	problem := func(field, message string) {
-		problems = append(problems, keystore.FieldError{Field: field, Message: message})
-	}
+	x.checkAttributes(k, f.Attributes)
 	if edited.Name = f.Typed; f.Typed == "" && k.Name != "" {
-		problem("name", "Give the key a name, so that others know what it is for.")
+		x.wrong("name", "Give the key a name, so that others know what it is for.")
 	}
 	if f.Listed {
 		edited.Scopes = slices.DeleteFunc(edited.Scopes, func(n scope.Name) bool { return !slices.Contains(f.Held, n) })
 		if len(edited.Scopes) == 0 && len(k.Scopes) > 0 {
-			problem("scopes", "Leave at least one: a key without scopes can do nothing. To end it, revoke it.")
+			x.wrong("scopes", "Leave at least one: a key without scopes can do nothing. To end it, revoke it.")
 		}
 	}
 	if f.LastDay != "" {
 		last, err := time.Parse(time.DateOnly, f.LastDay)
 		if edited.ExpiresAt = last.AddDate(0, 0, 1); err != nil {
-			problem("expires_at", fmt.Sprintf("%.40q is not a day such as 2030-12-31.", f.LastDay))
+			x.wrong("expires_at", "%.40q is not a day such as 2030-12-31.", f.LastDay)
 		}
 	}
 	if x.options.Networks {
-		networks, networkProblems := x.parseNetworks(f.Networks)
-		edited.Networks, problems = networks, append(problems, networkProblems...)
+		edited.Networks = x.parseNetworks(f.Networks)
 	}
 	if edited.Attributes == nil {
 		edited.Attributes = make(map[string]string)
 	}
 	maps.Copy(edited.Attributes, f.Attributes)
-	if problems != nil {
-		return nil, &keystore.FieldsError{Fields: problems}
+	if err := x.invalid(); err != nil {
+		return nil, err
 	}
 	return x.by.Edit(x.r.Context(), *edited)
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -27,4 +28,6 @@ type exchange struct {
 	root  string            // the console's root, relative to the request
 	below map[string]int    // live children of the keys that were found, by id
 	names map[string]string // of people, by id
+
+	problems []keystore.FieldError // of the form that was sent
 }

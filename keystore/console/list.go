@@ -72,8 +72,7 @@ func (x *exchange) list() error {
 			return err
 		}
 	}
-	x.render(http.StatusOK, "list.html", title, body)
-	return nil
+	return x.render(http.StatusOK, "list.html", title, body)
 }
 
 // toToken leads from a token that is searched to its key, or to a search for

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -89,7 +88,7 @@ func (x *exchange) refuse(err error) {
 	if errors.Is(f, ErrSignedOut) || errors.Is(f, ErrNotAdmin) {
 		signIn = x.options.SignIn
 	}
-	x.render(f.status, "error.html", f.title, struct {
+	_ = x.render(f.status, "error.html", f.title, struct {
 		Detail, SignIn string
 		Again          url.Values
 	}{f.detail, signIn, again})
@@ -124,30 +123,4 @@ func (x *exchange) explain(err error) *failure {
 			x.r.Method, "error", f.cause)
 	}
 	return f
-}
-
-// again says how a form is shown again after a failure: with the messages at
-// its fields, or with a notice.
-func (f *failure) again() (problems map[string]string, notice string) {
-	if f.problems == nil {
-		return nil, f.detail
-	}
-	return byField(f.problems), ""
-}
-
-// formTitle returns the title of a form, which says first that something is
-// wrong: a screen reader begins with it.
-func formTitle(title string, problems map[string]string, notice string) string {
-	if problems != nil || notice != "" {
-		return "Error: " + title
-	}
-	return title
-}
-
-func byField(problems []keystore.FieldError) map[string]string {
-	fields := make(map[string]string)
-	for _, p := range problems {
-		fields[p.Field] = strings.TrimPrefix(fields[p.Field]+" "+p.Message, " ")
-	}
-	return fields
 }

@@ -49,7 +49,8 @@ type page struct {
 	Body  any
 }
 
-func (x *exchange) render(status int, name, title string, body any) {
+// render answers with a page, and returns nil.
+func (x *exchange) render(status int, name, title string, body any) error {
 	// Rendered whole first, so that no half page leaves with a status of
 	// success.
 	var b bytes.Buffer
@@ -57,9 +58,10 @@ func (x *exchange) render(status int, name, title string, body any) {
 	if err != nil {
 		x.options.Logger.ErrorContext(x.r.Context(), "console: a page could not be rendered", "page", name, "error", err)
 		http.Error(x.w, "The page could not be rendered.", http.StatusInternalServerError)
-		return
+		return nil
 	}
 	x.write(status, "text/html; charset=utf-8", b.Bytes())
+	return nil
 }
 
 func (x *exchange) write(status int, kind string, body []byte) {

@@ -25,7 +25,11 @@ var overlaps = []overlapChoice{
 }
 
 // A rotateForm is what was chosen for the successor of a key.
-type rotateForm struct{ Token, Overlap, Expiry, ExpiresOn string } // Expiry is sameEnd or that of a createForm
+type rotateForm struct {
+	Token, Overlap    string
+	Expiry, ExpiresOn string // those of a createForm; Expiry may also be sameEnd
+	answer
+}
 
 const sameEnd = "same"
 
@@ -34,15 +38,14 @@ func (x *exchange) rotateForm(k *keystore.Key) error {
 	if err := cmp.Or(x.rotatable(k), k.Refused()); err != nil {
 		return err
 	}
-	f := rotateForm{rand.Text(), "86400", sameEnd, ""}
+	f := rotateForm{Token: rand.Text(), Overlap: "86400", Expiry: sameEnd}
 	if x.r.URL.Query().Has("renew") {
 		f.Expiry = lifeOf(k)
 	}
-	return x.showRotateForm(http.StatusOK, k, f, nil, "")
+	return x.showRotateForm(http.StatusOK, k, f)
 }
 
-func (x *exchange) showRotateForm(status int, k *keystore.Key, f rotateForm, problems map[string]string,
-	problem string) error {
+func (x *exchange) showRotateForm(status int, k *keystore.Key, f rotateForm) error {
 	use, err := x.activity(k)
 	if err != nil {
 		return err
@@ -55,16 +58,14 @@ func (x *exchange) showRotateForm(status int, k *keystore.Key, f rotateForm, pro
 	if !k.ExpiresAt.IsZero() {
 		same.Name = "As the old one does: " + until(k.ExpiresAt)
 	}
-	x.render(status, "rotate.html", formTitle(act+" “"+v.Name+"”", nil, problem), struct {
+	return x.render(status, "rotate.html", f.title(act+" “"+v.Name+"”"), struct {
 		view
 		rotateForm
-		Activity               activity
-		Act, Problem, Tomorrow string
-		Problems               map[string]string
-		Overlaps               []overlapChoice
-		Expiries               []option
-	}{v, f, use, act, problem, tomorrow(), problems, overlaps, append([]option{same}, expiries...)})
-	return nil
+		Activity      activity
+		Act, Tomorrow string
+		Overlaps      []overlapChoice
+		Expiries      []option
+	}{v, f, use, act, tomorrow(), overlaps, append([]option{same}, expiries...)})
 }
 
 // rotate replaces k, as the form of rotateForm says.
@@ -73,15 +74,17 @@ func (x *exchange) rotate(k *keystore.Key) error {
 		return err
 	}
 	v := x.r.PostForm
-	f := rotateForm{x.formToken(), v.Get("overlap"), cmp.Or(v.Get("expiry"), sameEnd), v.Get("expires_on")}
-	if f.Token == "" {
-		f.Token = rand.Text()
-		return x.showRotateForm(http.StatusUnprocessableEntity, k, f, nil,
-			"The form arrived incomplete. Nothing was changed; send it again.")
-	}
+	token := x.formToken()
+	f := rotateForm{Token: cmp.Or(token, rand.Text()), Overlap: v.Get("overlap"),
+		Expiry: cmp.Or(v.Get("expiry"), sameEnd), ExpiresOn: v.Get("expires_on")}
 	i := slices.IndexFunc(overlaps, func(c overlapChoice) bool { return c.Value == f.Overlap })
-	if i < 0 {
-		return x.showRotateForm(http.StatusUnprocessableEntity, k, f, nil, "Choose when the old secret stops working.")
+	switch {
+	case token == "":
+		f.Notice = "The form arrived incomplete. Nothing was changed; send it again."
+		return x.showRotateForm(http.StatusUnprocessableEntity, k, f)
+	case i < 0:
+		f.Notice = "Choose when the old secret stops working."
+		return x.showRotateForm(http.StatusUnprocessableEntity, k, f)
 	}
 	err := x.replace(k, overlaps[i].overlap, f)
 	if err == nil {
@@ -89,7 +92,8 @@ func (x *exchange) rotate(k *keystore.Key) error {
 	}
 	if why := x.explain(err); why.status == http.StatusServiceUnavailable || why.problems != nil {
 		// With the same token, so that trying again makes no second key.
-		return x.showRotateForm(why.status, k, f, byField(why.problems), why.detail)
+		f.Problems, f.Notice = why.answer().Problems, why.detail
+		return x.showRotateForm(why.status, k, f)
 	}
 	return err
 }
@@ -98,11 +102,11 @@ func (x *exchange) rotate(k *keystore.Key) error {
 func (x *exchange) replace(k *keystore.Key, overlap time.Duration, f rotateForm) error {
 	r := issuing.Rotation{Organization: x.actor.Organization, ID: k.ID, Overlap: overlap, IssueToken: f.Token}
 	if f.Expiry != sameEnd {
-		g, problems := createForm{Expiry: f.Expiry, ExpiresOn: f.ExpiresOn}.grant(x.actor)
-		if problems != nil {
-			return &keystore.FieldsError{Fields: problems}
-		}
-		r.ExpiresAt, r.NeverExpires = g.ExpiresAt, g.ExpiresAt.IsZero()
+		r.ExpiresAt = x.expiresAt(f.Expiry, f.ExpiresOn)
+		r.NeverExpires = r.ExpiresAt.IsZero()
+	}
+	if err := x.invalid(); err != nil {
+		return err
 	}
 	secret, next, err := x.by.Rotate(x.r.Context(), r)
 	switch {
@@ -113,8 +117,7 @@ func (x *exchange) replace(k *keystore.Key, overlap time.Duration, f rotateForm)
 			return &failure{status: http.StatusUnprocessableEntity, title: "Sent before",
 				detail: "This form has been used for something else. Nothing was changed."}
 		}
-		x.showReplay(next)
-		return nil
+		return x.showReplay(next)
 	case secret == keystore.Secret{}:
 		return err // a repeat that could not revoke the old key
 	}
@@ -129,6 +132,5 @@ func (x *exchange) replace(k *keystore.Key, overlap time.Duration, f rotateForm)
 		// again.
 		x.options.Logger.ErrorContext(x.r.Context(), "console: a rotated key could not be revoked", "key", k.ID, "error", err)
 	}
-	x.showSecret(secret, next, old)
-	return nil
+	return x.showSecret(secret, next, old)
 }

@@ -17,9 +17,9 @@ type oldKey struct {
 
 // showSecret answers the POST that made k. It is the only place where a secret
 // is revealed.
-func (x *exchange) showSecret(secret keystore.Secret, k *keystore.Key, old *oldKey) {
+func (x *exchange) showSecret(secret keystore.Secret, k *keystore.Key, old *oldKey) error {
 	use, _ := x.issuer.Usage(x.r.Context(), k.Organization, k.ID) // nil: it cannot be told
-	x.render(http.StatusCreated, "secret.html", "Copy the secret now", struct {
+	return x.render(http.StatusCreated, "secret.html", "Copy the secret now", struct {
 		view
 		Secret, Variable string
 		Requests         []request
@@ -32,18 +32,18 @@ func (x *exchange) showSecret(secret keystore.Secret, k *keystore.Key, old *oldK
 // asks it for that.
 func (x *exchange) used(k *keystore.Key) error {
 	use, err := x.issuer.Usage(x.r.Context(), k.Organization, k.ID)
-	if err == nil {
-		x.render(http.StatusOK, "used.html", "First use", struct {
-			view
-			Use *issuing.Usage
-		}{x.view(k), use})
+	if err != nil {
+		return err
 	}
-	return err
+	return x.render(http.StatusOK, "used.html", "First use", struct {
+		view
+		Use *issuing.Usage
+	}{x.view(k), use})
 }
 
 // showReplay answers a repeat of the POST that made k.
-func (x *exchange) showReplay(k *keystore.Key) {
-	x.render(http.StatusOK, "replay.html", "The secret has been shown", struct {
+func (x *exchange) showReplay(k *keystore.Key) error {
+	return x.render(http.StatusOK, "replay.html", "The secret has been shown", struct {
 		view
 		Rotatable bool
 	}{x.view(k), x.offersRotation(k)})

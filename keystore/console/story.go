@@ -38,11 +38,10 @@ func (x *exchange) audit() error {
 	if len(entries) == auditPage {
 		older = "?" + url.Values{"key": {q.Get("key")}, "after": {entries[auditPage-1].ID}}.Encode()
 	}
-	x.render(http.StatusOK, "audit.html", "Audit", struct {
+	return x.render(http.StatusOK, "audit.html", "Audit", struct {
 		Key, Older string
 		Events     []event
 	}{q.Get("key"), older, x.events(entries)})
-	return nil
 }
 
 const auditPage = 100 // entries that an issuing.Store returns at most

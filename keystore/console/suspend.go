@@ -68,10 +68,9 @@ func (x *exchange) ask(k *keystore.Key, already bool, page, act string) error {
 		return err
 	}
 	v := x.view(k)
-	x.render(http.StatusOK, page, act+" “"+v.Name+"”?", struct {
+	return x.render(http.StatusOK, page, act+" “"+v.Name+"”?", struct {
 		view
 		Activity activity
 		Reasons  []option
 	}{v, use, reasons})
-	return nil
 }

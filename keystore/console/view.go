@@ -96,7 +96,7 @@ func (x *exchange) show(k *keystore.Key) error {
 		return err
 	}
 	v := x.view(k)
-	x.render(http.StatusOK, "key.html", v.Name, struct {
+	return x.render(http.StatusOK, "key.html", v.Name, struct {
 		view
 		Activity            activity
 		Watch               *watched
@@ -110,7 +110,6 @@ func (x *exchange) show(k *keystore.Key) error {
 		AllBelow            string // the query of the children
 	}{v, use, watch, story, limits, x.r.URL.Query().Get("done"), x.offersRotation(k),
 		x.editable(k) == nil, len(x.creatable()) > 0 && k.Parent == "", x.views(children, k), total, below.query(place{})})
-	return nil
 }
 
 // offersRotation reports whether a page has a link to rotate k.
