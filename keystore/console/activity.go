@@ -53,6 +53,25 @@ func (x *exchange) activity(k *keystore.Key) (a activity, err error) {
 	return a, nil
 }
 
+// idleScopes returns the scopes of k that no request has needed for 100 days, if
+// some of its others were. They can be taken away, and nothing that the key did
+// in this time will be refused.
+func idleScopes(k *keystore.Key, use *issuing.Usage) (idle []scope.Name) {
+	since := time.Now().Add(-idleAfter)
+	if use.ObservedSince.IsZero() || use.ObservedSince.After(since) {
+		return nil
+	}
+	for _, n := range k.Scopes {
+		if use.Scopes[n].Before(since.UTC().Truncate(day)) {
+			idle = append(idle, n)
+		}
+	}
+	if len(idle) == len(k.Scopes) {
+		return nil
+	}
+	return idle
+}
+
 // A watched key was replaced by another one.
 type watched struct {
 	Old, New view

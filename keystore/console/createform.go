@@ -281,8 +281,5 @@ func (x *exchange) presets() (choices []option) {
 	return choices
 }
 
-// An option is one of several that a form offers, or a pair that a page shows.
-type option struct{ Value, Name string }
-
 var expiries = []option{{"never", "Never"}, {"7", "In 7 days"}, {"30", "In 30 days"}, {"90", "In 90 days"},
 	{"365", "In a year"}, {"date", "On a date"}}

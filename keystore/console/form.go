@@ -2,12 +2,9 @@ package console
 
 import (
 	"errors"
-	"fmt"
 	"mime"
 	"net/http"
 	"strings"
-
-	"github.com/sallyport-go/sallyport/keystore"
 )
 
 const maxBody = 64 << 10 // bytes
@@ -38,19 +35,6 @@ func (x *exchange) formToken() string {
 		return ""
 	}
 	return token
-}
-
-// wrong notes what is wrong with a field of the form that was sent.
-func (x *exchange) wrong(field, format string, args ...any) {
-	x.problems = append(x.problems, keystore.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
-}
-
-// invalid returns what was noted as an error, or nil.
-func (x *exchange) invalid() error {
-	if x.problems == nil {
-		return nil
-	}
-	return &keystore.FieldsError{Fields: x.problems}
 }
 
 // An answer is what a form that is shown again says of what was sent.

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -30,4 +31,33 @@ type exchange struct {
 	names map[string]string // of people, by id
 
 	problems []keystore.FieldError // of the form that was sent
+}
+
+// wrong notes what is wrong with a field of the form that was sent.
+func (x *exchange) wrong(field, format string, args ...any) {
+	x.problems = append(x.problems, keystore.FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+// invalid returns what was noted as an error, or nil.
+func (x *exchange) invalid() error {
+	if x.problems == nil {
+		return nil
+	}
+	return &keystore.FieldsError{Fields: x.problems}
+}
+
+// An option is one of several that a form offers, or a pair that a page shows.
+type option struct{ Value, Name string }
+
+// setHeaders sets what every answer carries, refusals and assets too.
+func (c *console) setHeaders(h http.Header) {
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Security-Policy", c.csp)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if len(c.options.FrameAncestors) == 0 {
+		h.Set("X-Frame-Options", "DENY")
+	}
 }

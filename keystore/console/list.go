@@ -3,12 +3,16 @@ package console
 import (
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-const maxEnded = 10 // keys behind the fold
+const (
+	maxEnded = 10 // keys behind the fold
+	maxCount = 99 // the strip says "99+" for more
+)
 
 // list shows a page of the organization's keys, the live ones first.
 func (x *exchange) list() error {
@@ -73,6 +77,27 @@ func (x *exchange) list() error {
 		}
 	}
 	return x.render(http.StatusOK, "list.html", title, body)
+}
+
+// care returns those of the choices that need some, with the number of their
+// keys. Those with unused scopes are not counted: that takes the use of each.
+func (x *exchange) care() (counted []show, err error) {
+	for _, c := range shows {
+		if !c.Care {
+			continue
+		}
+		if c.Value != unusedScopes {
+			_, total, err := x.find(selection{Status: c.Value}, place{}, 1)
+			if err != nil {
+				return nil, err
+			}
+			if c.Count = strconv.Itoa(total); total > maxCount {
+				c.Count = strconv.Itoa(maxCount) + "+"
+			}
+		}
+		counted = append(counted, c)
+	}
+	return counted, nil
 }
 
 // toToken leads from a token that is searched to its key, or to a search for

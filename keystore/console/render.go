@@ -13,8 +13,12 @@ import (
 	"time"
 )
 
-//go:embed templates
-var files embed.FS
+var (
+	//go:embed templates
+	files embed.FS
+	//go:embed console.js
+	script string
+)
 
 var pages = func() map[string]*template.Template {
 	all := make(map[string]*template.Template)
@@ -69,6 +73,23 @@ func (x *exchange) write(status int, kind string, body []byte) {
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	x.w.WriteHeader(status)
 	_, _ = x.w.Write(body) // nobody is left to tell
+}
+
+// asset serves the style sheet and the script, to anybody: they are the same
+// for all, and the pages that refuse use them too.
+func (x *exchange) asset(at string) bool {
+	if x.r.Method != http.MethodGet && x.r.Method != http.MethodHead {
+		return false
+	}
+	switch at {
+	case "console.css":
+		x.write(http.StatusOK, "text/css; charset=utf-8", []byte(x.look.css))
+	case "console.js":
+		x.write(http.StatusOK, "text/javascript; charset=utf-8", []byte(script))
+	default:
+		return false
+	}
+	return true
 }
 
 // until shows when a key expires. Midnight is shown as the end of the day

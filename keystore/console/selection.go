@@ -29,7 +29,8 @@ type show struct {
 
 const (
 	day       = 24 * time.Hour
-	maxSearch = 800 // bytes, of the 200 characters that the field takes
+	idleAfter = 100 * day // longer than a quarter, so that a job of each quarter keeps its scopes
+	maxSearch = 800       // bytes, of the 200 characters that the field takes
 )
 
 // with returns the page of keys with a status or another one.
