@@ -62,8 +62,7 @@ type look struct {
 
 func (t Theme) look() look {
 	t.Title, t.Dark.Accent = cmp.Or(t.Title, "Developer"), cmp.Or(t.Dark.Accent, t.Light.Accent)
-	l := look{Theme: t, Logo: template.URL(t.Logo), css: css,
-		sources: imageSource(t.Logo)}
+	l := look{Theme: t, Logo: template.URL(t.Logo), css: css, sources: imageSource(t.Logo)}
 	// A value that matches its pattern cannot end the declaration.
 	set := func(field, value, pattern, want, declaration string) {
 		if value == "" {
@@ -87,12 +86,10 @@ func (t Theme) look() look {
 }
 
 func (p Palette) set(set func(field, value, pattern, want, declaration string), name string, or Palette) {
-	suffix := "-" + strings.ToLower(name)
 	const hex, want = "#[0-9A-Fa-f]{6}", `a colour such as "#3346c8"`
-	set(name+".Accent", p.Accent, hex, want, "--accent"+suffix)
-	set(name+".Ground", p.Ground, hex, want, "--ground"+suffix)
-	set(name+".Surface", p.Surface, hex, want, "--surface"+suffix)
-	set(name+".Ink", p.Ink, hex, want, "--ink"+suffix)
+	for _, c := range []option{{p.Accent, "Accent"}, {p.Ground, "Ground"}, {p.Surface, "Surface"}, {p.Ink, "Ink"}} {
+		set(name+"."+c.Name, c.Value, hex, want, strings.ToLower("--"+c.Name+"-"+name))
+	}
 	ink := cmp.Or(p.Ink, or.Ink)
 	for _, under := range []string{cmp.Or(p.Ground, or.Ground), cmp.Or(p.Surface, or.Surface)} {
 		if contrast(ink, under) < 12 { // so that second text has 4.5, of WCAG 2.2, 1.4.3
@@ -100,7 +97,7 @@ func (p Palette) set(set func(field, value, pattern, want, declaration string), 
 		}
 	}
 	if contrast(cmp.Or(p.Accent, or.Accent), "#ffffff") < 4.5 {
-		set(name, "#000000", hex, want, "--accent-ink"+suffix)
+		set(name, "#000000", hex, want, "--accent-ink-"+strings.ToLower(name))
 	}
 }
 
