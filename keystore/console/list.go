@@ -32,11 +32,8 @@ func (x *exchange) list() error {
 		AllEnded    string // the query of all ended keys; empty: these are all
 		Empty       bool   // there is not one key
 		Creatable   bool
-		Since       time.Time // with unused scopes: the first day without them
-	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0}
-	if s.Status == unusedScopes {
-		body.Since = time.Now().Add(-idleAfter)
-	}
+		Since       time.Time // of keys with unused scopes: the first day without them
+	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0, Since: time.Now().Add(-idleAfter)}
 	title, parent := "API keys", (*keystore.Key)(nil)
 	if s.Parent != "" {
 		if parent, err = x.issuer.Key(x.r.Context(), x.actor.Organization, s.Parent); err != nil {
@@ -111,9 +108,7 @@ func (x *exchange) toToken(s selection) error {
 		return err
 	}
 	s.Search = s.Search[len(s.Search)-4:]
-	x.w.Header().Set("Location", x.root+s.query(place{}))
-	x.w.WriteHeader(http.StatusSeeOther)
-	return nil
+	return x.seeOther(s.query(place{}))
 }
 
 // views returns keys of a list, which has no ancestors, as a page shows them.

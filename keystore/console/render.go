@@ -26,7 +26,7 @@ var pages = func() map[string]*template.Template {
 		"rotate.html", "edit.html", "revoke.html", "suspend.html", "audit.html", "error.html"} {
 		all[name] = template.Must(template.New("layout.html").Funcs(sampleFuncs).Funcs(template.FuncMap{
 			"segment": segment,
-			"capital": func(word any) string { return capital(fmt.Sprint(word)) },
+			"capital": capital,
 			"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 			"date":    func(t time.Time) string { return t.UTC().Format("2 Jan 2006, 15:04 UTC") },
 			"day":     func(t time.Time) string { return t.UTC().Format("2 Jan 2006") },
@@ -92,6 +92,13 @@ func (x *exchange) asset(at string) bool {
 	return true
 }
 
+// seeOther redirects to an address below the console's root, and returns nil.
+func (x *exchange) seeOther(address string) error {
+	x.w.Header().Set("Location", x.root+address)
+	x.w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
 // until shows when a key expires. Midnight is shown as the end of the day
 // before, because that is the day which the administrator chose.
 func until(t time.Time) string {
@@ -152,6 +159,7 @@ func (x *exchange) personName(id string) string {
 }
 
 // capital returns a word as it begins a text.
-func capital(word string) string {
-	return strings.ToUpper(word[:min(1, len(word))]) + word[min(1, len(word)):]
+func capital(word any) string {
+	text := fmt.Sprint(word)
+	return strings.ToUpper(text[:min(1, len(text))]) + text[min(1, len(text)):]
 }

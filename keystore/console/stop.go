@@ -115,11 +115,8 @@ func (x *exchange) reason() string {
 
 // toKey redirects to the page of a key, which says what was done.
 func (x *exchange) toKey(k *keystore.Key, done string) error {
-	address := x.root + segment(k.ID)
 	if done != "" {
-		address += "?done=" + done
+		done = "?done=" + done
 	}
-	x.w.Header().Set("Location", address)
-	x.w.WriteHeader(http.StatusSeeOther)
-	return nil
+	return x.seeOther(segment(k.ID) + done)
 }
