@@ -76,9 +76,6 @@ func idleScopes(k *keystore.Key, use *issuing.Usage) (idle []scope.Name) {
 type watched struct {
 	Old, New view
 	Use      *issuing.Usage // of Old
-	Works    bool           // Old does
-	Since    bool           // Old was used after New was made
-	Apart    int            // see daysApart
 }
 
 // watch returns k with its successor, or the key that k replaces with k, or nil
@@ -101,9 +98,11 @@ func (x *exchange) watch(k *keystore.Key) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &watched{x.view(old), x.view(k), use.Usage, old.Refused() == nil, use.LastUsedAt.After(k.CreatedAt),
-		daysApart(use.Usage)}, nil
+	return &watched{x.view(old), x.view(k), use.Usage}, nil
 }
+
+// Since reports whether the old key was used after the new one was made.
+func (w *watched) Since() bool { return w.Use.LastUsedAt.After(w.New.CreatedAt) }
 
 // Quiet reports whether the day on which the old key was to be used again, by
 // its days of use, is over. Where these do not tell, it is the day after the
@@ -113,15 +112,16 @@ func (w *watched) Quiet() bool {
 	if last.Before(w.Old.CreatedAt) {
 		last = w.Old.CreatedAt
 	}
-	over := last.UTC().Truncate(day).AddDate(0, 0, max(w.Apart, 1)+1)
+	over := last.UTC().Truncate(day).AddDate(0, 0, max(w.Apart(), 1)+1)
 	known := time.Now().Add(-time.Hour) // Uses writes it far more often, by an interval that no page knows
-	return known.After(w.New.CreatedAt) && known.After(over) && (w.Apart > 0 || w.New.LastUsedAt.After(w.Use.LastUsedAt))
+	return known.After(w.New.CreatedAt) && known.After(over) && (w.Apart() > 0 || w.New.LastUsedAt.After(w.Use.LastUsedAt))
 }
 
-// daysApart returns how many days it took at most from one day of use to the
-// next, or zero if the days that are kept do not tell: there are fewer than two,
-// or there was no use for longer before the first of them.
-func daysApart(use *issuing.Usage) (most int) {
+// Apart returns how many days it took at most from one day of use to the next,
+// or zero if the days that are kept do not tell: there are fewer than two, or
+// there was no use for longer before the first of them.
+func (w *watched) Apart() (most int) {
+	use := w.Use
 	next := use.LastUsedAt.UTC().Truncate(day)
 	for _, d := range use.Days {
 		most = max(most, int(next.Sub(d.Date)/day))
