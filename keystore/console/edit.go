@@ -36,22 +36,18 @@ func ended(k *keystore.Key) error {
 
 // An editForm is what was typed to change a key.
 type editForm struct {
-	Version string // of the key that the form was made of
-	Typed   string // the name
-	Held    []scope.Name
-	Listed  bool   // the form lists the scopes, so that those that are not in Held are to go
-	LastDay string // YYYY-MM-DD: brought forward to the end of this day; empty: as it is
+	Version string   // of the key that the form was made of
+	Typed   string   // the name
+	Held    []string // scopes
+	Listed  bool     // the form lists the scopes, so that those that are not in Held are to go
+	LastDay string   // YYYY-MM-DD: brought forward to the end of this day; empty: as it is
 	restriction
 	answer
 }
 
 func (x *exchange) readEditForm(v url.Values) editForm {
-	f := editForm{Version: v.Get("version"), Typed: strings.TrimSpace(v.Get("name")), Listed: v.Has("scopes_listed"),
-		LastDay: strings.TrimSpace(v.Get("expires_on")), restriction: x.readRestriction(v)}
-	for _, n := range v["scopes"] {
-		f.Held = append(f.Held, scope.Name(n))
-	}
-	return f
+	return editForm{Version: v.Get("version"), Typed: strings.TrimSpace(v.Get("name")), Held: v["scopes"],
+		Listed: v.Has("scopes_listed"), LastDay: strings.TrimSpace(v.Get("expires_on")), restriction: x.readRestriction(v)}
 }
 
 func (x *exchange) editForm(k *keystore.Key) error {
@@ -70,7 +66,7 @@ func (x *exchange) showEditForm(status int, k *keystore.Key, f editForm) error {
 	v, form := x.view(k), x.restrictionForm(f.restriction, f.Problems)
 	form.Narrow = len(k.Networks) > 0
 	for i, s := range v.Scopes {
-		v.Scopes[i].Held = !f.Listed || slices.Contains(f.Held, s.Name)
+		v.Scopes[i].Held = !f.Listed || slices.Contains(f.Held, string(s.Name))
 	}
 	latest := ""
 	if !k.ExpiresAt.IsZero() {
@@ -125,7 +121,8 @@ func (x *exchange) change(k *keystore.Key, f editForm) (*keystore.Key, error) {
 		x.wrong("name", "Give the key a name, so that others know what it is for.")
 	}
 	if f.Listed {
-		edited.Scopes = slices.DeleteFunc(edited.Scopes, func(n scope.Name) bool { return !slices.Contains(f.Held, n) })
+		edited.Scopes = slices.DeleteFunc(edited.Scopes,
+			func(n scope.Name) bool { return !slices.Contains(f.Held, string(n)) })
 		if len(edited.Scopes) == 0 && len(k.Scopes) > 0 {
 			x.wrong("scopes", "Leave at least one: a key without scopes can do nothing. To end it, revoke it.")
 		}
