@@ -253,19 +253,14 @@ func (x *exchange) joinAccess(f *family) {
 	written, _ := x.registry.Parse([]scope.Name{write.Name})
 	both := read.Name != "" && write.Name != "" && !written.Has(read.Name)
 	f.Field = accessField + f.Name
-	ways := []access{{"None", "", !read.Checked && !write.Checked},
+	offered := []bool{read.Name+write.Name != "", read.Name != "", write.Name != "", both}
+	for i, way := range []access{{"None", "", !read.Checked && !write.Checked},
 		{"Read", string(read.Name), read.Checked && !write.Checked},
 		{"Write", string(write.Name), write.Checked && !(both && read.Checked)},
-		{"Both", string(read.Name + " " + write.Name), read.Checked && write.Checked}}
-	switch {
-	case both:
-		f.Access = ways
-	case write.Name == "" && read.Name != "":
-		f.Access = ways[:2]
-	case read.Name == "" && write.Name != "":
-		f.Access = []access{ways[0], ways[2]}
-	case read.Name != "":
-		f.Access = ways[:3]
+		{"Both", string(read.Name + " " + write.Name), read.Checked && write.Checked}} {
+		if offered[i] {
+			f.Access = append(f.Access, way)
+		}
 	}
 }
 
