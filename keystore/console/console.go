@@ -59,39 +59,43 @@ func (c *console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if x.asset(at) {
 		return
 	}
-	if err := x.serve(strings.Split(at, "/")); err != nil {
+	if err := x.serve(at); err != nil {
 		x.refuse(err)
 	}
 }
 
-func (x *exchange) serve(segments []string) error {
+func (x *exchange) serve(at string) error {
 	if err := x.origins.Check(x.r); err != nil {
 		return &failure{status: http.StatusForbidden, title: "Refused", detail: "This request comes from another " +
 			"site, or the browser does not say where it comes from. Use the console's own pages, over HTTPS."}
 	}
-	actor, err := x.admin(x.r)
-	if err != nil {
-		return authError(err)
-	}
 	const longest = 255 // what a key's record takes
-	if actor.ID == "" || actor.Organization == "" || len(actor.ID) > longest || len(actor.Organization) > longest {
+	switch actor, err := x.admin(x.r); {
+	case errors.Is(err, ErrSignedOut):
+		return ErrSignedOut
+	case errors.Is(err, ErrNotAdmin):
+		return ErrNotAdmin
+	case err != nil:
+		return &failure{status: http.StatusServiceUnavailable, code: "sign_in_unavailable", cause: err}
+	case actor.ID == "" || actor.Organization == "" || len(actor.ID) > longest || len(actor.Organization) > longest:
 		return &failure{status: http.StatusInternalServerError, code: "internal",
 			cause: errors.New("console: the admin function returned an actor whose ID or Organization is empty or too long")}
+	default:
+		actor.Name = cmp.Or(actor.Name, actor.ID)
+		x.actor, x.by = actor, x.issuer.By(actor.ID, "")
 	}
-	actor.Name = cmp.Or(actor.Name, actor.ID)
-	x.actor, x.by = actor, x.issuer.By(actor.ID, "")
-	return x.route(segments)
+	return x.route(at)
 }
 
 // route finds what a path and method mean. It is not a ServeMux, whose
 // redirects would lead out of the prefix that the console is mounted under.
-func (x *exchange) route(segments []string) error {
-	switch {
-	case len(segments) == 1 && segments[0] == "":
+func (x *exchange) route(at string) error {
+	switch at {
+	case "":
 		return x.methods(x.list, nil)
-	case len(segments) == 1 && segments[0] == "new":
+	case "new":
 		return x.methods(x.createForm, x.create)
-	case len(segments) == 1 && segments[0] == "audit":
+	case "audit":
 		return x.methods(x.audit, nil)
 	}
 	pages := map[string]struct{ get, post func(*keystore.Key) error }{
@@ -104,8 +108,9 @@ func (x *exchange) route(segments []string) error {
 		"/resume":  {x.show, x.resume},
 		"/narrow":  {x.show, x.narrow},
 	}
-	p, known := pages[strings.TrimPrefix(strings.Join(segments, "/"), segments[0])]
-	id, _ := url.PathUnescape(segments[0]) // what an URL escapes itself can be unescaped
+	escaped, _, _ := strings.Cut(at, "/")
+	p, known := pages[at[len(escaped):]]
+	id, _ := url.PathUnescape(escaped) // what an URL escapes itself can be unescaped
 	if id == "" || !known {
 		return keystore.ErrNotFound
 	}

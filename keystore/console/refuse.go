@@ -25,22 +25,12 @@ func badRequest(detail string) error {
 
 func (f *failure) Error() string { return "console: " + f.detail }
 
-func (f *failure) Unwrap() error { return f.cause }
-
-func authError(err error) *failure {
-	switch {
-	case errors.Is(err, ErrSignedOut):
-		return &failure{status: http.StatusUnauthorized, title: "Sign in first",
-			detail: "These pages are for administrators who are signed in.", cause: err}
-	case errors.Is(err, ErrNotAdmin):
-		return &failure{status: http.StatusForbidden, title: "For administrators",
-			detail: "Only an administrator of the organization can open these pages.", cause: err}
-	}
-	return &failure{status: http.StatusServiceUnavailable, code: "sign_in_unavailable", cause: err}
-}
-
-// refusals are what errors of keystore are to the person who asked.
+// refusals are what known errors are to the person who asked.
 var refusals = map[error]failure{
+	ErrSignedOut: {status: http.StatusUnauthorized, title: "Sign in first",
+		detail: "These pages are for administrators who are signed in."},
+	ErrNotAdmin: {status: http.StatusForbidden, title: "For administrators",
+		detail: "Only an administrator of the organization can open these pages."},
 	keystore.ErrNotFound: {status: http.StatusNotFound, title: "Nothing here",
 		detail: "There is no such page, and no such key in your organization."},
 	issuing.ErrRotated: {status: http.StatusConflict, title: "This key was rotated before", detail: "A key is " +
@@ -79,28 +69,20 @@ func failureOf(err error) *failure {
 
 func (x *exchange) refuse(err error) {
 	f := x.explain(err)
-	again := x.sendAgain(f)
-	if len(again) > 0 {
-		f.detail += " Nothing was changed. Sign in in another tab, then send the form again: this page has kept what " +
-			"you filled in."
-	}
-	signIn := ""
-	if errors.Is(f, ErrSignedOut) || errors.Is(f, ErrNotAdmin) {
-		signIn = x.options.SignIn
-	}
-	_ = x.render(f.status, "error.html", f.title, struct {
+	body := struct {
 		Detail, SignIn string
-		Again          url.Values
-	}{f.detail, signIn, again})
-}
-
-// sendAgain returns the fields of a form that came when nobody was signed in
-// any more, and nil for any other request.
-func (x *exchange) sendAgain(f *failure) url.Values {
-	if !errors.Is(f, ErrSignedOut) || x.r.Method != http.MethodPost || x.readForm() != nil {
-		return nil
+		Again          url.Values // the fields of a form that came when nobody was signed in any more
+	}{Detail: f.detail}
+	if err == ErrSignedOut && x.r.Method == http.MethodPost && x.readForm() == nil {
+		if body.Again = x.r.PostForm; len(body.Again) > 0 {
+			body.Detail += " Nothing was changed. Sign in in another tab, then send the form again: this page has kept " +
+				"what you filled in."
+		}
 	}
-	return x.r.PostForm
+	if err == ErrSignedOut || err == ErrNotAdmin {
+		body.SignIn = x.options.SignIn
+	}
+	_ = x.render(f.status, "error.html", f.title, body)
 }
 
 // explain completes a failure with the texts that all of its status share, and
