@@ -33,7 +33,7 @@ func (x *exchange) list() error {
 		Empty       bool   // there is not one key
 		Creatable   bool
 		Since       time.Time // of keys with unused scopes: the first day without them
-	}{selection: s, Shows: shows, Creatable: len(x.creatable()) > 0, Since: time.Now().Add(-idleAfter)}
+	}{selection: s, Shows: shows(), Creatable: len(x.creatable()) > 0, Since: time.Now().Add(-idleAfter)}
 	title, parent := "API keys", (*keystore.Key)(nil)
 	if s.Parent != "" {
 		if parent, err = x.issuer.Key(x.r.Context(), x.actor.Organization, s.Parent); err != nil {
@@ -79,7 +79,7 @@ func (x *exchange) list() error {
 // care returns those of the choices that need some, with the number of their
 // keys. Those with unused scopes are not counted: that takes the use of each.
 func (x *exchange) care() (counted []show, err error) {
-	for _, c := range shows {
+	for _, c := range shows() {
 		if !c.Care {
 			continue
 		}

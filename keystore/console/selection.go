@@ -3,7 +3,6 @@ package console
 import (
 	"maps"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +24,7 @@ type show struct {
 	Value, Name string
 	Care        bool
 	Count       string // with Care: "0", "7", "99+", or empty: not counted
-	page        func(now time.Time) issuing.Query
+	query       issuing.Query
 }
 
 const (
@@ -36,36 +35,36 @@ const (
 	maxTrail  = 40 // pages that one can go back
 )
 
-// with returns the page of keys with a status or another one.
-func with(status, or keystore.Status) func(time.Time) issuing.Query {
-	return func(time.Time) issuing.Query { return issuing.Query{Status: status, OrStatus: or} }
-}
-
-var shows = []show{
-	{Value: "", Name: "Live keys", page: with(keystore.Active, keystore.Suspended)},
-	{Value: "suspended", Name: "Suspended keys", page: with(keystore.Suspended, "")},
-	{Value: "ended", Name: "Ended keys", page: with(keystore.Expired, keystore.Revoked)},
-	{Value: "expired", Name: "Expired keys", page: with(keystore.Expired, "")},
-	{Value: "revoked", Name: "Revoked keys", page: with(keystore.Revoked, "")},
-	{Value: "expiring", Name: "Expiring within 14 days", Care: true, page: func(now time.Time) issuing.Query {
-		return issuing.Query{Status: keystore.Active, ExpiresBefore: now.Add(14 * day)}
-	}},
-	{Value: "unused", Name: "Unused for 90 days", Care: true, page: func(now time.Time) issuing.Query {
-		return issuing.Query{Status: keystore.Active, UnusedSince: now.Add(-90 * day)}
-	}},
-	{Value: "never", Name: "Never used, over a day old", Care: true, page: func(now time.Time) issuing.Query {
-		return issuing.Query{Status: keystore.Active, UnusedSince: now.Add(-day), NeverUsed: true}
-	}},
-	{Value: unusedScopes, Name: "Scopes unused", Care: true, page: func(now time.Time) issuing.Query {
-		return issuing.Query{Status: keystore.Active, ScopesUnusedSince: now.Add(-idleAfter)}
-	}},
+// shows returns the choices as they are now.
+func shows() []show {
+	now := time.Now()
+	return []show{
+		{Name: "Live keys", query: issuing.Query{Status: keystore.Active, OrStatus: keystore.Suspended}},
+		{Value: "suspended", Name: "Suspended keys", query: issuing.Query{Status: keystore.Suspended}},
+		{Value: "ended", Name: "Ended keys", query: issuing.Query{Status: keystore.Expired, OrStatus: keystore.Revoked}},
+		{Value: "expired", Name: "Expired keys", query: issuing.Query{Status: keystore.Expired}},
+		{Value: "revoked", Name: "Revoked keys", query: issuing.Query{Status: keystore.Revoked}},
+		{Value: "expiring", Name: "Expiring within 14 days", Care: true,
+			query: issuing.Query{Status: keystore.Active, ExpiresBefore: now.Add(14 * day)}},
+		{Value: "unused", Name: "Unused for 90 days", Care: true,
+			query: issuing.Query{Status: keystore.Active, UnusedSince: now.Add(-90 * day)}},
+		{Value: "never", Name: "Never used, over a day old", Care: true,
+			query: issuing.Query{Status: keystore.Active, UnusedSince: now.Add(-day), NeverUsed: true}},
+		{Value: unusedScopes, Name: "Scopes unused", Care: true,
+			query: issuing.Query{Status: keystore.Active, ScopesUnusedSince: now.Add(-idleAfter)}},
+	}
 }
 
 const unusedScopes = "scopes"
 
-// Show returns the choice that Status names.
-func (s selection) Show() show {
-	return shows[slices.IndexFunc(shows, func(c show) bool { return c.Value == s.Status })]
+// Show returns the choice that Status names, or a zero one.
+func (s selection) Show() (named show) {
+	for _, c := range shows() {
+		if c.Value == s.Status {
+			named = c
+		}
+	}
+	return named
 }
 
 // Narrows reports whether anything is left out that an unfiltered list has.
@@ -99,8 +98,7 @@ func readSelection(u *url.URL) (s selection, at place, err error) {
 		at.begin, err = strconv.Atoi(q.Get("begin"))
 	}
 	if err != nil || len(s.Search) > maxSearch || len(at.trail) > maxTrail || at.begin < 0 ||
-		s.Environment != "" && !s.Environment.Known() ||
-		!slices.ContainsFunc(shows, func(c show) bool { return c.Value == s.Status }) {
+		s.Environment != "" && !s.Environment.Known() || s.Show().Name == "" {
 		return selection{}, place{}, noSuchPage
 	}
 	return s, at, nil
@@ -163,7 +161,7 @@ func (x *exchange) window(s selection, at place) (keys []*keystore.Key, p paging
 // find returns the keys of a selection at a place, the newest first and at most
 // limit, and the number of all from there on.
 func (x *exchange) find(s selection, at place, limit int) (keys []*keystore.Key, total int, err error) {
-	q := s.Show().page(time.Now())
+	q := s.Show().query
 	q.Environment, q.Search, q.Parent = s.Environment, s.Search, s.Parent
 	q.Limit, q.Total, q.Children = limit, true, true
 	if _, hint, masked := strings.Cut(s.Search, "…"); masked {
