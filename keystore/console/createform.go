@@ -185,23 +185,16 @@ func (x *exchange) showCreateForm(status int, f createForm) error {
 func tomorrow() string { return time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly) }
 
 type environmentChoice struct {
-	Value           keystore.Environment
-	Masked, Meaning string
-	Checked         bool
+	Value   keystore.Environment
+	Masked  string
+	Checked bool
 }
 
 func (x *exchange) environments(f createForm) (choices []environmentChoice) {
 	creatable := x.creatable()
-	meaning := map[keystore.Environment]string{
-		keystore.Production: "Real data, and everything that follows from it.",
-		keystore.Sandbox:    "Test data, kept apart from the real one.",
-	}
 	for _, e := range creatable {
-		choices = append(choices, environmentChoice{
-			Value: e, Meaning: meaning[e],
-			Masked:  x.issuer.Service().Masked(&keystore.Key{Environment: e}),
-			Checked: f.Environment == e || len(creatable) == 1,
-		})
+		choices = append(choices, environmentChoice{e, x.issuer.Service().Masked(&keystore.Key{Environment: e}),
+			f.Environment == e || len(creatable) == 1})
 	}
 	return choices
 }
