@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/sallyport-go/sallyport/.ci/faulty"
 	"github.com/sallyport-go/sallyport/.ci/optiontest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
@@ -367,7 +368,7 @@ func TestDefaultLogger(t *testing.T) {
 	defer slog.SetDefault(before)
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	b := newBench(t, func(o *console.Options) { o.Logger = nil })
-	b.store.list = func() error { return errors.New("no route") }
+	b.store.Before = faulty.At("List", errors.New("no route"))
 	wantText(t, "the list", b.get("/"), 503)
 	if !strings.Contains(log.String(), "no route") {
 		t.Errorf("the log says %q", &log)
@@ -390,7 +391,7 @@ func TestEveryOption(t *testing.T) {
 			show(b.get("/" + b.all(t, "acme")[0].ID))
 			show(b.get("/" + b.all(t, "acme")[len(b.all(t, "acme"))-1].ID))
 			show(b.do("mem", "GET", "/", "", "Accept", "text/html"))
-			b.store.list = func() error { return errors.New("away") }
+			b.store.Before = faulty.At("List", errors.New("away"))
 			show(b.get("/"))
 			text = changing.ReplaceAllString(text+b.log.String(), "?")
 		})

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/faulty"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -339,7 +340,7 @@ func TestManyUnknownScopes(t *testing.T) {
 func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
 	b := newBench(t)
 	f := b.form(t)
-	b.store.insert = func() error { return errors.New("disk on fire at 10.0.0.7") }
+	b.store.Before = faulty.At("Insert", errors.New("disk on fire at 10.0.0.7"))
 	got := b.post("/new", f)
 	wantText(t, "a failing store", got, 503, "It is not known whether anything was changed.")
 	if got.Header.Get("Retry-After") == "" || strings.Contains(got.text, "10.0.0.7") ||
@@ -349,7 +350,7 @@ func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
 	if tokenOf(t, got) != f.Get("issue_token") {
 		t.Error("the form came back with another token, so that a repeat could make a second key")
 	}
-	b.store.insert = nil
+	b.store.Before = nil
 	secretOf(t, b.post("/new", f))
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/faulty"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -98,12 +99,12 @@ func TestEdit(t *testing.T) {
 		!strings.Contains(stale.text, `name="version" value="2"`) {
 		t.Errorf("what was typed is lost, or cannot be saved: %s", stale.text)
 	}
-	b.store.update = func() error { return issuing.ErrConflict } // somebody came in between
+	b.store.Before = faulty.At("Update", issuing.ErrConflict) // somebody came in between
 	f.Del("version")
 	if got := b.post(path+"/edit", f); got.StatusCode != 409 || !strings.Contains(got.text, `value="typed for an hour"`) {
 		t.Errorf("what was typed is lost: %s", got.text)
 	}
-	b.store.update = nil
+	b.store.Before = nil
 	if after := b.key(t, k.ID); after.Version != 2 || !slices.Equal(networkTexts(after), networks) {
 		t.Errorf("after edits that were refused the key is %+v", after)
 	}
@@ -160,7 +161,7 @@ func TestEditProblems(t *testing.T) {
 		"Not understood")
 
 	down := errors.New("the disk is on fire")
-	b.store.update = func() error { return down }
+	b.store.Before = faulty.At("Update", down)
 	got = b.post(path, url.Values{"name": {"typed"}, "networks": {"192.0.2.0/24"}})
 	wantText(t, "the store is down", got, 503, "Try again in a moment")
 	if !strings.Contains(got.text, `value="typed"`) || strings.Contains(got.text, "fire") ||
@@ -224,8 +225,11 @@ func TestEditOfAKeyThatEndsMeanwhile(t *testing.T) {
 	for _, err := range []error{issuing.ErrConflict, keystore.ErrRevoked} {
 		b := newBench(t)
 		_, k := b.add(t, "acme")
-		b.store.update = func() error {
-			b.store.update = nil
+		b.store.Before = func(call string) error {
+			if call != "Update" {
+				return nil
+			}
+			b.store.Before = nil
 			if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
 				t.Error(err)
 			}

@@ -2,7 +2,6 @@ package console_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,94 +10,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/faulty"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A faulty store notes the calls of a request, and fails at one of them.
-type faulty struct {
-	issuing.Store
-	calls    []string
-	at       int  // the first call is 1; 0: at none
-	stayDown bool // at all later calls too
-}
-
-func (f *faulty) call(name string) error {
-	f.calls = append(f.calls, name)
-	if n := len(f.calls); f.at > 0 && (n == f.at || n > f.at && f.stayDown) {
-		return errors.New("no route to 10.0.0.7")
-	}
-	return nil
-}
-
-func (f *faulty) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-	if err := f.call("Lookup"); err != nil {
-		return nil, err
-	}
-	return f.Store.Lookup(ctx, d)
-}
-
-func (f *faulty) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
-	if err := f.call("Find"); err != nil {
-		return nil, err
-	}
-	return f.Store.Find(ctx, organization, id)
-}
-
-func (f *faulty) FindIssued(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
-	if err := f.call("FindIssued"); err != nil {
-		return nil, err
-	}
-	return f.Store.FindIssued(ctx, organization, actor, token)
-}
-
-func (f *faulty) List(ctx context.Context, organization string, p issuing.Query) (issuing.Listing, error) {
-	if err := f.call("List"); err != nil {
-		return issuing.Listing{}, err
-	}
-	return f.Store.List(ctx, organization, p)
-}
-
-func (f *faulty) Audit(ctx context.Context, organization, key, after string) ([]issuing.AuditEntry, error) {
-	if err := f.call("Audit"); err != nil {
-		return nil, err
-	}
-	return f.Store.Audit(ctx, organization, key, after)
-}
-
-func (f *faulty) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
-	if err := f.call("Usage"); err != nil {
-		return nil, err
-	}
-	return f.Store.Usage(ctx, organization, id)
-}
-
-func (f *faulty) Insert(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-	if err := f.call("Insert"); err != nil {
-		return err
-	}
-	return f.Store.Insert(ctx, k, e, maxKeys)
-}
-
-func (f *faulty) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
-	if err := f.call("Update"); err != nil {
-		return err
-	}
-	return f.Store.Update(ctx, k, e)
-}
-
-// state is what the store holds.
-func (f *faulty) state(t *testing.T) (text string) {
+// state is what a store holds.
+func state(t *testing.T, m issuing.Store) (text string) {
 	t.Helper()
-	page, err := f.Store.List(t.Context(), "acme", issuing.Query{Limit: 200})
+	page, err := m.List(t.Context(), "acme", issuing.Query{Limit: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range page.Keys {
 		text += fmt.Sprintln(*k)
 	}
-	entries, err := f.Store.Audit(t.Context(), "acme", "", "")
+	entries, err := m.Audit(t.Context(), "acme", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +62,8 @@ func TestFailingCalls(t *testing.T) {
 		{"POST /NEW/revoke", "", "Find Find Update"},
 	} {
 		// send makes the request of a store of its own.
-		send := func(at int, stayDown bool) (got reply, store *faulty, changed bool) {
-			store = &faulty{Store: issuing.NewMemory()}
+		send := func(at int, stayDown bool) (got reply, calls []string, changed bool) {
+			store := &faulty.Store{Store: issuing.NewMemory()}
 			issuer := issuing.New(store, issuing.Options{})
 			issue := func() (keystore.Secret, *keystore.Key) {
 				secret, k, err := issuer.Issue(t.Context(), keystore.Key{Organization: "acme", Name: "Old one",
@@ -157,8 +85,14 @@ func TestFailingCalls(t *testing.T) {
 			b := &bench{log: new(bytes.Buffer)}
 			b.options.Logger = slog.New(slog.NewTextHandler(b.log, nil))
 			b.serve(store)
-			before := store.state(t)
-			store.calls, store.at, store.stayDown = nil, at, stayDown
+			before := state(t, store.Store)
+			store.Before = func(call string) error { // the first is 1; at 0 none fails
+				calls = append(calls, call)
+				if n := len(calls); at > 0 && (n == at || n > at && stayDown) {
+					return errors.New("no route to 10.0.0.7")
+				}
+				return nil
+			}
 			method, path, _ := strings.Cut(strings.NewReplacer("OLD", old.ID, "NEW", next.ID, "ASLEEP", asleep.ID,
 				"TOKEN", secret.Reveal()).Replace(row.request), " ")
 			got = b.do("ada", method, path, row.form, ofPage...)
@@ -169,11 +103,11 @@ func TestFailingCalls(t *testing.T) {
 					t.Errorf("%s, when call %d fails: the page %s\nthe log: %s", row.request, at, plain(got), b.log)
 				}
 			}
-			return got, store, store.state(t) != before
+			return got, calls, state(t, store.Store) != before
 		}
-		_, store, _ := send(0, false)
-		if want := strings.ReplaceAll(row.calls, "=201", ""); strings.Join(store.calls, " ") != want {
-			t.Errorf("%s: got the calls %v, want %s", row.request, store.calls, want)
+		_, calls, _ := send(0, false)
+		if want := strings.ReplaceAll(row.calls, "=201", ""); strings.Join(calls, " ") != want {
+			t.Errorf("%s: got the calls %v, want %s", row.request, calls, want)
 			continue
 		}
 		for i, call := range strings.Fields(row.calls) {

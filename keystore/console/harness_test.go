@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/faulty"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -30,7 +31,7 @@ const mount = "/dash/developer"
 // A bench is a mounted console and all that hears of what it does.
 type bench struct {
 	keys    *keystore.Cached
-	store   *failing
+	store   *faulty.Store
 	issuer  *issuing.Issuer
 	handler http.Handler
 	log     *bytes.Buffer
@@ -39,44 +40,11 @@ type bench struct {
 	options console.Options
 }
 
-// failing is a Store in which chosen methods fail.
-type failing struct {
-	issuing.Store
-	insert, update, list func() error
-}
-
-func (f *failing) Insert(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-	if f.insert != nil {
-		if err := f.insert(); err != nil {
-			return err
-		}
-	}
-	return f.Store.Insert(ctx, k, e, maxKeys)
-}
-
-func (f *failing) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
-	if f.update != nil {
-		if err := f.update(); err != nil {
-			return err
-		}
-	}
-	return f.Store.Update(ctx, k, e)
-}
-
-func (f *failing) List(ctx context.Context, organization string, p issuing.Query) (issuing.Listing, error) {
-	if f.list != nil {
-		if err := f.list(); err != nil {
-			return issuing.Listing{}, err
-		}
-	}
-	return f.Store.List(ctx, organization, p)
-}
-
 // newBench mounts a console whose administrators are told apart by a cookie:
 // ada and bea in acme, oda in other, mem who is no administrator.
 func newBench(t *testing.T, change ...func(*console.Options)) *bench {
 	t.Helper()
-	b := &bench{store: &failing{Store: issuing.NewMemory()}, log: new(bytes.Buffer)}
+	b := &bench{store: &faulty.Store{Store: issuing.NewMemory()}, log: new(bytes.Buffer)}
 	b.keys = keystore.NewCached(b.store, keystore.CacheOptions{Timeout: 30 * time.Second})
 	b.issuer = issuing.New(b.keys, issuing.Options{})
 	o := console.Options{

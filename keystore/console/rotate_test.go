@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/faulty"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -117,7 +118,7 @@ func TestRotateWhileTheStoreIsAway(t *testing.T) {
 	old, k := b.add(t, "acme")
 	path := "/" + k.ID + "/rotate"
 	f := url.Values{"issue_token": {tokenOf(t, b.get(path))}, "overlap": {"0"}}
-	b.store.insert = func() error { return errors.New("disk on fire") }
+	b.store.Before = faulty.At("Insert", errors.New("disk on fire"))
 	got := b.post(path, f)
 	wantText(t, "the form", got, 503, "Rotate “Old one”")
 	if tokenOf(t, got) != f.Get("issue_token") || secretShape.MatchString(got.text) || strings.Contains(got.text, "disk") {
@@ -126,7 +127,7 @@ func TestRotateWhileTheStoreIsAway(t *testing.T) {
 	if b.status(t, old) != keystore.Active || len(b.entries) != 0 || !strings.Contains(b.log.String(), "disk on fire") {
 		t.Errorf("the old key is %s, entries %+v, log %s", b.status(t, old), b.entries, b.log)
 	}
-	b.store.insert = nil
+	b.store.Before = nil
 	token := secretOf(t, b.post(path, url.Values{"issue_token": {tokenOf(t, got)}, "overlap": {"0"}}))
 	if b.status(t, old) != keystore.Revoked || b.status(t, token) != keystore.Active || len(b.all(t, "acme")) != 2 {
 		t.Errorf("the old key is %s, the new one %s, of %d", b.status(t, old), b.status(t, token), len(b.all(t, "acme")))
@@ -213,7 +214,7 @@ func TestRotateWithTheTokenOfAnotherForm(t *testing.T) {
 func TestTheNewSecretIsShownWhenTheOldKeyCannotBeRevoked(t *testing.T) {
 	b := newBench(t)
 	old, k := b.add(t, "acme")
-	b.store.update = func() error { return errors.New("disk on fire") }
+	b.store.Before = faulty.At("Update", errors.New("disk on fire"))
 	got := b.post("/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"0"}})
 	token := secretOf(t, got)
 	wantText(t, "the page", got, 201, "The old key could not be revoked, and still works.")
@@ -225,7 +226,7 @@ func TestTheNewSecretIsShownWhenTheOldKeyCannotBeRevoked(t *testing.T) {
 	}
 	wantText(t, "a repeat that cannot either", b.post("/"+k.ID+"/rotate",
 		url.Values{"issue_token": {"x"}, "overlap": {"0"}}), 503, "Try again in a moment")
-	b.store.update = nil
+	b.store.Before = nil
 	for range 2 { // the repeat ends the old key, which is an act of its own
 		again := b.post("/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"0"}})
 		wantText(t, "the repeat", again, 200, "cannot be shown again")

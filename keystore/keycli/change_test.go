@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/faulty"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -165,7 +166,7 @@ func TestRevokeMadeBefore(t *testing.T) {
 		t.Errorf("after -dry-run: got %q active", active)
 	}
 	store := s.store
-	s.store = &breaking{Store: store, after: 2}
+	s.store = breaking(store, "Update", 2)
 	r := s.run(strings.NewReader(""), "revoke -org acme -made-before 30d -yes -json")
 	if r.code != 1 || !strings.Contains(r.stderror, "2 of 3 keys are revoked: the disk is full") {
 		t.Errorf("got %d %q", r.code, r.stderror)
@@ -188,17 +189,16 @@ func TestRevokeMadeBefore(t *testing.T) {
 	}
 }
 
-// A breaking store fails after some updates.
-type breaking struct {
-	issuing.Store
-	after int
-}
-
-func (b *breaking) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
-	if b.after--; b.after < 0 {
-		return errors.New("the disk is full")
-	}
-	return b.Store.Update(ctx, k, e)
+// breaking returns a store in which a method fails after some calls.
+func breaking(store issuing.Store, method string, after int) issuing.Store {
+	return &faulty.Store{Store: store, Before: func(call string) error {
+		if call == method {
+			if after--; after < 0 {
+				return errors.New("the disk is full")
+			}
+		}
+		return nil
+	}}
 }
 
 func TestErase(t *testing.T) {

@@ -1,9 +1,7 @@
 package keycli_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -31,16 +29,6 @@ func (s *shell) names(line string) string {
 	return strings.Join(names, " ")
 }
 
-// onePage has no other page than the first one.
-type onePage struct{ issuing.Store }
-
-func (s onePage) List(ctx context.Context, organization string, p issuing.Query) (issuing.Listing, error) {
-	if p.After != nil {
-		return issuing.Listing{}, errors.New("away")
-	}
-	return s.Store.List(ctx, organization, p)
-}
-
 func TestList(t *testing.T) {
 	s := newShell(t)
 	const flags = " -org acme -env sandbox -scopes tasks:read"
@@ -50,7 +38,7 @@ func TestList(t *testing.T) {
 	if got := strings.Count(s.does("", "list -org acme"), "\n"); got != 251 {
 		t.Errorf("got %d lines, want the title and 250", got)
 	}
-	s.store = onePage{s.store}
+	s.store = breaking(s.store, "List", 1)
 	if r := s.run(nil, "list -org acme"); strings.Count(r.stdout, "\n") != 201 || r.code == 0 {
 		t.Errorf("got %d and %s, want the first page before the second one fails", r.code, r.stdout)
 	}

@@ -1,7 +1,6 @@
 package keycli_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/faulty"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keycli"
@@ -316,7 +316,7 @@ func TestFailingCalls(t *testing.T) {
 	} {
 		s := newShell(t)
 		_, k := s.issue(nightly)
-		s.store = failing{s.store, c.at}
+		s.store = breaking(s.store, c.at, 0)
 		r := s.run(strings.NewReader(""), strings.Replace(c.line, "ID", k.ID, 1)+" -org acme")
 		if r.code != 1 || r.stdout != "" || r.stderror != "keys: the disk is full\n" {
 			t.Errorf("%s, when %s fails: got %d %q %q", c.line, c.at, r.code, r.stdout, r.stderror)
@@ -327,47 +327,6 @@ func TestFailingCalls(t *testing.T) {
 		r.stderror != "keys: the line is cut\n" {
 		t.Errorf("when standard input fails: got %d %q", r.code, r.stderror)
 	}
-}
-
-// A failing store fails at one of its calls.
-type failing struct {
-	issuing.Store
-	at string
-}
-
-func (f failing) error(call string) error {
-	if call == f.at {
-		return errors.New("the disk is full")
-	}
-	return nil
-}
-
-func (f failing) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
-	k, err := f.Store.Find(ctx, organization, id)
-	return k, cmp.Or(f.error("Find"), err)
-}
-
-func (f failing) List(ctx context.Context, organization string, p issuing.Query) (issuing.Listing, error) {
-	keys, err := f.Store.List(ctx, organization, p)
-	return keys, cmp.Or(f.error("List"), err)
-}
-
-func (f failing) Update(context.Context, *keystore.Key, issuing.AuditEntry) error {
-	return f.error("Update")
-}
-
-func (f failing) Audit(ctx context.Context, organization, key, after string) ([]issuing.AuditEntry, error) {
-	entries, err := f.Store.Audit(ctx, organization, key, after)
-	return entries, cmp.Or(f.error("Audit"), err)
-}
-
-func (f failing) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
-	use, err := f.Store.Usage(ctx, organization, id)
-	return use, cmp.Or(f.error("Usage"), err)
-}
-
-func (f failing) Erase(context.Context, string) (keys, entries int, err error) {
-	return 0, 0, f.error("Erase")
 }
 
 // SIGINT ends a command that waits, be it for its input or for its store.
@@ -403,11 +362,21 @@ func TestTwoOperators(t *testing.T) {
 	s := newShell(t)
 	_, k := s.issue(nightly)
 	other := s.issuer()
-	s.store = &between{Store: s.store, before: func() {
-		if _, err := other.Revoke(t.Context(), "acme", k.ID); err != nil {
-			t.Error(err)
-		}
-	}}
+	store := s.store
+	// meanwhile does something when edit has found the key, and finds it again to
+	// change it.
+	meanwhile := func(act func() error) {
+		finds := 0
+		s.store = &faulty.Store{Store: store, Before: func(call string) error {
+			if call == "Find" {
+				if finds++; finds == 2 {
+					return act()
+				}
+			}
+			return nil
+		}}
+	}
+	meanwhile(func() error { _, err := other.Revoke(t.Context(), "acme", k.ID); return err })
 	r := s.run(strings.NewReader(""), "edit "+k.ID+" -name Late -org acme")
 	if r.code != 4 || !strings.Contains(r.stderror, "changed") {
 		t.Errorf("got %d %q, want 4", r.code, r.stderror)
@@ -415,29 +384,10 @@ func TestTwoOperators(t *testing.T) {
 	if got, err := other.Key(t.Context(), "acme", k.ID); err != nil || got.Name != "Nightly" || got.RevokedAt.IsZero() {
 		t.Errorf("got %+v, %v, want the key revoked and not renamed", got, err)
 	}
-	s.store.(*between).before = func() {
-		if _, _, err := other.Erase(t.Context(), "acme"); err != nil {
-			t.Error(err)
-		}
-	}
+	meanwhile(func() error { _, _, err := other.Erase(t.Context(), "acme"); return err })
 	if r := s.run(strings.NewReader(""), "edit "+k.ID+" -name Late -org acme"); r.code != 3 {
 		t.Errorf("of a key that is erased meanwhile: got %d %q, want 3", r.code, r.stderror)
 	}
-}
-
-// A between is a store in which something happens once a key was found.
-type between struct {
-	issuing.Store
-	before func()
-}
-
-func (b *between) Find(ctx context.Context, organization, id string) (*keystore.Key, error) {
-	k, err := b.Store.Find(ctx, organization, id)
-	if before := b.before; before != nil {
-		b.before = nil
-		before()
-	}
-	return k, err
 }
 
 // day is how a test writes a time of now.

@@ -156,7 +156,7 @@ func TestSecretIsLost(t *testing.T) {
 	if active := s.does("", "list -org acme -active"); strings.Count(active, "\n") != 3 {
 		t.Errorf("got %s, want the key that was rotated and its successor", active)
 	}
-	s.store, s.config.Stdout = &breaking{Store: s.store}, full{}
+	s.store, s.config.Stdout = breaking(s.store, "Update", 0), full{}
 	if r := s.run(strings.NewReader(""), "issue "+nightly); r.code != 1 ||
 		!strings.Contains(r.stderror, "which is active: that failed too (the disk is full)") {
 		t.Errorf("got %d %q", r.code, r.stderror)
@@ -167,7 +167,7 @@ func TestSecretIsLost(t *testing.T) {
 func TestRotateByHalf(t *testing.T) {
 	s := newShell(t)
 	_, old := s.issue(nightly)
-	s.store = &breaking{Store: s.store}
+	s.store = breaking(s.store, "Update", 0)
 	r := s.run(strings.NewReader(""), "rotate "+old.ID+" -org acme -yes -overlap 0")
 	if r.code != 1 || !strings.Contains(r.stderror, "the new key works, and "+old.ID+" could not be revoked") {
 		t.Errorf("got %d %q", r.code, r.stderror)
