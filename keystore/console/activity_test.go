@@ -23,10 +23,7 @@ func TestChart(t *testing.T) {
 			t.Error("a key that is not observed has a chart")
 		}
 		for days, requests := range map[int]int64{0: 1_000_000, 27: 250_000, 28: 1, 29: 7} { // from 30 December on
-			u := keystore.Use{Organization: "acme", ID: k.ID, At: time.Now().AddDate(0, 0, days-2), Requests: requests}
-			if err := b.store.AddUses(t.Context(), []keystore.Use{u}); err != nil {
-				t.Fatal(err)
-			}
+			b.record(t, k, keystore.Use{At: time.Now().AddDate(0, 0, days-2), Requests: requests})
 		}
 		time.Sleep(27*day + time.Hour)
 		page := b.get("/" + k.ID)
@@ -87,11 +84,7 @@ func TestWatch(t *testing.T) {
 		wantText(t, "the new key", b.get("/"+next.ID), 200, "Replaces "+old.ID)
 
 		time.Sleep(day)
-		u := keystore.Use{Organization: "acme", ID: old.ID, At: time.Now(), Requests: 1,
-			From: netip.MustParseAddr("10.2.0.7")}
-		if err := b.store.AddUses(t.Context(), []keystore.Use{u}); err != nil {
-			t.Fatal(err)
-		}
+		b.record(t, old, keystore.Use{At: time.Now(), Requests: 1, From: netip.MustParseAddr("10.2.0.7")})
 		time.Sleep(3 * time.Minute)
 		both("used since", "The replaced key is still in use It was used after it was replaced.",
 			"Until 2 Jan 2000 it was used every day.", "3 minutes ago from 10.2.0.7",
@@ -183,10 +176,7 @@ func TestQuiet(t *testing.T) {
 					case k != nil && !row.dateless:
 						b.use(t, k)
 					case k != nil, s.what == "unobserved":
-						u := keystore.Use{Organization: "acme", ID: cmp.Or(k, old).ID, At: time.Now()}
-						if err := b.store.AddUses(t.Context(), []keystore.Use{u}); err != nil {
-							t.Fatal(err)
-						}
+						b.record(t, cmp.Or(k, old), keystore.Use{At: time.Now()})
 					case s.what == "rotate":
 						keys["new"] = b.rotate(t, old)
 					default:

@@ -17,7 +17,12 @@ const day = 24 * time.Hour
 // use records one request with a key, now.
 func (b *bench) use(t *testing.T, k *keystore.Key, scopes ...scope.Name) {
 	t.Helper()
-	u := keystore.Use{Organization: k.Organization, ID: k.ID, At: time.Now(), Requests: 1, Scopes: scopes}
+	b.record(t, k, keystore.Use{At: time.Now(), Requests: 1, Scopes: scopes})
+}
+
+func (b *bench) record(t *testing.T, k *keystore.Key, u keystore.Use) {
+	t.Helper()
+	u.Organization, u.ID = k.Organization, k.ID
 	if err := b.store.AddUses(t.Context(), []keystore.Use{u}); err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +41,7 @@ func TestCare(t *testing.T) {
 		}
 		quiet, wide := add("quiet"), add("wide", three)
 		asleep := add("asleep")
-		if _, err := edit(t, b.issuer, "acme", asleep.ID, suspend); err != nil {
-			t.Fatal(err)
-		}
+		b.suspend(t, asleep)
 		b.use(t, quiet)
 		b.use(t, wide, scope.TasksWrite)
 		time.Sleep(62 * day)

@@ -29,9 +29,7 @@ func TestChildrenStandWithTheirParent(t *testing.T) {
 	_, parent := b.add(t, "acme", func(k *keystore.Key) { k.Name = "agents" })
 	run := b.child(t, parent, "run 1")
 	b.child(t, run, "step 1")
-	if _, err := b.issuer.Revoke(t.Context(), "acme", b.child(t, parent, "run 2").ID); err != nil {
-		t.Fatal(err)
-	}
+	b.revoke(t, b.child(t, parent, "run 2"))
 	all := b.get("/")
 	wantText(t, "the list", all, 200, "agents 1 child", "1 key")
 	if strings.Contains(all.text, "run 1") {
@@ -82,9 +80,7 @@ func TestPageOfAChild(t *testing.T) {
 	if !strings.Contains(row, "run 1") || !strings.Contains(row, "Suspended") {
 		t.Errorf("the list says of it: %s", row)
 	}
-	if _, err := b.issuer.Revoke(t.Context(), "acme", parent.ID); err != nil {
-		t.Fatal(err)
-	}
+	b.revoke(t, parent)
 	wantText(t, "a child of a revoked key", b.get(at), 200, "This key was revoked on "+
 		time.Now().UTC().Format("2 Jan 2006"))
 	orphan := &keystore.Key{ID: "key_orphan", Organization: "acme", Environment: keystore.Sandbox, Parent: "key_swept",

@@ -64,21 +64,6 @@ func TestPresetsThatTheFormCannotPick(t *testing.T) {
 	}
 }
 
-// A preset that can never be offered is a mistake.
-func TestPresetMistakes(t *testing.T) {
-	for _, p := range []console.Preset{{Name: "Unknown", Scopes: []scope.Name{scope.TasksRead, "chat:raed"}},
-		{Name: "Empty"}, {Scopes: []scope.Name{scope.TasksRead}}} {
-		func() {
-			defer func() {
-				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "console: Presets: \""+p.Name) {
-					t.Errorf("%s: got %s", p.Name, text)
-				}
-			}()
-			newBench(t, func(o *console.Options) { o.Presets = []console.Preset{p} })
-		}()
-	}
-}
-
 // Without script a preset's button sends the form, which comes back with the
 // preset picked and the rest as it was filled in. Nothing is created.
 func TestPresetKeepsWhatWasTyped(t *testing.T) {
@@ -259,9 +244,7 @@ func TestCreateOneLikeIt(t *testing.T) {
 			g.Attributes = map[string]string{"team": "north"}
 			g.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 		})
-		if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
-			t.Fatal(err)
-		}
+		b.revoke(t, k)
 		at := "new?like=" + k.ID
 		if !strings.Contains(b.get("/"+k.ID).text, `href="./`+at+`"`) {
 			t.Error("the page of the key does not lead there")

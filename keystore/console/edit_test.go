@@ -181,12 +181,8 @@ func TestEditIsRefused(t *testing.T) {
 	_, strong := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
 	_, revoked := b.add(t, "acme")
 	_, expired := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(time.Hour) })
-	if _, err := edit(t, b.issuer, "acme", suspended.ID, suspend); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.issuer.Revoke(t.Context(), "acme", revoked.ID); err != nil {
-		t.Fatal(err)
-	}
+	b.suspend(t, suspended)
+	b.revoke(t, revoked)
 	expired.ExpiresAt = time.Now().Add(-time.Hour)
 	if err := b.store.Update(t.Context(), expired, issuing.AuditEntry{}); err != nil {
 		t.Fatal(err)

@@ -261,6 +261,20 @@ func fetch(t *testing.T, address string) string {
 
 func suspend(k *keystore.Key) { k.Suspended = true }
 
+func (b *bench) suspend(t *testing.T, k *keystore.Key) {
+	t.Helper()
+	if _, err := edit(t, b.issuer, k.Organization, k.ID, suspend); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bench) revoke(t *testing.T, k *keystore.Key) {
+	t.Helper()
+	if _, err := b.issuer.Revoke(t.Context(), k.Organization, k.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // edit changes a key as it is now.
 func edit(
 	t testing.TB, i *issuing.Issuer, organization, id string, change func(*keystore.Key),

@@ -68,12 +68,8 @@ func TestFilters(t *testing.T) {
 	add("live")
 	add("test", func(g *keystore.Key) { g.Environment = keystore.Sandbox })
 	gone, asleep := add("gone"), add("asleep")
-	if _, err := b.issuer.Revoke(t.Context(), "acme", gone.ID); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := edit(t, b.issuer, "acme", asleep.ID, suspend); err != nil {
-		t.Fatal(err)
-	}
+	b.revoke(t, gone)
+	b.suspend(t, asleep)
 	for query, want := range map[string][]string{
 		"":                                     {"asleep", "test", "live", "gone"}, // behind a fold
 		"?environment=sandbox":                 {"test"},
@@ -113,32 +109,22 @@ func TestStatesOfAKey(t *testing.T) {
 		}
 		delete(people, "eva") // her account is gone; the key still says who made it
 		wantText(t, "a key of nobody", page(), 200, "by eva")
-		use := keystore.Use{Organization: "acme", ID: k.ID, At: time.Now()}
-		if err := b.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
-			t.Fatal(err)
-		}
+		b.record(t, k, keystore.Use{At: time.Now()})
 		time.Sleep(3 * time.Hour)
 		wantText(t, "a used key", page(), 200, "Last used 3 hours ago Expires")
-		use.At, use.From, use.Requests = time.Now(), netip.MustParseAddr("192.0.2.7"), 12
-		use.Scopes = []scope.Name{scope.TasksWrite}
-		if err := b.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
-			t.Fatal(err)
-		}
+		b.record(t, k, keystore.Use{At: time.Now(), From: netip.MustParseAddr("192.0.2.7"), Requests: 12,
+			Scopes: []scope.Name{scope.TasksWrite}})
 		wantText(t, "an observed key", page(), 200, "from 192.0.2.7",
 			"Requests 12 in the last 30 days, 12 on the busiest day",
 			"read their details. tasks:write", "change them. Needed on 1 Jan 2000",
 			"Scopes without a day have not been needed since 1 Jan 2000 , when the first use was seen.")
 		wantText(t, "the form to edit it", b.get("/"+k.ID+"/edit"), 200, "change them. Needed on 1 Jan 2000",
 			"Scopes without a day have not been needed since 1 Jan 2000 , when the first use was seen.")
-		if _, err := edit(t, b.issuer, "acme", k.ID, suspend); err != nil {
-			t.Fatal(err)
-		}
+		b.suspend(t, k)
 		wantText(t, "a suspended key", page(), 200, "Suspended", "until it is resumed", "Revoke")
 		time.Sleep(72 * time.Hour)
 		wantText(t, "an expired key", page(), 200, "Expired", "expired on 2 Jan 2000, 24:00 UTC")
-		if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
-			t.Fatal(err)
-		}
+		b.revoke(t, k)
 		got := page()
 		wantText(t, "a revoked key", got, 200, "Revoked", "was revoked on 4 Jan 2000, 03:00 UTC")
 		if strings.Contains(got.text, "/rotate\"") || strings.Contains(got.text, "/revoke\"") {
@@ -249,9 +235,7 @@ func TestEndedKeysAreFolded(t *testing.T) {
 	b := newBench(t)
 	end := func() {
 		_, k := b.add(t, "acme")
-		if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
-			t.Fatal(err)
-		}
+		b.revoke(t, k)
 	}
 	b.add(t, "acme")
 	end()
@@ -274,22 +258,16 @@ func TestEndedKeysAreFolded(t *testing.T) {
 func TestAdviceToRotate(t *testing.T) {
 	b := newBench(t)
 	for name, c := range map[string]struct {
-		change func(id string) error
+		change func(*testing.T, *keystore.Key)
 		advice bool
 	}{
-		"active":    {func(string) error { return nil }, true},
-		"revoked":   {func(id string) error { _, err := b.issuer.Revoke(t.Context(), "acme", id); return err }, false},
-		"suspended": {func(id string) error { _, err := edit(t, b.issuer, "acme", id, suspend); return err }, false},
-		"rotated": {func(id string) error {
-			_, _, err := b.issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: id,
-				Overlap: time.Hour})
-			return err
-		}, false},
+		"active":    {func(*testing.T, *keystore.Key) {}, true},
+		"revoked":   {b.revoke, false},
+		"suspended": {b.suspend, false},
+		"rotated":   {func(t *testing.T, k *keystore.Key) { b.rotate(t, k) }, false},
 	} {
 		_, k := b.add(t, "acme")
-		if err := c.change(k.ID); err != nil {
-			t.Fatal(err)
-		}
+		c.change(t, k)
 		got := b.get("/" + k.ID)
 		wantText(t, name, got, 200, "The secret cannot be shown again.")
 		if advice := strings.Contains(plain(got), "rotate the key"); advice != c.advice {

@@ -128,39 +128,3 @@ func TestSamplesRun(t *testing.T) {
 		})
 	}
 }
-
-func TestSampleMistakes(t *testing.T) {
-	good := console.Sample{Scope: scope.TasksRead, Method: "POST", Path: "/tasks", Body: "{}"}
-	const base = "https://api.example.com"
-	for name, o := range map[string]console.Options{
-		"BaseURL: \"\"":                 {Samples: []console.Sample{good}},
-		"BaseURL: \"api.example\"":      {BaseURL: "api.example"},
-		"BaseURL: \"javascript:1\"":     {BaseURL: "javascript:1"},
-		"BaseURL: \"https://\" is":      {BaseURL: "https://"},
-		"BaseURL: \"ftp://a\" is":       {BaseURL: "ftp://a"},
-		"BaseURL: \"https://%zz\" is":   {BaseURL: "https://%zz"},
-		"BaseURL: \"https://a?b=c\" is": {BaseURL: "https://a?b=c"},
-		"BaseURL: \"https://a/'\\":      {BaseURL: "https://a/'\"b"},
-		"Samples: {Scope:moon:walk Method:GET Path:/ Body:}: the issuer's registry lacks": {BaseURL: base,
-			Samples: []console.Sample{{Scope: "moon:walk", Method: "GET", Path: "/"}}},
-		"Samples: {Scope:tasks:read Method:HEAD Path:/ Body:}: the Method": {BaseURL: base,
-			Samples: []console.Sample{{Scope: scope.TasksRead, Method: "HEAD", Path: "/"}}},
-		"Samples: {Scope:tasks:read Method:GET Path:tasks Body:}: the Path": {BaseURL: base,
-			Samples: []console.Sample{{Scope: scope.TasksRead, Method: "GET", Path: "tasks"}}},
-		"Samples: {Scope:tasks:read Method:GET Path:/\" Body:}: the Path": {BaseURL: base,
-			Samples: []console.Sample{{Scope: scope.TasksRead, Method: "GET", Path: "/\""}}},
-		"Samples: {Scope:tasks:read Method:GET Path:/%zz Body:}: the Path": {BaseURL: base,
-			Samples: []console.Sample{{Scope: scope.TasksRead, Method: "GET", Path: "/%zz"}}},
-		"Samples: {Scope:tasks:read Method:PUT Path:/ Body:{}: the Body": {BaseURL: base,
-			Samples: []console.Sample{{Scope: scope.TasksRead, Method: "PUT", Path: "/", Body: "{"}}},
-	} {
-		func() {
-			defer func() {
-				if text := fmt.Sprint(recover()); !strings.HasPrefix(text, "console: "+name) {
-					t.Errorf("%s: got %s", name, text)
-				}
-			}()
-			newBench(t, func(into *console.Options) { *into = o })
-		}()
-	}
-}

@@ -19,11 +19,7 @@ func TestFirstUse(t *testing.T) {
 		t.Error("the script is not told where to ask")
 	}
 	wantText(t, "before", b.get("/"+k.ID+"/used"), 200, "No request with this key so far.", "Check again")
-	use := keystore.Use{Organization: "acme", ID: k.ID, At: time.Now(), Requests: 1,
-		From: netip.MustParseAddr("192.0.2.7")}
-	if err := b.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
-		t.Fatal(err)
-	}
+	b.record(t, k, keystore.Use{At: time.Now(), Requests: 1, From: netip.MustParseAddr("192.0.2.7")})
 	got = b.get("/" + k.ID + "/used")
 	wantText(t, "after", got, 200, "It works: the key was used just now", "from 192.0.2.7")
 	if !strings.Contains(got.text, `class="used done"`) || strings.Contains(got.text, "Check again") {
@@ -39,9 +35,7 @@ func TestReplayOfARevokedKey(t *testing.T) {
 	f := b.form(t)
 	secretOf(t, b.post("/new", f))
 	wantText(t, "a repeat", b.post("/new", f), 200, "Rotate the key: that makes a new secret")
-	if _, err := b.issuer.Revoke(t.Context(), "acme", b.all(t, "acme")[0].ID); err != nil {
-		t.Fatal(err)
-	}
+	b.revoke(t, b.all(t, "acme")[0])
 	got := b.post("/new", f)
 	wantText(t, "a repeat after the key was revoked", got, 200, "This key cannot be rotated. Create a new one instead.",
 		"Show all keys")

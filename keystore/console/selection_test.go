@@ -14,14 +14,10 @@ func TestSearch(t *testing.T) {
 	b := newBench(t)
 	token, k := b.add(t, "acme", func(g *keystore.Key) { g.Name = "Zürich import" })
 	gone, old := b.add(t, "acme", func(g *keystore.Key) { g.Name = "Old import" })
-	if _, err := b.issuer.Revoke(t.Context(), "acme", old.ID); err != nil {
-		t.Fatal(err)
-	}
+	b.revoke(t, old)
 	for range 11 { // more than there are behind the fold
 		_, k := b.add(t, "acme", func(g *keystore.Key) { g.Name = "gone" })
-		if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
-			t.Fatal(err)
-		}
+		b.revoke(t, k)
 	}
 	b.add(t, "acme", func(g *keystore.Key) { g.Name = "live wire" })
 	b.add(t, "other", func(g *keystore.Key) { g.Name = "their import" })

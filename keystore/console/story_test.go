@@ -13,7 +13,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -22,8 +21,6 @@ func TestStory(t *testing.T) {
 		b := newBench(t, restricted, func(o *console.Options) {
 			o.PersonName = func(_ context.Context, _, id string) string { return map[string]string{"bea": "Bea Cole"}[id] }
 		})
-		b.serve(b.store.Store) // which keeps an audit
-		b.issuer = issuing.New(b.store.Store, issuing.Options{})
 		_, k := b.addBy(t, "bea", "acme", limited, func(g *keystore.Key) {
 			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite, scope.AccountRead}
 		})
@@ -66,8 +63,7 @@ func TestStory(t *testing.T) {
 // An edit that does several things at once names each.
 func TestStoryOfOneEdit(t *testing.T) {
 	b := newBench(t)
-	b.serve(b.store.Store)
-	b.issuer = issuing.New(b.store.Store, issuing.Options{}).By("ada", "")
+	b.issuer = b.issuer.By("ada", "")
 	_, k := b.add(t, "acme")
 	for _, suspended := range []bool{true, false} {
 		_, err := edit(t, b.issuer, "acme", k.ID, func(k *keystore.Key) {
@@ -83,8 +79,6 @@ func TestStoryOfOneEdit(t *testing.T) {
 
 func TestLongStory(t *testing.T) {
 	b := newBench(t)
-	b.serve(b.store.Store)
-	b.issuer = issuing.New(b.store.Store, issuing.Options{})
 	_, k := b.add(t, "acme")
 	for range 50 {
 		for _, act := range []string{"suspend", "resume"} {
@@ -113,8 +107,6 @@ func TestLongStory(t *testing.T) {
 // The audit has what was done to all keys of the organization, and of no other.
 func TestAudit(t *testing.T) {
 	b := newBench(t)
-	b.serve(b.store.Store)
-	b.issuer = issuing.New(b.store.Store, issuing.Options{})
 	if list := b.get("/"); !strings.Contains(list.text, `href="./audit"`) {
 		t.Error("the list does not lead to the audit")
 	}
@@ -140,15 +132,9 @@ func TestAudit(t *testing.T) {
 // An administrator cannot make a revocation look like a rotation.
 func TestARevocationIsNoRotation(t *testing.T) {
 	b := newBench(t)
-	m := issuing.NewMemory()
-	b.serve(m)
-	secretOf(t, b.post("/new", b.form(t)))
-	page, err := m.List(t.Context(), "acme", issuing.Query{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.post("/"+page.Keys[0].ID+"/revoke", url.Values{"note": {" rotated "}})
-	if got := plain(b.get("/" + page.Keys[0].ID)); strings.Contains(got, "Rotated by") ||
+	_, k := b.add(t, "acme")
+	b.post("/"+k.ID+"/revoke", url.Values{"note": {" rotated "}})
+	if got := plain(b.get("/" + k.ID)); strings.Contains(got, "Rotated by") ||
 		!strings.Contains(got, "Revoked by Ada") {
 		t.Errorf("the page of a revoked key says: %s", got)
 	}
