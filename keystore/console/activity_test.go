@@ -41,9 +41,7 @@ func TestChart(t *testing.T) {
 		if got, want := fmt.Sprint(bars), "[0 0 100 540 0 25 560 0 3 580 0 3]"; got != want {
 			t.Errorf("got the bars %s, want %s", got, want)
 		}
-		if strings.Contains(page.text, "style=") {
-			t.Error("the page has a style that its policy forbids")
-		}
+		wantNone(t, "the page has a style that its policy forbids", page, "style=")
 	})
 }
 

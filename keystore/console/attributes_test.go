@@ -24,9 +24,7 @@ func TestCreateWithAttributesAndNetworks(t *testing.T) {
 	got := b.post("/new", f)
 	wantText(t, "a bad form", got, 422, "Attributes", `The attribute team cannot be "Rome".`,
 		`"nowhere" is neither a network`)
-	if !strings.Contains(got.text, "\n192.0.2.7 nowhere</textarea>") || !strings.Contains(got.text, `value="x"`) {
-		t.Error("the form has lost what was typed")
-	}
+	wantHTML(t, "the form has lost what was typed", got, "\n192.0.2.7 nowhere</textarea>", `value="x"`)
 	if len(b.all(t, "acme")) > 0 {
 		t.Fatal("a key was created")
 	}

@@ -155,38 +155,16 @@ func TestScopesAreUnusedAfter100Days(t *testing.T) {
 		if got := names(b.get("/?status=scopes")); len(got) != 0 {
 			t.Errorf("100 days after that: got %q", got)
 		}
+		wantNone(t, "a scope is offered to be taken away too early", b.get("/"+k.ID), "away")
 		time.Sleep(time.Hour)
 		list := b.get("/?status=scopes")
 		if got := names(list); len(got) != 1 {
 			t.Errorf("100 days after the end of that day: got %q", got)
 		}
+		wantText(t, "the page", b.get("/"+k.ID), 200, "Take it away")
 		wantText(t, "the list", list, 200, "some of their scopes since "+
 			time.Now().UTC().AddDate(0, 0, -100).Format("2 Jan 2006"), "the 1,000 newest")
 	})
-}
-
-// A page does not offer to take a scope away that a job of each month or each
-// quarter needs next.
-func TestScopesOfARareJobStay(t *testing.T) {
-	for _, days := range []time.Duration{31, 92} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t)
-			_, k := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
-			for range 3 {
-				time.Sleep(2 * time.Hour)
-				b.use(t, k, scope.TasksWrite)
-				time.Sleep(days*day - 3*time.Hour)
-				b.use(t, k, scope.TasksRead)
-				if got := names(b.get("/?status=scopes")); len(got) != 0 {
-					t.Errorf("before the job of each %d days: got %q, want none", days, got)
-				}
-				if text := plain(b.get("/" + k.ID)); strings.Contains(text, "away") {
-					t.Errorf("before the job of each %d days: %s", days, text)
-				}
-				time.Sleep(time.Hour)
-			}
-		})
-	}
 }
 
 // A count is bounded, and says so.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -221,9 +222,7 @@ func TestAllMistakesAreToldAtOnce(t *testing.T) {
 	got := b.post("/new", url.Values{"issue_token": {"x"}})
 	wantText(t, "an empty form", got, 422, "Give the key a name", "Pick at least one scope", "The environment must be",
 		"Choose when the key expires.")
-	if !strings.Contains(got.text, `role="alert" tabindex="-1" autofocus`) {
-		t.Error("the focus does not go to the message")
-	}
+	wantHTML(t, "the focus does not go to the message", got, `role="alert" tabindex="-1" autofocus`)
 	described := regexp.MustCompile(`aria-describedby="[^"]*?([a-z]+-problem)"`)
 	for _, id := range described.FindAllStringSubmatch(got.text, -1) {
 		if !strings.Contains(got.text, `id="`+id[1]+`"`) {
@@ -337,21 +336,37 @@ func TestManyUnknownScopes(t *testing.T) {
 	}
 }
 
+// While the store is away nothing is made or replaced, and the same form makes
+// one key when it is back.
 func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
-	b := newBench(t)
-	f := b.form(t)
-	b.store.Before = faulty.At("Insert", errors.New("disk on fire at 10.0.0.7"))
-	got := b.post("/new", f)
-	wantText(t, "a failing store", got, 503, "It is not known whether anything was changed.")
-	if got.Header.Get("Retry-After") == "" || strings.Contains(got.text, "10.0.0.7") ||
-		!strings.Contains(b.log.String(), "10.0.0.7") || !strings.Contains(b.log.String(), "code=key_store_unavailable") {
-		t.Errorf("got %v with %s, log %s", got.Header, plain(got), b.log)
+	for _, rotate := range []bool{false, true} {
+		b := newBench(t)
+		old, k := b.add(t, "acme")
+		path, f, title := "/new", b.form(t), "Create an API key"
+		if rotate {
+			path, title = "/"+k.ID+"/rotate", "Rotate “Old one”"
+			f = url.Values{"issue_token": {tokenOf(t, b.get(path))}, "overlap": {"0"}}
+		}
+		b.store.Before = faulty.At("Insert", errors.New("disk on fire at 10.0.0.7"))
+		got := b.post(path, f)
+		wantText(t, path, got, 503, title, "It is not known whether anything was changed.")
+		wantNone(t, "the cause is shown", got, "disk", "10.0.0.7")
+		if logged := b.log.String(); got.Header.Get("Retry-After") == "" || !strings.Contains(logged, "10.0.0.7") ||
+			!strings.Contains(logged, "code=key_store_unavailable") {
+			t.Errorf("%s: got %v, log %s", path, got.Header, logged)
+		}
+		if tokenOf(t, got) != f.Get("issue_token") || secretShape.MatchString(got.text) {
+			t.Error("the form came back with another token, so that a repeat could make a second key, or with a secret")
+		}
+		if b.status(t, old) != keystore.Active || len(b.entries) > 0 {
+			t.Errorf("%s: the old key is %s, entries %+v", path, b.status(t, old), b.entries)
+		}
+		b.store.Before = nil
+		token := secretOf(t, b.post(path, f))
+		if b.status(t, token) != keystore.Active || (b.status(t, old) == keystore.Revoked) != rotate {
+			t.Errorf("%s: the old key is %s, the new one %s", path, b.status(t, old), b.status(t, token))
+		}
 	}
-	if tokenOf(t, got) != f.Get("issue_token") {
-		t.Error("the form came back with another token, so that a repeat could make a second key")
-	}
-	b.store.Before = nil
-	secretOf(t, b.post("/new", f))
 }
 
 // The issuer's limits are shown at the fields. A limit that the key itself has
@@ -366,4 +381,35 @@ func TestLimits(t *testing.T) {
 	wantText(t, "the repeat", b.post("/new", f), 200, "cannot be shown again")
 	f.Set("issue_token", "another")
 	wantText(t, "a second key", b.post("/new", f), 422, "The limit of an organization, 1, is reached")
+}
+
+// The page of a secret waits for its first use, and says when that has come.
+func TestFirstUse(t *testing.T) {
+	b := newBench(t)
+	got := b.post("/new", b.form(t))
+	k := b.all(t, "acme")[0]
+	wantText(t, "the secret", got, 201, "No request with this key so far.", "Check again")
+	wantHTML(t, "the script is not told where to ask", got, `data-wait="./`+k.ID+`/used"`)
+	wantText(t, "before", b.get("/"+k.ID+"/used"), 200, "No request with this key so far.", "Check again")
+	b.record(t, k, keystore.Use{At: time.Now(), Requests: 1, From: netip.MustParseAddr("192.0.2.7")})
+	got = b.get("/" + k.ID + "/used")
+	wantText(t, "after", got, 200, "It works: the key was used just now", "from 192.0.2.7")
+	if !strings.Contains(got.text, `class="used done"`) || strings.Contains(got.text, "Check again") {
+		t.Errorf("after the first use the page waits on:\n%s", got.text)
+	}
+	wantText(t, "of another organization", b.do("oda", "GET", "/"+k.ID+"/used", ""), 404)
+	wantText(t, "a POST", b.post("/"+k.ID+"/used", nil), 405)
+}
+
+// Whoever sends a form again is told to rotate only a key that can be rotated.
+func TestReplayOfARevokedKey(t *testing.T) {
+	b := newBench(t)
+	f := b.form(t)
+	secretOf(t, b.post("/new", f))
+	wantText(t, "a repeat", b.post("/new", f), 200, "Rotate the key: that makes a new secret")
+	b.revoke(t, b.all(t, "acme")[0])
+	got := b.post("/new", f)
+	wantText(t, "a repeat after the key was revoked", got, 200, "This key cannot be rotated. Create a new one instead.",
+		"Show all keys")
+	wantNone(t, "the page links to the rotation of a revoked key", got, "/rotate")
 }

@@ -87,25 +87,22 @@ func admin(r *http.Request) (console.Actor, error) {
 	if err != nil {
 		return console.Actor{}, console.ErrSignedOut
 	}
-	switch c.Value {
-	case "ada":
-		return console.Actor{ID: "ada", Organization: "acme", Name: "Ada Lovelace"}, nil
-	case "bea":
-		return console.Actor{ID: "bea", Organization: "acme", Name: "Bea Cole"}, nil
-	case "oda":
-		return console.Actor{ID: "oda", Organization: "other", Name: "Oda Ng"}, nil
-	case "mem":
-		return console.Actor{}, console.ErrNotAdmin
-	case "half":
-		return console.Actor{ID: "half"}, nil
-	case "edge": // as long as can be, and without a name
-		return console.Actor{ID: strings.Repeat("x", 255), Organization: strings.Repeat("o", 255)}, nil
-	case "wide":
-		return console.Actor{ID: "ada", Organization: strings.Repeat("x", 256)}, nil
-	case "long":
-		return console.Actor{ID: strings.Repeat("x", 256), Organization: "acme"}, nil
+	actor, known := map[string]console.Actor{
+		"ada":  {ID: "ada", Organization: "acme", Name: "Ada Lovelace"},
+		"bea":  {ID: "bea", Organization: "acme", Name: "Bea Cole"},
+		"oda":  {ID: "oda", Organization: "other", Name: "Oda Ng"},
+		"half": {ID: "half"},
+		"edge": {ID: strings.Repeat("x", 255), Organization: strings.Repeat("o", 255)}, // as long as can be, and without a name
+		"wide": {ID: "ada", Organization: strings.Repeat("x", 256)},
+		"long": {ID: strings.Repeat("x", 256), Organization: "acme"},
+	}[c.Value]
+	switch {
+	case known:
+		return actor, nil
+	case c.Value == "mem":
+		return actor, console.ErrNotAdmin
 	}
-	return console.Actor{}, context.DeadlineExceeded
+	return actor, context.DeadlineExceeded
 }
 
 // A reply is a response with its body read.
@@ -239,6 +236,25 @@ func wantText(t *testing.T, what string, r reply, status int, texts ...string) {
 	for _, text := range texts {
 		if !strings.Contains(plain(r), text) {
 			t.Errorf("%s: the page does not say %q:\n%s", what, text, plain(r))
+		}
+	}
+}
+
+// wantHTML and wantNone look into the source of a page. what is the mistake.
+func wantHTML(t *testing.T, what string, r reply, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(r.text, text) {
+			t.Errorf("%s: no %q in\n%s", what, text, r.text)
+		}
+	}
+}
+
+func wantNone(t *testing.T, what string, r reply, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if strings.Contains(r.text, text) {
+			t.Errorf("%s: %q in\n%s", what, text, r.text)
 		}
 	}
 }

@@ -18,35 +18,6 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-func TestPagesOfAThousandKeys(t *testing.T) {
-	b := newBench(t)
-	var want []string
-	for i := range 1000 {
-		_, k := b.add(t, "acme", func(g *keystore.Key) { g.Name = fmt.Sprint("key ", i) })
-		want = append(want, k.ID)
-	}
-	b.add(t, "other")
-	slices.Reverse(want)
-
-	var people []string
-	link := regexp.MustCompile(`rel="next" href="\./(\?[^"]+)"`)
-	id := regexp.MustCompile(`href="\./(key_[a-z0-9]+)"`)
-	for at := "/"; at != ""; {
-		got := b.get(at)
-		for _, m := range id.FindAllStringSubmatch(got.text, -1) {
-			people = append(people, m[1])
-		}
-		at = ""
-		if m := link.FindStringSubmatch(got.text); m != nil {
-			b.add(t, "acme") // a key made between two pages moves nothing
-			at = "/" + strings.ReplaceAll(m[1], "&amp;", "&")
-		}
-	}
-	if !slices.Equal(people, want) {
-		t.Errorf("got %d keys, want the %d in the order they were made, the newest first", len(people), len(want))
-	}
-}
-
 func TestNoListTellsADigestOrAToken(t *testing.T) {
 	b := newBench(t)
 	_, k := b.add(t, "acme", func(g *keystore.Key) { g.IssueToken = "issue-token-of-mine" })
@@ -104,9 +75,7 @@ func TestStatesOfAKey(t *testing.T) {
 		page := func() reply { return b.get("/" + k.ID) }
 		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Expires 2 Jan 2000, 24:00 UTC",
 			"Active", "tasks:read", "List tasks and read their details.")
-		if !strings.Contains(page().text, `<time datetime="2000-01-03T00:00:00Z">`) {
-			t.Error("no machine-readable time")
-		}
+		wantHTML(t, "no machine-readable time", page(), `<time datetime="2000-01-03T00:00:00Z">`)
 		delete(people, "eva") // her account is gone; the key still says who made it
 		wantText(t, "a key of nobody", page(), 200, "by eva")
 		b.record(t, k, keystore.Use{At: time.Now()})
@@ -127,9 +96,7 @@ func TestStatesOfAKey(t *testing.T) {
 		b.revoke(t, k)
 		got := page()
 		wantText(t, "a revoked key", got, 200, "Revoked", "was revoked on 4 Jan 2000, 03:00 UTC")
-		if strings.Contains(got.text, "/rotate\"") || strings.Contains(got.text, "/revoke\"") {
-			t.Error("a revoked key can be rotated or revoked")
-		}
+		wantNone(t, "a revoked key can be rotated or revoked", got, "/rotate\"", "/revoke\"")
 	})
 }
 
@@ -151,31 +118,34 @@ func TestListTellsARotatedKey(t *testing.T) {
 	})
 }
 
-// The list shows the last day of a key, and its page when it ends to the minute:
-// the end of a day as that day's.
+// The list says an end within fourteen days in the largest unit and a later one
+// by its last day, and the page of a key when it ends to the minute: the end of a
+// day as that day's.
 func TestListShowsTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		for _, c := range []struct {
-			expires    time.Time
-			list, page string
-		}{
-			{time.Date(2000, 1, 1, 0, 30, 0, 0, time.UTC), "in 29 minutes", "1 Jan 2000, 00:30 UTC"},
-			{time.Date(2000, 1, 1, 1, 30, 0, 0, time.UTC), "in 1 hour", "1 Jan 2000, 01:30 UTC"},
-			{time.Date(2000, 1, 14, 23, 59, 59, 0, time.UTC), "in 13 days", "14 Jan 2000, 23:59 UTC"},
-			{time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC), "31 Dec 2030", "31 Dec 2030, 24:00 UTC"},
-			{time.Date(2030, 12, 31, 19, 0, 0, 0, time.FixedZone("west", -5*3600)), "31 Dec 2030", "31 Dec 2030, 24:00 UTC"},
-			{time.Date(2031, 1, 1, 0, 0, 1, 0, time.UTC), "1 Jan 2031", "1 Jan 2031, 00:00 UTC"},
-		} {
-			_, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = c.expires })
-			time.Sleep(time.Second)
-			row := plain(reply{text: strings.Split(b.get("/").text, "<tr ")[2]})
-			if !strings.Contains(row, " "+c.list+" Active") {
-				t.Errorf("%v: the list says %s, want %s", c.expires, row, c.list)
-			}
-			wantText(t, "the key", b.get("/"+k.ID), 200, "Expires "+c.page)
-		}
-	})
+	begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // of a bubble's clock
+	for _, row := range []struct {
+		expires    time.Time
+		list, page string
+	}{
+		{begin.Add(30 * time.Minute), "in 30 minutes", "1 Jan 2000, 00:30 UTC"},
+		{begin.Add(time.Hour - 1), "in 59 minutes", "1 Jan 2000, 00:59 UTC"},
+		{begin.Add(time.Hour), "in 1 hour", "1 Jan 2000, 01:00 UTC"},
+		{begin.Add(day - 1), "in 23 hours", "1 Jan 2000, 23:59 UTC"},
+		{begin.Add(day), "in 1 day", "1 Jan 2000, 24:00 UTC"},
+		{begin.Add(14*day - 1), "in 13 days", "14 Jan 2000, 23:59 UTC"},
+		{begin.Add(14 * day), "14 Jan 2000", "14 Jan 2000, 24:00 UTC"},
+		{begin.Add(15*day - 1), "15 Jan 2000", "15 Jan 2000, 23:59 UTC"},
+		{time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC), "31 Dec 2030", "31 Dec 2030, 24:00 UTC"},
+		{time.Date(2030, 12, 31, 19, 0, 0, 0, time.FixedZone("west", -5*3600)), "31 Dec 2030", "31 Dec 2030, 24:00 UTC"},
+		{time.Date(2031, 1, 1, 0, 0, 1, 0, time.UTC), "1 Jan 2031", "1 Jan 2031, 00:00 UTC"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			_, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = row.expires })
+			wantText(t, "the list", b.get("/"), 200, " Never used "+row.list+" Active")
+			wantText(t, "the key", b.get("/"+k.ID), 200, "Expires "+row.page)
+		})
+	}
 }
 
 // How long ago a key was used is said in the largest unit, and by the day after
@@ -198,33 +168,7 @@ func TestListShowsTheLastUse(t *testing.T) {
 			_, k := b.add(t, "acme")
 			b.use(t, k)
 			time.Sleep(ago)
-			row := plain(reply{text: strings.Split(b.get("/").text, "<tr ")[2]})
-			if !strings.Contains(row, " 1 Jan 2000 "+want+" Never Active") {
-				t.Errorf("%v: the list says %s, want %s", ago, row, want)
-			}
-		})
-	}
-}
-
-// An end within fourteen days is said in the largest unit, and a later one by
-// its last day.
-func TestListShowsAnEndThatIsNear(t *testing.T) {
-	for life, want := range map[time.Duration]string{
-		time.Hour - 1: "in 59 minutes",
-		time.Hour:     "in 1 hour",
-		day - 1:       "in 23 hours",
-		day:           "in 1 day",
-		14*day - 1:    "in 13 days",
-		14 * day:      "14 Jan 2000",
-		15*day - 1:    "15 Jan 2000",
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t)
-			b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(life) })
-			row := plain(reply{text: strings.Split(b.get("/").text, "<tr ")[2]})
-			if !strings.Contains(row, " Never used "+want+" Active") {
-				t.Errorf("%v: the list says %s, want %s", life, row, want)
-			}
+			wantText(t, fmt.Sprint(ago), b.get("/"), 200, " 1 Jan 2000 "+want+" Never Active")
 		})
 	}
 }
