@@ -89,31 +89,29 @@ func (d *database) open(getenv func(string) string, mode string) (*keysql.Store,
 	if err != nil {
 		return nil, err
 	}
-	driver, wrap := "mysql", keysql.MySQL
-	d.withReplies = idemsql.MySQL
-	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
+	mysql.SetLogger(log.New(io.Discard, "", 0)) // what it logs is returned too
+	var wrap func(*sql.DB, keysql.Options) *keysql.Store
+	switch {
+	case strings.HasPrefix(dsn, "postgres://"), strings.HasPrefix(dsn, "postgresql://"):
 		// Where an @ ends no user, a / in the password was not escaped, and the
 		// driver would show what follows it as the name of the database.
-		u, err := url.Parse(dsn)
-		if _, parseErr := pgx.ParseConfig(dsn); err != nil || parseErr != nil || u.User == nil &&
-			strings.Contains(dsn, "@") {
+		u, urlErr := url.Parse(dsn)
+		if _, err := pgx.ParseConfig(dsn); err != nil || urlErr != nil || u.User == nil && strings.Contains(dsn, "@") {
 			return nil, errors.New("the DSN is not one that Postgres takes; a password in it needs %2F, %3F, %23, " +
 				"%25 for / ? # %")
 		}
-		driver, wrap, d.withReplies = "pgx", keysql.Postgres, idemsql.Postgres
-	} else if strings.HasPrefix(dsn, "file:") {
+		wrap, d.withReplies = keysql.Postgres, idemsql.Postgres
+		d.db, err = sql.Open("pgx", dsn)
+	case strings.HasPrefix(dsn, "file:"):
 		separator := "?"
 		if strings.Contains(dsn, "?") {
 			separator = "&"
 		}
-		driver, wrap, dsn = "sqlite", keysql.SQLite, dsn+separator+"_pragma=busy_timeout(5000)&mode="+mode
-		d.withReplies = idemsql.SQLite
-	}
-	mysql.SetLogger(log.New(io.Discard, "", 0)) // what it logs is returned too
-	if driver == "mysql" {
+		wrap, d.withReplies = keysql.SQLite, idemsql.SQLite
+		d.db, err = sql.Open("sqlite", dsn+separator+"_pragma=busy_timeout(5000)&mode="+mode)
+	default:
+		wrap, d.withReplies = keysql.MySQL, idemsql.MySQL
 		d.db, err = openMySQL(dsn)
-	} else {
-		d.db, err = sql.Open(driver, dsn)
 	}
 	if err != nil {
 		return nil, err
