@@ -113,7 +113,7 @@ func (c *call) revokeMany(before time.Time, dry bool) error {
 		return err
 	}
 	if err := c.keys(keys, "SCOPES", scopes); err != nil || dry || len(keys) == 0 {
-		return err
+		return c.none(err, "no such key")
 	}
 	if err := c.confirm(fmt.Sprintf("Revoke these %d keys of %s for good?", len(keys), clean(c.organization)),
 		"yes"); err != nil {

@@ -38,8 +38,8 @@ func list(c *call) func() error {
 			return wrong("say whose keys with -org, or which of all: -active, -expiring, -parent, -scope, -unused or " +
 				"-never-used")
 		}
-		return c.find(q, func(keys []*keystore.Key) error {
-			if *parent != "" && len(keys) > 0 { // a list has no ancestors
+		err := c.find(q, func(keys []*keystore.Key) error {
+			if *parent != "" { // a list has no ancestors
 				above, err := c.issuer.Key(c.ctx, keys[0].Organization, *parent)
 				if err != nil && !errors.Is(err, keystore.ErrNotFound) { // as if it was swept
 					return err
@@ -50,18 +50,16 @@ func list(c *call) func() error {
 					}
 				}
 			}
-			if len(keys) == 0 && !c.titled && q == (issuing.Query{}) {
-				c.say("organization %q has no keys", c.organization)
-				return nil
-			}
-			if *wanted != "" && len(keys) > 0 {
+			if *wanted != "" {
 				keys = slices.DeleteFunc(keys, func(k *keystore.Key) bool { return note(k) == "" })
-				if len(keys) == 0 {
-					return nil
-				}
 			}
 			return c.keys(keys, column, note)
 		})
+		what := "no such key"
+		if q == (issuing.Query{}) {
+			what = "no keys"
+		}
+		return c.none(err, what)
 	}
 }
 
@@ -83,18 +81,16 @@ func grants(registry *scope.Registry, k *keystore.Key, wanted scope.Name) string
 func scopes(k *keystore.Key) string { return listed(k.Scopes) }
 
 // find calls each for each page of the keys that q selects, of the organization,
-// or of all if none is given, and for the empty page behind the last one.
+// or of all if none is given.
 func (c *call) find(q issuing.Query, each func([]*keystore.Key) error) error {
 	q.AllOrganizations, q.Children = c.organization == "", true
 	for q.Limit = 200; ; {
 		page, err := c.issuer.Keys(c.ctx, c.organization, q)
-		if len(page.Keys) > 0 {
-			q.After = page.Keys[len(page.Keys)-1]
-		}
-		if c.children = page.Children; err == nil {
-			err = each(page.Keys)
-		}
 		if err != nil || len(page.Keys) == 0 {
+			return err
+		}
+		q.After, c.children = page.Keys[len(page.Keys)-1], page.Children
+		if err := each(page.Keys); err != nil {
 			return err
 		}
 	}

@@ -106,8 +106,8 @@ func (config Config) commands() []command {
 		{"verify", "", "say whose a token is, or which rule refuses it", verify},
 		{"audit", "", "list what was done to the keys of an organization", audit},
 		{"erase", "ORGANIZATION", "remove an organization's keys, history and replies", erase},
+		{"version", "", "print the version", version},
 	}
-	all = append(all, command{"version", "", "print the version", version})
 	if config.Migrate != nil {
 		all = append(all, command{"migrate", "", "make the tables, or bring them up to date", migrate})
 	}
@@ -148,19 +148,11 @@ func Main(config Config) int {
 	config.Stderr = cmp.Or[io.Writer](config.Stderr, os.Stderr)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ended := make(chan error, 1)
+	ended := make(chan error, 2)
 	go func() { ended <- config.run(ctx) }()
-	var err error
-	select {
-	case err = <-ended:
-	case <-ctx.Done():
-		// A store ends with its context. Reading from a terminal does not.
-		select {
-		case err = <-ended:
-		case <-time.After(time.Second):
-			err = ctx.Err()
-		}
-	}
+	// A store ends with its context. Reading from a terminal does not.
+	context.AfterFunc(ctx, func() { time.Sleep(time.Second); ended <- ctx.Err() })
+	err := <-ended
 	code, text := explain(err)
 	if code == failed && ctx.Err() != nil { // the error may tell what was done before
 		why := text
@@ -271,17 +263,17 @@ func explain(err error) (code int, text string) {
 	if errors.Is(err, context.Canceled) {
 		return interrupted, "interrupted; if a change was under way, show tells whether it was made"
 	}
-	text, code = unprefixed(err), failed
-	if errors.Is(err, keystore.ErrNotFound) {
+	states := []error{issuing.ErrConflict, issuing.ErrExists, keystore.ErrExpired, keystore.ErrRevoked,
+		issuing.ErrRotated, keystore.ErrSuspended}
+	switch {
+	case slices.ContainsFunc(states, func(state error) bool { return errors.Is(err, state) }):
+		code = refused
+	case errors.Is(err, keystore.ErrNotFound):
 		code = absent
+	default:
+		code = failed
 	}
-	for _, state := range []error{issuing.ErrConflict, issuing.ErrExists, keystore.ErrExpired, keystore.ErrRevoked,
-		issuing.ErrRotated, keystore.ErrSuspended} {
-		if errors.Is(err, state) {
-			code = refused
-		}
-	}
-	return code, text
+	return code, unprefixed(err)
 }
 
 // unprefixed returns the text of an error without the name of its package.

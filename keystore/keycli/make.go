@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -82,8 +83,7 @@ func rotate(c *call) func() error {
 			return err
 		}
 		secret, next, err := c.issuer.Rotate(c.ctx, issuing.Rotation{Organization: old.Organization, ID: old.ID,
-			Overlap:   overlap,
-			ExpiresAt: *expires})
+			Overlap: overlap, ExpiresAt: *expires})
 		if next == nil {
 			return err
 		}
@@ -126,21 +126,21 @@ func importKeys(c *call) func() error {
 		there := 0
 		for i, old := range keys {
 			k, err := c.issuer.Import(c.ctx, old.Key, old.Token)
-			if errors.Is(err, issuing.ErrExists) && k != nil {
+			switch {
+			case err == nil:
+				continue
+			case errors.Is(err, issuing.ErrExists) && k != nil:
 				there++
 				continue
-			}
-			if errors.Is(err, issuing.ErrExists) {
+			case errors.Is(err, issuing.ErrExists):
 				err = refuse("another organization has this key")
 			}
-			if err != nil {
-				code, text := explain(err)
-				if code == absent { // of the input, not of the store
-					code = misused
-				}
-				return outcome{code, fmt.Sprintf("%d of %d keys are stored, and key %d of the input is not: %s",
-					i, len(keys), i+1, text)}
+			code, text := explain(err)
+			if code == absent { // of the input, not of the store
+				code = misused
 			}
+			return outcome{code, fmt.Sprintf("%d of %d keys are stored, and key %d of the input is not: %s",
+				i, len(keys), i+1, text)}
 		}
 		return c.done(map[string]int{"imported": len(keys) - there, "existing": there},
 			"imported: %d, there already: %d", len(keys)-there, there)
@@ -153,12 +153,8 @@ var half = regexp.MustCompile(`\\(?:[^u]|u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][8
 // isText reports whether the text of a key is UTF-8, and all its escapes are of
 // whole characters. Python escapes bytes that are not UTF-8 as halves.
 func isText(key []byte) bool {
-	for _, escape := range half.FindAllSubmatch(key, -1) {
-		if escape[1] != nil {
-			return false
-		}
-	}
-	return utf8.Valid(key)
+	return utf8.Valid(key) && !slices.ContainsFunc(half.FindAllSubmatch(key, -1),
+		func(escape [][]byte) bool { return escape[1] != nil })
 }
 
 // oldKeys reads all of standard input, before anything is stored.
@@ -189,12 +185,12 @@ func (c *call) oldKeys() (keys []oldKey, err error) {
 			if !strings.HasPrefix(text, "unknown field") {
 				text, _, _ = strings.Cut(text, `"`) // without what it quotes, which may be a token
 			}
-			return nil, wrong("nothing was stored, since key %d of the input is not as import reads it: %s", len(keys)+
-				1, text)
+			return nil, wrong("nothing was stored, since key %d of the input is not as import reads it: %s",
+				len(keys)+1, text)
 		}
 		if c.organization != "" && k.Organization != c.organization {
-			return nil, wrong("nothing was stored, since key %d of the input is not one of organization %q", len(keys)+1,
-				c.organization)
+			return nil, wrong("nothing was stored, since key %d of the input is not one of organization %q",
+				len(keys)+1, c.organization)
 		}
 		keys = append(keys, k)
 	}

@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
@@ -27,11 +25,9 @@ type record struct {
 
 func (c *call) record(k *keystore.Key) record {
 	r := record{k, c.issuer.Service().Masked(k), k.Status(time.Now()), c.children[k.ID]}
-	if r.Status == keystore.Active && k.Refused() == keystore.ErrRevoked { // also where an ancestor is missing
-		r.Status = keystore.Revoked
-	}
-	for i := 0; r.Status == keystore.Active && i < len(k.Ancestors); i++ {
-		r.Status = k.Ancestors[i].Status(time.Now())
+	if r.Status == keystore.Active { // it can be refused for an ancestor
+		r.Status = map[error]keystore.Status{nil: keystore.Active, keystore.ErrRevoked: keystore.Revoked,
+			keystore.ErrExpired: keystore.Expired, keystore.ErrSuspended: keystore.Suspended}[k.Refused()]
 	}
 	return r
 }
@@ -39,21 +35,12 @@ func (c *call) record(k *keystore.Key) record {
 // keys prints keys, a line each, below a title the first time. For people the
 // last column is what the command notes of each.
 func (c *call) keys(keys []*keystore.Key, column string, note func(*keystore.Key) string) error {
-	switch {
-	case len(keys) == 0 && c.titled:
-		return nil
-	case len(keys) == 0 && c.organization == "":
-		c.say("there is no such key")
-		return nil
-	case len(keys) == 0:
-		c.say("organization %q has no such key", c.organization)
-		return nil
+	var rows [][]string
+	if len(keys) > 0 && !c.titled {
+		rows = append(rows, []string{"ORGANIZATION", "ID", "NAME", "ENVIRONMENT", "TOKEN", "STATUS", "EXPIRES", "LAST USED",
+			column})
+		c.titled = true
 	}
-	rows := [][]string{{"ORGANIZATION", "ID", "NAME", "ENVIRONMENT", "TOKEN", "STATUS", "EXPIRES", "LAST USED", column}}
-	if c.titled {
-		rows = nil
-	}
-	c.titled = true
 	var errs []error
 	for _, k := range keys {
 		r := c.record(k)
@@ -67,6 +54,19 @@ func (c *call) keys(keys []*keystore.Key, column string, note func(*keystore.Key
 		return errors.Join(errs...)
 	}
 	return c.table(rows)
+}
+
+// none returns err, and without one says that keys had nothing to print, if it
+// had not.
+func (c *call) none(err error, what string) error {
+	switch {
+	case err != nil || c.titled:
+	case c.organization == "":
+		c.say("there is %s", what)
+	default:
+		c.say("organization %q has %s", c.organization, what)
+	}
+	return err
 }
 
 // reveal prints a secret on standard output and its key on standard error.
@@ -130,14 +130,8 @@ func oneLine(text string) string {
 
 // printable escapes what is not, and invalid UTF-8, as in a Go string.
 func printable(text string) string {
-	var b strings.Builder
-	for part := range strings.SplitSeq(text, "") { // a rune, or a byte that is none
-		if r, n := utf8.DecodeRuneInString(part); !unicode.IsPrint(r) || r == utf8.RuneError && n == 1 {
-			part = strings.Trim(strconv.Quote(part), `"`)
-		}
-		b.WriteString(part)
-	}
-	return b.String()
+	quoted := strconv.Quote(text)
+	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(quoted[1 : len(quoted)-1])
 }
 
 func stamp(t time.Time) string {
