@@ -52,9 +52,8 @@ func TestEdit(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	for _, more := range []string{"-networks 192.0.2.0/24", "-expires 30d"} {
-		if r := s.run(strings.NewReader(""), "edit "+k.ID+" -org acme -yes "+more); r.code != 2 ||
-			strings.Count(r.stderror, "\n") != 1 {
-			t.Errorf("%s: got %d %q, want 2: a key may only do less", more, r.code, r.stderror)
+		if r := s.ends(2, "", "", "edit "+k.ID+" -org acme -yes "+more); strings.Count(r.stderror, "\n") != 1 {
+			t.Errorf("%s: got %q, want one line: a key may only do less", more, r.stderror)
 		}
 	}
 	s.does("", "edit "+k.ID+" -org acme -yes -without tasks:read")
@@ -70,13 +69,8 @@ func TestConfirm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closed, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed.Close()
 	defer plain.Close()
-	for _, stdin := range []*os.File{plain, closed} {
+	for _, stdin := range []*os.File{plain, nil} { // nil cannot be asked what it is
 		if r := newShell(t).run(stdin, "erase acme"); r.code != 2 || !strings.Contains(r.stderror, "no terminal") {
 			t.Errorf("got %d %q, want that nobody can be asked", r.code, r.stderror)
 		}
@@ -124,14 +118,9 @@ func TestRevokeByToken(t *testing.T) {
 	if !errors.Is(k.Refused(), keystore.ErrRevoked) {
 		t.Errorf("got %v, want revoked", k.Refused())
 	}
-	if text := s.does(token, "show -"); !strings.Contains(text, "by ada: leaked") {
-		t.Errorf("got %s", text)
-	}
+	has(t, s.does(token, "show -"), "by ada: leaked")
 	// Again is no failure, and changes nothing.
-	if r := s.run(strings.NewReader(token), "revoke -"); r.code != 0 ||
-		!strings.Contains(r.stderror, "revoked before") {
-		t.Errorf("got %d %q", r.code, r.stderror)
-	}
+	s.ends(0, "revoked before", token, "revoke -")
 	if again := s.keyOf(token); !again.RevokedAt.Equal(k.RevokedAt) {
 		t.Errorf("got %v, want %v", again.RevokedAt, k.RevokedAt)
 	}
@@ -167,18 +156,14 @@ func TestRevokeMadeBefore(t *testing.T) {
 	}
 	store := s.store
 	s.store = breaking(store, "Update", 2)
-	r := s.run(strings.NewReader(""), "revoke -org acme -made-before 30d -yes -json")
-	if r.code != 1 || !strings.Contains(r.stderror, "2 of 3 keys are revoked: the disk is full") {
-		t.Errorf("got %d %q", r.code, r.stderror)
-	}
+	s.ends(1, "2 of 3 keys are revoked: the disk is full", "", "revoke -org acme -made-before 30d -yes -json")
 	s.store = store
 	if got := s.names("list -org acme -unused 60d"); got != "old" {
 		t.Errorf("got %q unused, want old", got)
 	}
-	for _, says := range []string{"\n1 keys are revoked\n", `organization "acme" has no such key`} {
-		r := s.run(strings.NewReader(""), "revoke -org acme -made-before 60d -yes")
-		if r.code != 0 || !strings.Contains("\n"+r.stderror, says) || strings.Contains(r.stderror, "0 keys") {
-			t.Errorf("got %d %q, want %q", r.code, r.stderror, says)
+	for _, says := range []string{"1 keys are revoked\n", `organization "acme" has no such key`} {
+		if r := s.ends(0, says, "", "revoke -org acme -made-before 60d -yes"); strings.Contains(r.stderror, "0 keys") {
+			t.Errorf("got %q, want %q", r.stderror, says)
 		}
 	}
 	if active := s.names("list -org acme -active"); active != "new" {
@@ -213,9 +198,7 @@ func TestErase(t *testing.T) {
 		t.Errorf("got %v, want no key", err)
 	}
 	s.keyOf(kept)
-	if r := s.run(nil, "erase acme -yes"); r.code != 0 || !strings.Contains(r.stderror, "no replies here") {
-		t.Errorf("again: got %+v", r)
-	}
+	s.ends(0, "no replies here", "", "erase acme -yes")
 }
 
 // Replies go after the keys, and a store that fails is asked again.
@@ -234,9 +217,7 @@ func TestEraseReplies(t *testing.T) {
 		{1, "1 keys of acme and 1 entries of their history are removed, but not all replies; erase again: the disk is full"},
 		{0, "0 keys of acme and 0 entries of their history are removed, and 3 replies; erase again when"},
 	} {
-		if r := s.run(nil, "erase acme -yes"); r.code != c.code || !strings.Contains(r.stderror, c.says) {
-			t.Errorf("got %d %q, want %d %q", r.code, r.stderror, c.code, c.says)
-		}
+		s.ends(c.code, c.says, "", "erase acme -yes")
 		if open == nil {
 			replies.err = nil
 		}

@@ -54,10 +54,7 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n, life := range []time.Duration{time.Hour, 2 * time.Hour} {
-		if _, _, err := s.issuer().Delegate(t.Context(), keystore.Key{Organization: "acme", Parent: used.ID,
-			Name: fmt.Sprint("run", n), ExpiresAt: time.Now().Add(life)}); err != nil {
-			t.Fatal(err)
-		}
+		s.child(used, fmt.Sprint("run", n), life)
 	}
 	if all := s.does("", "list -org acme"); strings.Count(all, "children)") != 1 ||
 		!regexp.MustCompile(used.ID+".*2 children").MatchString(all) {
@@ -66,22 +63,12 @@ func TestList(t *testing.T) {
 	if all := s.does("", "list -org acme -json"); strings.Count(all, `"children":2`) != 1 {
 		t.Errorf("got %s, want the children with their parent", all)
 	}
-	child, _, err := s.issuer().Delegate(t.Context(), keystore.Key{Organization: "other", Parent: other.ID,
-		ExpiresAt: time.Now().Add(time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	other.Suspended = true
-	if _, err := s.issuer().Edit(t.Context(), *other); err != nil {
-		t.Fatal(err)
-	}
-	if text := s.does(child.Reveal(), "show - -json"); !strings.Contains(text, `"status":"suspended"`) {
+	child := s.child(other, "", time.Hour)
+	s.does("", "edit -suspend -org other "+other.ID)
+	if text := s.does(child, "show - -json"); !strings.Contains(text, `"status":"suspended"`) {
 		t.Errorf("got %s, want a child to be suspended with its parent", text)
 	}
-	other.Suspended, other.Version = false, other.Version+1
-	if _, err := s.issuer().Edit(t.Context(), *other); err != nil {
-		t.Fatal(err)
-	}
+	s.does("", "edit -resume -org other "+other.ID)
 	for line, want := range map[string]string{
 		"list -parent " + used.ID:           "run1 run0",
 		"list -org acme":                    "gone used late soon",
@@ -108,15 +95,9 @@ func TestList(t *testing.T) {
 	if text := s.does("", "list -org acme"); !row.MatchString(text) {
 		t.Errorf("got\n%s", text)
 	}
-	for line, want := range map[string]string{
-		"list -org none": `organization "none" has no keys`, "list -org acme -unused 1d": `"acme" has no such key`,
-		"list -expiring 1d": "there is no such key", "list": "say whose keys with -org, or which of all",
-		"revoke -made-before 2099-01-01 -yes": "say whose keys with -org",
-	} {
-		if got := s.run(nil, line).stderror; !strings.Contains(got, want) {
-			t.Errorf("%s: got %q, want %q", line, got, want)
-		}
-	}
+	s.ends(0, "organization \"none\" has no keys\n", "", "list -org none")
+	s.ends(0, "organization \"acme\" has no such key\n", "", "list -org acme -unused 1d")
+	s.ends(0, "there is no such key\n", "", "list -expiring 1d")
 	if text := s.does("", "list -org acme -json"); strings.Contains(strings.ToLower(text), "digest") {
 		t.Errorf("the JSON holds digests: %s", text)
 	}
@@ -186,11 +167,7 @@ func TestVerify(t *testing.T) {
 	token, k := s.issue(nightly + " -networks 192.0.2.0/24")
 	suspended, _ := s.issue(nightly)
 	s.does(suspended, "edit - -suspend")
-	child, _, err := s.issuer().Delegate(t.Context(), keystore.Key{Organization: "acme", Parent: k.ID,
-		ExpiresAt: time.Now().Add(time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	child := s.child(k, "", time.Hour)
 	elsewhere := "refused from 198.51.100.1; " + k.ID + " may be used from [192.0.2.0/24]"
 	for _, c := range []struct {
 		token, flags string
@@ -200,8 +177,8 @@ func TestVerify(t *testing.T) {
 		{token, "", 0, ""},
 		{token, "-from 192.0.2.7 -scope tasks:write", 0, ""},
 		{token, "-from 198.51.100.1", 4, elsewhere},
-		{child.Reveal(), "-from 192.0.2.7", 0, ""},
-		{child.Reveal(), "-from 198.51.100.1", 4, elsewhere}, // by its parent
+		{child, "-from 192.0.2.7", 0, ""},
+		{child, "-from 198.51.100.1", 4, elsewhere}, // by its parent
 		{token, "-scope tasks:admin", 4, "the key holds tasks:read tasks:write"},
 		{token, "-scope task:write", 2, `did you mean "tasks:write"?`},
 		{token, "-from home", 2, "invalid value"},
@@ -209,9 +186,9 @@ func TestVerify(t *testing.T) {
 		{"svc_pub_x", "", 4, "publishable key"},
 		{keystore.Service{}.Generate(keystore.Sandbox).Reveal(), "", 4, "no organization has a key"},
 	} {
-		r := s.run(strings.NewReader(c.token+"\n"), "verify "+c.flags)
-		if r.code != c.code || !strings.Contains(r.stderror, c.says) || (c.says == "") != (r.stderror == "") {
-			t.Errorf("%s: got %d %q, want %d %q", c.flags, r.code, r.stderror, c.code, c.says)
+		r := s.ends(c.code, c.says, c.token+"\n", "verify "+c.flags)
+		if (c.says == "") != (r.stderror == "") {
+			t.Errorf("%s: got %q, want %q", c.flags, r.stderror, c.says)
 		}
 		if c.token == token && c.code != 2 && !strings.Contains(r.stdout, k.ID) {
 			t.Errorf("%s: got %q, want whose key it is", c.flags, r.stdout)
@@ -236,15 +213,11 @@ func TestShow(t *testing.T) {
 	}
 	yesterday := day(late)
 	text := s.does(token, "show -")
-	for _, want := range []string{k.ID, "acme", "sandbox", "Hourly", "svc_test_…", "suspended",
+	has(t, text, k.ID, "acme", "sandbox", "Hourly", "svc_test_…", "suspended",
 		"by ada: for the import", "192.0.2.0/24",
-		"gold", "scope      tasks:read        needed on " + yesterday,
-		"scope      tasks:write       not needed since " + yesterday,
-		"from 198.51.100.7", "requests   " + yesterday + "        42", "by bob: a look", `name "Hourly", was "Nightly"`} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
-	}
+		"gold", "scope      tasks:read        needed on "+yesterday,
+		"scope      tasks:write       not needed since "+yesterday,
+		"from 198.51.100.7", "requests   "+yesterday+"        42", "by bob: a look", `name "Hourly", was "Nightly"`)
 	if first := strings.SplitN(text, "\n", 3)[1]; !strings.HasSuffix(first, "  192.0.2.0/24") {
 		t.Errorf("got %q, want the networks at its end", first)
 	}
@@ -295,15 +268,11 @@ func TestAudit(t *testing.T) {
 	if got := s.does("", "audit -org acme -since "+since); strings.Count(got, "\n") != 1 {
 		t.Errorf("got %q, want the last act", got)
 	}
-	s.config.Stdout = full{}
-	if r := s.run(nil, "audit -org acme -json"); r.code != 1 {
-		t.Errorf("of a disk that is full: got %d %q", r.code, r.stderror)
-	}
+	s.config.Stdout = full
+	s.ends(1, "", "", "audit -org acme -json")
 	s.config.Stdout = nil
 	if got := s.does("", "audit -org acme -since 2099-01-01"); got != "" {
 		t.Errorf("got %q from the future", got)
 	}
-	if r := s.run(nil, "audit"); r.code != 2 || !strings.Contains(r.stderror, "-org") {
-		t.Errorf("got %d %q", r.code, r.stderror)
-	}
+	s.ends(2, "-org", "", "audit")
 }

@@ -87,6 +87,39 @@ func (s *shell) does(stdin, line string) string {
 	return r.stdout
 }
 
+// ends runs a command that has to end with a code, and to say something on
+// standard error: all of it, if it is a whole line.
+func (s *shell) ends(code int, says, stdin, line string) result {
+	s.t.Helper()
+	r := s.run(strings.NewReader(stdin), line)
+	whole := strings.HasSuffix(says, "\n")
+	if r.code != code || !strings.Contains(r.stderror, says) || whole && r.stderror != says {
+		s.t.Errorf("%s: got %d %q %q, want %d and %q", line, r.code, r.stdout, r.stderror, code, says)
+	}
+	return r
+}
+
+// has reports each of the texts that is not in what a command printed.
+func has(t *testing.T, printed string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(printed, text) {
+			t.Errorf("no %q in\n%s", text, printed)
+		}
+	}
+}
+
+// child makes a child of a key.
+func (s *shell) child(k *keystore.Key, name string, life time.Duration) string {
+	s.t.Helper()
+	secret, _, err := s.issuer().Delegate(s.t.Context(), keystore.Key{Organization: k.Organization, Parent: k.ID,
+		Name: name, ExpiresAt: time.Now().Add(life)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return secret.Reveal()
+}
+
 // issue makes a key and returns its secret and its record.
 func (s *shell) issue(line string) (string, *keystore.Key) {
 	s.t.Helper()
@@ -130,7 +163,7 @@ func TestFailures(t *testing.T) {
 		{"", "", 2, "-h lists the commands"},
 		{"", "isue x", 2, `no command "isue"`},
 		{"", "list -bogus", 2, "-bogus; list -h"},
-		{"", "list", 2, "-org"},
+		{"", "list", 2, "say whose keys with -org, or which of all"},
 		{"", "list acme", 2, "usage: keys list"},
 		{"", "edit", 2, "usage: keys edit ID"},
 		{"", "edit -suspend -resume -org acme " + k.ID, 2, "say what to change"},
@@ -175,7 +208,7 @@ func TestFailures(t *testing.T) {
 		{"", "revoke -yes", 2, "which ID"},
 		{"", "revoke " + k.ID + " -org acme -made-before 0d -yes", 2, "which ID"},
 		{"", "revoke " + k.ID + " -org acme -dry-run -yes", 2, "-dry-run"},
-		{"", "revoke -made-before 0d -yes", 2, "-org"},
+		{"", "revoke -made-before 0d -yes", 2, "say whose keys with -org"},
 		// Nobody can be asked.
 		{"", "revoke " + k.ID + " -org acme", 2, "-yes"},
 		{"", "revoke -org acme -made-before 0d", 2, "-yes"},
@@ -185,10 +218,9 @@ func TestFailures(t *testing.T) {
 		{"", "erase acme -org other -yes", 2, "two organizations"},
 		{`{"organization":"acme"}`, "import -org other", 2, `key 1 of the input is not one of organization "other"`},
 	} {
-		r := s.run(strings.NewReader(c.stdin), c.line)
-		if r.code != c.code || !strings.Contains(r.stderror, c.says) || strings.Count(r.stderror, "\n") != 1 ||
-			!strings.HasPrefix(r.stderror, "keys: ") {
-			t.Errorf("%s: got %d %q, want %d and one line with %q", c.line, r.code, r.stderror, c.code, c.says)
+		r := s.ends(c.code, c.says, c.stdin, c.line)
+		if strings.Count(r.stderror, "\n") != 1 || !strings.HasPrefix(r.stderror, "keys: ") {
+			t.Errorf("%s: got %q, want one line", c.line, r.stderror)
 		}
 		if all := r.stdout + r.stderror; strings.Contains(all, secret) || strings.Contains(all, gone) {
 			t.Errorf("%s prints a token: %s", c.line, all)
@@ -209,41 +241,21 @@ func TestHelp(t *testing.T) {
 	s.config.Migrate = func(context.Context, func(string) string) error { return nil }
 	for _, line := range []string{"-h", "help", "--help"} {
 		text := s.does("", line)
-		for _, want := range []string{
-			"Usage: keys COMMAND", "issue NAME", "edit ID", "migrate", "KEYS_DSN", "130  interrupted",
-		} {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s: no %q in %s", line, want, text)
-			}
-		}
+		has(t, text, "Usage: keys COMMAND", "issue NAME", "edit ID", "migrate", "KEYS_DSN", "130  interrupted")
 		if long := regexp.MustCompile(`.{81,}`).FindString(text); long != "" {
 			t.Errorf("a line of more than 80 columns: %s", long)
 		}
 	}
-	if text := s.does("", "revoke -h"); !strings.Contains(text, "-made-before TIME") ||
-		!strings.Contains(text, "revoke [ID]") {
-		t.Errorf("got %s", text)
-	}
+	has(t, s.does("", "revoke -h"), "-made-before TIME", "revoke [ID]")
 	s.does("", "migrate")
 }
 
-// What the store and Open say is one line without a token.
-func TestFailingStore(t *testing.T) {
+// Open and Migrate are handed the environment, and what they say is one line
+// without a token.
+func TestOpenFails(t *testing.T) {
 	s := newShell(t)
 	secret, _ := s.issue(nightly)
-	s.config.Open = func(context.Context, func(string) string) (*issuing.Issuer, error) {
-		return nil, errors.New("no route\nto the host of " + secret)
-	}
-	r := s.run(strings.NewReader(""), "list -org acme")
-	if want := "keys: no route to the host of [token]\n"; r.code != 1 || r.stderror != want {
-		t.Errorf("got %d %q, want 1 %q", r.code, r.stderror, want)
-	}
-}
-
-// Open is handed the environment.
-func TestGetenv(t *testing.T) {
-	s := newShell(t)
-	s.config.Getenv = func(name string) string { return "the value of " + name }
+	s.config.Getenv = func(name string) string { return "no route\nto " + name + " of " + secret }
 	s.config.Open = func(_ context.Context, getenv func(string) string) (*issuing.Issuer, error) {
 		return nil, errors.New(getenv("DSN"))
 	}
@@ -251,10 +263,8 @@ func TestGetenv(t *testing.T) {
 		_, err := s.config.Open(ctx, getenv)
 		return err
 	}
-	for _, line := range []string{"list", "migrate"} {
-		if r := s.run(strings.NewReader(""), line); r.code != 1 || r.stderror != "keys: the value of DSN\n" {
-			t.Errorf("%s: got %d %q", line, r.code, r.stderror)
-		}
+	for _, line := range []string{"list -org acme", "migrate"} {
+		s.ends(1, "keys: no route to DSN of [token]\n", "", line)
 	}
 }
 
@@ -317,15 +327,26 @@ func TestFailingCalls(t *testing.T) {
 		s := newShell(t)
 		_, k := s.issue(nightly)
 		s.store = breaking(s.store, c.at, 0)
-		r := s.run(strings.NewReader(""), strings.Replace(c.line, "ID", k.ID, 1)+" -org acme")
-		if r.code != 1 || r.stdout != "" || r.stderror != "keys: the disk is full\n" {
-			t.Errorf("%s, when %s fails: got %d %q %q", c.line, c.at, r.code, r.stdout, r.stderror)
+		r := s.ends(1, "keys: the disk is full\n", "", strings.Replace(c.line, "ID", k.ID, 1)+" -org acme")
+		if r.stdout != "" {
+			t.Errorf("%s, when %s fails: got %q", c.line, c.at, r.stdout)
 		}
 	}
 	s := newShell(t)
 	if r := s.run(iotest.ErrReader(errors.New("the line is cut")), "verify"); r.code != 1 ||
 		r.stderror != "keys: the line is cut\n" {
 		t.Errorf("when standard input fails: got %d %q", r.code, r.stderror)
+	}
+}
+
+// interrupt sends SIGINT to the process of the test.
+func interrupt(t *testing.T) {
+	self, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = self.Signal(os.Interrupt)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -337,13 +358,7 @@ func TestInterrupt(t *testing.T) {
 	open := s.config.Open
 	for line, stuck := range map[string]bool{"verify": false, "list -org acme": true} {
 		s.config.Open = func(ctx context.Context, getenv func(string) string) (*issuing.Issuer, error) {
-			self, err := os.FindProcess(os.Getpid())
-			if err == nil {
-				err = self.Signal(os.Interrupt)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			interrupt(t)
 			if stuck {
 				<-ctx.Done()
 				return nil, errors.New("the driver's own words")
@@ -377,17 +392,12 @@ func TestTwoOperators(t *testing.T) {
 		}}
 	}
 	meanwhile(func() error { _, err := other.Revoke(t.Context(), "acme", k.ID); return err })
-	r := s.run(strings.NewReader(""), "edit "+k.ID+" -name Late -org acme")
-	if r.code != 4 || !strings.Contains(r.stderror, "changed") {
-		t.Errorf("got %d %q, want 4", r.code, r.stderror)
-	}
+	s.ends(4, "changed", "", "edit "+k.ID+" -name Late -org acme")
 	if got, err := other.Key(t.Context(), "acme", k.ID); err != nil || got.Name != "Nightly" || got.RevokedAt.IsZero() {
 		t.Errorf("got %+v, %v, want the key revoked and not renamed", got, err)
 	}
 	meanwhile(func() error { _, _, err := other.Erase(t.Context(), "acme"); return err })
-	if r := s.run(strings.NewReader(""), "edit "+k.ID+" -name Late -org acme"); r.code != 3 {
-		t.Errorf("of a key that is erased meanwhile: got %d %q, want 3", r.code, r.stderror)
-	}
+	s.ends(3, "", "", "edit "+k.ID+" -name Late -org acme")
 }
 
 // day is how a test writes a time of now.

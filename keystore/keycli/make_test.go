@@ -76,20 +76,17 @@ func TestActorIsTheUser(t *testing.T) {
 func TestIssueOnce(t *testing.T) {
 	s := newShell(t)
 	_, k := s.issue(nightly + " -once deploy-7")
-	if r := s.run(strings.NewReader(""), "issue "+nightly+" -once deploy-7"); r.code != 4 || r.stdout != "" ||
-		!strings.Contains(r.stderror, k.ID) {
-		t.Errorf("got %d %q %q, want 4 and the id %s", r.code, r.stdout, r.stderror, k.ID)
+	if r := s.ends(4, k.ID, "", "issue "+nightly+" -once deploy-7"); r.stdout != "" {
+		t.Errorf("got %q, want no secret", r.stdout)
 	}
 }
-
-// full is a disk on which there is no room.
-type full struct{}
-
-func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
 type writer func() error
 
 func (w writer) Write([]byte) (int, error) { return 0, w() }
+
+// full is a disk on which there is no room.
+var full = writer(func() error { return errors.New("no space left on device") })
 
 // A key whose secret is lost by Ctrl-C does not stay.
 func TestSecretIsInterrupted(t *testing.T) {
@@ -101,21 +98,13 @@ func TestSecretIsInterrupted(t *testing.T) {
 		return open(c, getenv)
 	}
 	s.config.Stdout = writer(func() error {
-		self, err := os.FindProcess(os.Getpid())
-		if err == nil {
-			err = self.Signal(os.Interrupt)
-		}
-		if err != nil {
-			t.Error(err)
-			return err
-		}
+		interrupt(t)
 		<-ctx.Done()
 		return errors.New("broken pipe")
 	})
-	r := s.run(strings.NewReader(""), "issue "+nightly)
-	if r.code != 130 || !strings.HasPrefix(r.stderror, "keys: interrupted") ||
-		!strings.Contains(r.stderror, "was made, and is revoked") {
-		t.Errorf("got %d %q, want 130, and what became of the key", r.code, r.stderror)
+	r := s.ends(130, "was made, and is revoked", "", "issue "+nightly)
+	if !strings.HasPrefix(r.stderror, "keys: interrupted") {
+		t.Errorf("got %q", r.stderror)
 	}
 	s.config.Stdout = nil
 	if active := s.does("", "list -org acme -active"); active != "" {
@@ -127,20 +116,13 @@ func TestSecretIsInterrupted(t *testing.T) {
 func TestSecretIsLost(t *testing.T) {
 	s := newShell(t)
 	_, old := s.issue(nightly)
-	s.config.Stdout = full{}
-	r := s.run(strings.NewReader(""), "issue "+nightly)
-	if r.code != 1 || !strings.Contains(r.stderror, "no space left on device") ||
-		!strings.Contains(r.stderror, "is revoked") {
-		t.Errorf("got %d %q", r.code, r.stderror)
+	s.config.Stdout = full
+	if r := s.ends(1, "no space left on device", "", "issue "+nightly); !strings.Contains(r.stderror, "is revoked") {
+		t.Errorf("got %q, want that the key is revoked", r.stderror)
 	}
-	r = s.run(strings.NewReader(""), "rotate "+old.ID+" -org acme -yes")
-	if r.code != 1 || !strings.Contains(r.stderror, "replaces "+old.ID) {
-		t.Errorf("rotate: got %d %q", r.code, r.stderror)
-	}
+	s.ends(1, "replaces "+old.ID, "", "rotate "+old.ID+" -org acme -yes")
 	for _, line := range []string{"-h", "list -org acme -json", "revoke -org acme -made-before 0d -dry-run"} {
-		if r := s.run(strings.NewReader(""), line); r.code != 1 {
-			t.Errorf("%s: got %d %q, want 1", line, r.code, r.stderror)
-		}
+		s.ends(1, "", "", line)
 	}
 	failures := 1
 	s.config.Stdout = writer(func() error {
@@ -149,18 +131,13 @@ func TestSecretIsLost(t *testing.T) {
 		}
 		return nil
 	})
-	if r := s.run(strings.NewReader(""), "show "+old.ID+" -org acme"); r.code != 1 {
-		t.Errorf("show: got %d %q, want 1", r.code, r.stderror)
-	}
+	s.ends(1, "", "", "show "+old.ID+" -org acme")
 	s.config.Stdout = nil
 	if active := s.does("", "list -org acme -active"); strings.Count(active, "\n") != 3 {
 		t.Errorf("got %s, want the key that was rotated and its successor", active)
 	}
-	s.store, s.config.Stdout = breaking(s.store, "Update", 0), full{}
-	if r := s.run(strings.NewReader(""), "issue "+nightly); r.code != 1 ||
-		!strings.Contains(r.stderror, "which is active: that failed too (the disk is full)") {
-		t.Errorf("got %d %q", r.code, r.stderror)
-	}
+	s.store, s.config.Stdout = breaking(s.store, "Update", 0), full
+	s.ends(1, "which is active: that failed too (the disk is full)", "", "issue "+nightly)
 }
 
 // When the old key cannot be revoked, the new one works.
@@ -168,10 +145,8 @@ func TestRotateByHalf(t *testing.T) {
 	s := newShell(t)
 	_, old := s.issue(nightly)
 	s.store = breaking(s.store, "Update", 0)
-	r := s.run(strings.NewReader(""), "rotate "+old.ID+" -org acme -yes -overlap 0")
-	if r.code != 1 || !strings.Contains(r.stderror, "the new key works, and "+old.ID+" could not be revoked") {
-		t.Errorf("got %d %q", r.code, r.stderror)
-	}
+	r := s.ends(1, "the new key works, and "+old.ID+" could not be revoked", "",
+		"rotate "+old.ID+" -org acme -yes -overlap 0")
 	if next := s.keyOf(strings.TrimSpace(r.stdout)); next.RotatedFrom != old.ID {
 		t.Errorf("got %+v", next)
 	}
@@ -196,8 +171,8 @@ func TestRotate(t *testing.T) {
 		if left := time.Until(s.keyOf(token).RevokedAt).Round(time.Minute); left != row.left {
 			t.Errorf("%s: the old key works for %v, want %v", row.flags, left, row.left)
 		}
-		if r := s.run(strings.NewReader(""), "rotate "+old.ID+" -org acme -yes"); r.code != 4 || r.stdout != "" {
-			t.Errorf("%s, again: got %d %q %q, want 4", row.flags, r.code, r.stdout, r.stderror)
+		if r := s.ends(4, "", "", "rotate "+old.ID+" -org acme -yes"); r.stdout != "" {
+			t.Errorf("%s, again: got %q, want no secret", row.flags, r.stdout)
 		}
 	}
 }
@@ -206,10 +181,7 @@ func TestRotate(t *testing.T) {
 func TestRotateUntil(t *testing.T) {
 	s := newShell(t)
 	token, old := s.issue(nightly + " -expires 2h")
-	if r := s.run(strings.NewReader(token), "rotate - -yes -expires 2001-01-01"); r.code != 2 ||
-		!strings.Contains(r.stderror, "-expires: The expiry must lie in the future.") {
-		t.Errorf("got %d %q", r.code, r.stderror)
-	}
+	s.ends(2, "-expires: The expiry must lie in the future.", token, "rotate - -yes -expires 2001-01-01")
 	r := s.run(strings.NewReader(token), "rotate - -yes -expires 2099-12-31")
 	until := time.Date(2099, 12, 31, 0, 0, 0, 0, time.UTC)
 	if next := s.keyOf(strings.TrimSpace(r.stdout)); !next.ExpiresAt.Equal(until) ||
@@ -223,10 +195,7 @@ func TestRotateUntil(t *testing.T) {
 func TestImport(t *testing.T) {
 	from, s := newShell(t), newShell(t)
 	token, parent := from.issue(nightly)
-	if _, _, err := from.issuer().Delegate(t.Context(), keystore.Key{Organization: "acme", Parent: parent.ID,
-		ExpiresAt: time.Now().Add(time.Hour)}); err != nil { // whose number is in the list
-		t.Fatal(err)
-	}
+	from.child(parent, "", time.Hour) // whose number is in the list
 	_, second := from.issue("Other -org acme -env sandbox -scopes tasks:read")
 	record := func(extra string, lines string) string { return `{` + extra + `,` + strings.TrimPrefix(lines, `{`) }
 	lines := strings.SplitAfter(from.does("", "list -org acme -json"), "\n")
@@ -237,9 +206,7 @@ func TestImport(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	if r := s.run(strings.NewReader(input), "import"); r.stderror != "imported: 0, there already: 1\n" {
-		t.Errorf("got %q", r.stderror)
-	}
+	s.ends(0, "imported: 0, there already: 1\n", input, "import")
 	if k := s.keyOf(token); k.Name != "Nightly" || len(k.Scopes) != 2 ||
 		!k.CreatedAt.Equal(from.keyOf(token).CreatedAt) {
 		t.Errorf("got %+v", k)
@@ -271,10 +238,9 @@ func TestImport(t *testing.T) {
 		{"of another organization", strings.Replace(stolen, `"id"`, `"rotated_from"`, 1), 4,
 			"another organization has this key"},
 	} {
-		r := s.run(strings.NewReader(c.input), "import")
-		if r.code != c.code || !strings.Contains(r.stderror, c.says) || strings.Contains(r.stderror, token) ||
-			strings.Contains(r.stderror, "old_secret") {
-			t.Errorf("%s: got %d %q, want %d %q", c.name, r.code, r.stderror, c.code, c.says)
+		r := s.ends(c.code, c.says, c.input, "import")
+		if strings.Contains(r.stderror, token) || strings.Contains(r.stderror, "old_secret") {
+			t.Errorf("%s: got %q, which has a token", c.name, r.stderror)
 		}
 	}
 	if got := s.does("", "list -org acme -json"); strings.Count(got, "\n") != 1 {
@@ -289,11 +255,8 @@ func TestImportByDigest(t *testing.T) {
 	s.does(fmt.Sprintf(`{"organization":"acme","environment":"sandbox","name":"x","scopes":["tasks:read"],`+
 		`"legacy":"old","digest":"%x","hint":"cdef"}`,
 		keystore.DigestOf(token)), "import")
-	if text := s.does(token, "verify"); !strings.Contains(text, "old_…cdef") {
-		t.Errorf("got %s", text)
-	}
-	if r := s.run(strings.NewReader(""), "show "+token+" -org acme"); r.code != 2 ||
-		strings.Contains(r.stderror, token) {
-		t.Errorf("a legacy token as an argument: got %d %q, want 2 and no token", r.code, r.stderror)
+	has(t, s.does(token, "verify"), "old_…cdef")
+	if r := s.ends(2, "", "", "show "+token+" -org acme"); strings.Contains(r.stderror, token) {
+		t.Errorf("a legacy token as an argument: got %q", r.stderror)
 	}
 }
