@@ -2,7 +2,6 @@ package console_test
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -185,37 +184,4 @@ func TestQuiet(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Uses are written once in an interval, and until then the store knows of none.
-func TestUsesThatAreWrittenLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		_, old := b.add(t, "acme")
-		uses := keystore.NewUses(b.keys, keystore.UsesOptions{})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- uses.Run(ctx) }()
-		send := func(k *keystore.Key) {
-			uses.Record(k.Bind(b.issuer.Service().Scopes), func() netip.Addr { return netip.Addr{} })
-		}
-		var next *keystore.Key
-		for i := range 206 {
-			if i == 165 {
-				next = b.rotate(t, old)
-				send(next) // tried
-			}
-			send(old)
-			if next != nil {
-				wantText(t, "before the first write", b.get("/"+old.ID), 200, "The replaced key may still be in use")
-			}
-			time.Sleep(time.Second / 4)
-		}
-		time.Sleep(10 * time.Second)
-		wantText(t, "after it", b.get("/"+old.ID), 200, "The replaced key is still in use")
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 }

@@ -173,9 +173,7 @@ func TestEditIsRefused(t *testing.T) {
 	b.suspend(t, suspended)
 	b.revoke(t, revoked)
 	expired.ExpiresAt = time.Now().Add(-time.Hour)
-	if err := b.store.Update(t.Context(), expired, issuing.AuditEntry{}); err != nil {
-		t.Fatal(err)
-	}
+	b.put(t, expired)
 	for _, row := range []struct {
 		key    *keystore.Key
 		status int

@@ -275,6 +275,27 @@ func fetch(t *testing.T, address string) string {
 	return string(b)
 }
 
+// anybody is an admin function that lets everyone in.
+func anybody(*http.Request) (console.Actor, error) {
+	return console.Actor{ID: "a", Organization: "o"}, nil
+}
+
+// wantHeld reports other numbers of keys of acme, and of acts of the console.
+func (b *bench) wantHeld(t *testing.T, what string, keys, acts int) {
+	t.Helper()
+	if got := len(b.all(t, "acme")); got != keys || len(b.entries) != acts {
+		t.Errorf("%s: there are %d keys and the acts %q, want %d and %d", what, got, b.acts(), keys, acts)
+	}
+}
+
+// put writes a key into the store as it is.
+func (b *bench) put(t *testing.T, k *keystore.Key) {
+	t.Helper()
+	if err := b.store.Update(t.Context(), k, issuing.AuditEntry{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func suspend(k *keystore.Key) { k.Suspended = true }
 
 func (b *bench) suspend(t *testing.T, k *keystore.Key) {

@@ -2,7 +2,6 @@ package console_test
 
 import (
 	"html"
-	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -97,9 +96,7 @@ func TestContrast(t *testing.T) {
 // and whether or not the address ends in a slash.
 func TestPath(t *testing.T) {
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
-	c := console.New(issuer, func(*http.Request) (console.Actor, error) {
-		return console.Actor{ID: "a", Organization: "o"}, nil
-	}, console.Options{Path: "/settings/keys"})
+	c := console.New(issuer, anybody, console.Options{Path: "/settings/keys"})
 	for _, path := range []string{"/", "/new", "/settings/keys", "/settings/keys/", "/settings/keys/new"} {
 		w := httptest.NewRecorder()
 		c.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
@@ -113,9 +110,7 @@ func TestPath(t *testing.T) {
 		}
 	}
 	// What a page or a file of the console begins with may be the Path too.
-	c = console.New(issuer, func(*http.Request) (console.Actor, error) {
-		return console.Actor{ID: "a", Organization: "o"}, nil
-	}, console.Options{Path: "/console"})
+	c = console.New(issuer, anybody, console.Options{Path: "/console"})
 	for _, path := range []string{"/console.css", "/console/console.js", "/console", "/new"} {
 		w := httptest.NewRecorder()
 		if c.ServeHTTP(w, httptest.NewRequest("GET", path, nil)); w.Code != 200 {

@@ -21,8 +21,7 @@ import (
 func TestIssue(t *testing.T) {
 	s := newShell(t)
 	for _, flags := range []string{"", " -json"} {
-		r := s.run(strings.NewReader(""), "issue 'Nightly import' -org acme -env production -scopes 'tasks:read "+
-			"tasks:write' "+
+		r := s.run(nil, "issue 'Nightly import' -org acme -env production -scopes 'tasks:read tasks:write' "+
 			"-networks 192.0.2.0/24,2001:db8::/32 -expires 30d -attribute plan=gold -attribute team=data -as ada"+flags)
 		if r.code != 0 || !regexp.MustCompile(`^svc_live_[0-9A-Za-z]{38}\n$`).MatchString(r.stdout) {
 			t.Fatalf("got %d %s %s", r.code, r.stdout, r.stderror)
