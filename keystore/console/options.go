@@ -29,17 +29,14 @@ type Actor struct {
 // Options configures a console. The zero value lets every administrator assign
 // every scope, and nobody frame the pages.
 type Options struct {
-	// Assignable returns the scopes that an actor may assign in an environment.
-	// None means that they can neither create nor rotate keys there. A key can
-	// be rotated and edited only by those who may assign all it has, since they
-	// get its secret. What a scope implies comes with it. Everybody can suspend
-	// and revoke.
-	// Nil: all scopes of the issuer's registry.
+	// Assignable returns the scopes that an actor may assign in an environment,
+	// and with them what they imply; none: they can create no key there. Only
+	// who may assign all scopes of a key can rotate and edit it. Everybody can
+	// suspend and revoke. Nil: all scopes of the issuer's registry.
 	Assignable func(Actor, keystore.Environment) []scope.Name
 
-	// PersonName returns how to show whoever created a key, by the id that is
-	// kept with it, or "" for an id that is nobody's any more. A page asks once
-	// for each id. Nil: the id.
+	// PersonName returns how to show who created a key by the id that is kept
+	// with it, or "" for the id itself. A page asks once for each. Nil: the ids.
 	PersonName func(ctx context.Context, organization, id string) string
 
 	// Presets are offered above the scopes, each of them if the actor may
@@ -62,11 +59,10 @@ type Options struct {
 	// Theme is how the pages look. The zero value is the package's own look.
 	Theme Theme
 
-	// Path is where browsers find the console, such as "/settings/keys". It is
-	// for one behind a proxy that takes a prefix off: with it links begin with
-	// the Path, and the address works with and without a slash at its end. A
-	// request may come with the Path or without. Empty: links are relative, and
-	// a prefix that [http.StripPrefix] takes off gets a slash by a redirect.
+	// Path is where browsers find the console, such as "/settings/keys", if a
+	// proxy takes a prefix off. Links begin with it then, and a request may come
+	// with it or without, with a slash at its end or not. Empty: links are
+	// relative, and the prefix of [http.StripPrefix] gets a slash by a redirect.
 	Path string
 
 	// FrameAncestors are the origins, such as "https://dashboard.example.com"
@@ -78,9 +74,9 @@ type Options struct {
 	SignIn string
 
 	// BaseURL is the address of the API, such as
-	// "https://api.example.com/api/v1". Samples are requests to it that the page
-	// with a new secret shows in several languages, if the key may make them.
-	// Nil: GET /account, for keys with scope.AccountRead. An empty BaseURL: none.
+	// "https://api.example.com/api/v1", and Samples are requests to it, which the
+	// page with a new secret shows if the key may make them. Nil: GET /account,
+	// for keys with scope.AccountRead. An empty BaseURL: none.
 	BaseURL string
 	Samples []Sample
 
