@@ -17,7 +17,8 @@ const maxName = 100 // characters
 //
 //   - Organization is required. It and IssueToken have at most 255 bytes.
 //   - Name has at most 100 characters, without controls, line ends and changes
-//     of direction.
+//     of direction. If there are any, one can be seen, and at most 4 combining
+//     marks follow each other.
 //   - Environment is required, and r knows each of Scopes; nil means
 //     [scope.Default].
 //   - Attributes are at most 16, with names of 1 to 40 bytes of [0-9A-Za-z_.-]
@@ -81,5 +82,5 @@ func nameProblem(name string) string {
 	case strings.ContainsFunc(name, controls):
 		return "The name has a control character, such as a line break."
 	}
-	return ""
+	return field.Name("name", name)
 }

@@ -56,6 +56,13 @@ func TestValidate(t *testing.T) {
 			{"name", func(k *keystore.Key) { k.Name = "a\u2028b" }, "The name has a control character"},
 			{"name", func(k *keystore.Key) { k.Name = "a\u202eb" }, "The name has a control character"},
 			{"name", func(k *keystore.Key) { k.Name = "a\u2066b" }, "The name has a control character"},
+			{"name", func(k *keystore.Key) { k.Name = "\u200b \u3164\ufe0f" }, "The name has no character that can be seen."},
+			{"name", func(k *keystore.Key) { k.Name = "\u2800" }, "The name has no character that can be seen."},
+			{"name", func(k *keystore.Key) {
+				k.Name = "ཧཱུྃ 1\ufe0f\u20e3 👩🏽\u200d💻" + a("e\u0301\u0323\u0301\u0323", 10)
+			}, ""},
+			{"name", func(k *keystore.Key) { k.Name = "e" + a("\u0301", 4) + "\u200d\u0301" },
+				"The name has more than 4 combining marks in a row."},
 			{"environment", func(k *keystore.Key) { k.Environment = "" },
 				`The environment must be "production" or "sandbox".`},
 			{"scopes", func(k *keystore.Key) { k.Scopes = nil }, ""},

@@ -171,7 +171,7 @@ func TestAuditOfFailures(t *testing.T) {
 func TestBadActorOrReason(t *testing.T) {
 	memory := issuing.NewMemory()
 	_, k := issue(t, issuing.New(memory, issuing.Options{}), grant())
-	for _, by := range [][2]string{{"\xff", "x"}, {"x", "\x00"}, {strings.Repeat("x", 256), ""}} {
+	for _, by := range [][2]string{{"\xff", "x"}, {"\u200b", ""}, {"x", "\x00"}, {strings.Repeat("x", 256), ""}} {
 		issuer := issuing.New(memory, issuing.Options{}).By(by[0], by[1])
 		token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
 		_, _, issueErr := issuer.Issue(t.Context(), grant())

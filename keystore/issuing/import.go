@@ -99,7 +99,8 @@ func (i *Issuer) importProblems(
 	}
 	problems = append(problems, noChild(old)...)
 	problems = append(problems, wrong(
-		problem("id", field.Text("ID", old.ID)), problem("created_by", field.Text("creator", old.CreatedBy)))...)
+		problem("id", field.Text("ID", old.ID)),
+		problem("created_by", cmp.Or(field.Text("creator", old.CreatedBy), field.Name("creator", old.CreatedBy))))...)
 	if len(old.Hint) > maxHint || field.Text("hint", old.Hint) != "" {
 		message := fmt.Sprintf("The hint is longer than %d bytes, or not valid UTF-8 text.", maxHint)
 		problems = append(problems, problem("hint", message))

@@ -230,6 +230,7 @@ func TestImportOfADigestProblems(t *testing.T) {
 		{keystore.Key{Digest: digest, Legacy: "v1", Hint: "\xff"}, []string{"hint"}},
 		{keystore.Key{Digest: digest, Legacy: "v1", Hint: "\x00"}, []string{"hint"}},
 		{keystore.Key{Digest: digest, Legacy: "v1", CreatedBy: "\xff"}, []string{"created_by"}},
+		{keystore.Key{Digest: digest, Legacy: "v1", CreatedBy: "\u200b"}, []string{"created_by"}},
 	} {
 		_, err := issuer.Import(t.Context(), record(grant(), c.old), "")
 		var fields []string

@@ -1,6 +1,7 @@
 package issuing
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -22,7 +23,8 @@ func writable(ctx context.Context) error {
 }
 
 func (i *Issuer) actProblems() []keystore.FieldError {
-	return wrong(problem("actor", field.Text("actor", i.actor)), problem("reason", field.Text("reason", i.reason)))
+	return wrong(problem("actor", cmp.Or(field.Text("actor", i.actor), field.Name("actor", i.actor))),
+		problem("reason", field.Text("reason", i.reason)))
 }
 
 // write stores the key after, which was before, or is new if that is nil, and

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -23,6 +24,31 @@ func Text(title, text string) string {
 		return fmt.Sprintf("The %s is longer than %d bytes.", title, maxText)
 	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
 		return "The " + title + " is not valid UTF-8 text." // Postgres stores neither
+	}
+	return ""
+}
+
+const maxMarks = 4 // combining ones in a row; more cover the lines around them
+
+// Name returns what keeps a name from being read, as a sentence, or "". One that
+// is empty is not looked at.
+func Name(title, name string) string {
+	marks, seen := 0, name == ""
+	for _, r := range name {
+		switch {
+		case unicode.IsMark(r):
+			marks++
+		case !unicode.Is(unicode.Cf, r): // which a mark can follow unseen
+			marks = 0
+		}
+		if marks > maxMarks {
+			return fmt.Sprintf("The %s has more than %d combining marks in a row.", title, maxMarks)
+		}
+		blank := r == '\u2800' || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) // such as a filler
+		seen = seen || unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) && !blank
+	}
+	if !seen {
+		return "The " + title + " has no character that can be seen."
 	}
 	return ""
 }
