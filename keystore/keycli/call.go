@@ -54,6 +54,20 @@ func newCall(ctx context.Context, config Config, cmd command) *call {
 	return c
 }
 
+// printFlags prints the flags that do something for the command. The others are
+// read as well, so that a script can give the same ones to each command.
+func (c *call) printFlags() {
+	shown := flag.NewFlagSet(c.name, flag.ContinueOnError)
+	c.flags.VisitAll(func(f *flag.Flag) {
+		if !slices.Contains(strings.Fields(c.ignores), f.Name) {
+			shown.Var(f.Value, f.Name, f.Usage)
+			shown.Lookup(f.Name).DefValue = f.DefValue
+		}
+	})
+	shown.SetOutput(c.Stdout)
+	shown.PrintDefaults()
+}
+
 // operator returns the name of the user of the process, or the number where the
 // machine has no name for it, as in many containers.
 func operator(u *user.User, err error) string {

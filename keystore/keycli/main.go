@@ -92,24 +92,26 @@ Exit codes:
 type command struct {
 	name, args, does string
 	prepare          func(c *call) (run func() error)
+	ignores          string // the flags of every command that do nothing for this one
 }
 
 func (config Config) commands() []command {
 	all := []command{
-		{"issue", "NAME", "make a key and print its secret", issue},
-		{"list", "", "list keys of an organization, or of all", list},
-		{"show", "ID", "show a key, its use and its history", show},
-		{"rotate", "ID", "replace a key and print the new secret", rotate},
-		{"revoke", "[ID]", "end a key, or all that were made before a time, for good", revoke},
-		{"edit", "ID", "rename, suspend or resume a key, or let it do less", edit},
-		{"import", "", "store keys of an older system, read as JSON", importKeys},
-		{"verify", "", "say whose a token is, or which rule refuses it", verify},
-		{"audit", "", "list what was done to the keys of an organization", audit},
-		{"erase", "ORGANIZATION", "remove an organization's keys, history and replies", erase},
-		{"version", "", "print the version", version},
+		{"issue", "NAME", "make a key and print its secret", issue, "yes"},
+		{"list", "", "list keys of an organization, or of all", list, "as reason yes"},
+		{"show", "ID", "show a key, its use and its history", show, "as reason yes"},
+		{"rotate", "ID", "replace a key and print the new secret", rotate, ""},
+		{"revoke", "[ID]", "end a key, or all that were made before a time, for good", revoke, ""},
+		{"edit", "ID", "rename, suspend or resume a key, or let it do less", edit, ""},
+		{"import", "", "store keys of an older system, read as JSON", importKeys, "yes"},
+		{"verify", "", "say whose a token is, or which rule refuses it", verify, "as reason yes"},
+		{"audit", "", "list what was done to the keys of an organization", audit, "as reason yes"},
+		{"erase", "ORGANIZATION", "remove an organization's keys, history and replies", erase, ""},
+		{"version", "", "print the version", version, "as json org reason yes"},
 	}
 	if config.Migrate != nil {
-		all = append(all, command{"migrate", "", "make the tables, or bring them up to date", migrate})
+		all = append(all, command{"migrate", "", "make the tables, or bring them up to date", migrate,
+			"as json org reason yes"})
 	}
 	return all
 }
@@ -190,8 +192,7 @@ func (config Config) run(ctx context.Context) error {
 	run := c.prepare(c)
 	if err := c.parse(args[1:]); errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintf(c.Stdout, "Usage: %s %s %s [FLAGS]\n\nTo %s.\n\n", c.program(), c.name, c.command.args, c.does)
-		c.flags.SetOutput(c.Stdout)
-		c.flags.PrintDefaults()
+		c.printFlags()
 		return nil
 	} else if err != nil {
 		return err

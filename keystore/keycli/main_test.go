@@ -246,7 +246,18 @@ func TestHelp(t *testing.T) {
 			t.Errorf("a line of more than 80 columns: %s", long)
 		}
 	}
-	has(t, s.does("", "revoke -h"), "-made-before TIME", "revoke [ID]")
+	has(t, s.does("", "revoke -h"), "-made-before TIME", "revoke [ID]", "-yes", "-reason why")
+	// The flags of each command are shown where they do something, and are read everywhere.
+	for line, want := range map[string]string{"list": "active expiring json never-used org parent scope unused",
+		"show": "json org", "import": "as json org reason", "version": "", "migrate": ""} {
+		var flags []string
+		for _, m := range regexp.MustCompile(`(?m)^  -(\S+)`).FindAllStringSubmatch(s.does("", line+" -yes -as x -h"), -1) {
+			flags = append(flags, m[1])
+		}
+		if got := strings.Join(flags, " "); got != want {
+			t.Errorf("%s -h: got the flags %q, want %q", line, got, want)
+		}
+	}
 	s.does("", "migrate")
 }
 
