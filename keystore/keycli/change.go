@@ -74,6 +74,10 @@ func revoke(c *call) func() error {
 		if (len(c.args) == 1) != before.IsZero() || *dry && before.IsZero() {
 			return wrong("say which ID, or -made-before and -org; -dry-run goes with the latter")
 		}
+		reasons := []string{issuing.ReasonLeaked, issuing.ReasonLeft, issuing.ReasonRotated, issuing.ReasonOther}
+		if c.reason != "" && !slices.Contains(reasons, c.reason) {
+			return wrong("there is no reason %q for a revocation; there are: %s", c.reason, listed(reasons))
+		}
 		if !before.IsZero() {
 			return c.revokeMany(*before, *dry)
 		}

@@ -208,6 +208,8 @@ func TestFailures(t *testing.T) {
 		{"", "revoke -yes", 2, "which ID"},
 		{"", "revoke " + k.ID + " -org acme -made-before 0d -yes", 2, "which ID"},
 		{"", "revoke " + k.ID + " -org acme -dry-run -yes", 2, "-dry-run"},
+		{"", "revoke " + k.ID + " -org acme -reason lost -yes", 2, `no reason "lost" for a revocation`},
+		{"", "revoke -org acme -reason lost -made-before 0d -yes", 2, "there are: leaked left rotated other"},
 		{"", "revoke -made-before 0d -yes", 2, "say whose keys with -org"},
 		// Nobody can be asked.
 		{"", "revoke " + k.ID + " -org acme", 2, "-yes"},
