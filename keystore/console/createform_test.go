@@ -25,42 +25,30 @@ func TestPresetsThatTheFormCannotPick(t *testing.T) {
 		{Name: "Half there", Scopes: []scope.Name{"books:read", "films:read"}},
 		{Name: "Not there", Scopes: []scope.Name{"films:read"}},
 	}
-	for name, c := range map[string]struct {
-		change func(*console.Options)
-		want   []string
+	for _, row := range []struct {
+		presets    []console.Preset
+		assignable []scope.Name // nil: all
+		want       []string
 	}{
-		"default": {func(*console.Options) {}, nil},
-		"presets of one's own": {func(o *console.Options) { o.Presets = presets },
-			[]string{"All there", "Half there", "Not there"}},
-		"books": {func(o *console.Options) {
-			o.Presets = presets
-			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name {
-				return []scope.Name{"books:read", "music:read"}
-			}
-		}, []string{"All there"}},
-		"narrowed": {func(o *console.Options) {
-			o.Presets = presets
-			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name { return []scope.Name{"music:read"} }
-		}, nil},
+		{nil, nil, nil}, // the package's own are of other scopes
+		{presets, nil, []string{"All there", "Half there", "Not there"}},
+		{presets, []scope.Name{"books:read", "music:read"}, []string{"All there"}},
+		{presets, []scope.Name{"music:read"}, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			issuer := issuing.New(issuing.NewMemory(), issuing.Options{
-				Service: keystore.Service{
-					Scopes: scope.New(scope.Definition{Name: "books:read"}, scope.Definition{Name: "films:read"},
-						scope.Definition{Name: "music:read"}),
-				},
-			})
-			o := console.Options{}
-			c.change(&o)
-			b := &bench{issuer: issuer, handler: http.StripPrefix(mount, console.New(issuer, admin, o))}
-			got := b.get("/new")
-			wantText(t, "the form", got, 200, "music")
-			for _, p := range append(presets, console.DefaultPresets()...) {
-				if offered := strings.Contains(got.text, `value="`+p.Name+`"`); offered != slices.Contains(c.want, p.Name) {
-					t.Errorf("preset %q is offered: %t", p.Name, offered)
-				}
+		issuer := issuing.New(issuing.NewMemory(), issuing.Options{Service: keystore.Service{Scopes: scope.New(
+			scope.Definition{Name: "books:read"}, scope.Definition{Name: "films:read"}, scope.Definition{Name: "music:read"})}})
+		o := console.Options{Presets: row.presets}
+		if row.assignable != nil {
+			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name { return row.assignable }
+		}
+		b := &bench{issuer: issuer, handler: http.StripPrefix(mount, console.New(issuer, admin, o))}
+		got := b.get("/new")
+		wantText(t, "the form", got, 200, "music")
+		for _, p := range append(presets, console.DefaultPresets()...) {
+			if offered := strings.Contains(got.text, `value="`+p.Name+`"`); offered != slices.Contains(row.want, p.Name) {
+				t.Errorf("%v: preset %q is offered: %t", row.assignable, p.Name, offered)
 			}
-		})
+		}
 	}
 }
 

@@ -74,12 +74,16 @@ func (b *bench) serve(m issuing.Store) {
 	b.handler = http.StripPrefix(mount, console.New(issuing.New(m, issuing.Options{}), admin, b.options))
 }
 
-// acts returns what the console did, such as "revoke key_1 by ada: other".
-func (b *bench) acts() (acts []string) {
+// wantActs reports other acts of the console, such as "revoke key_1 by ada: other".
+func (b *bench) wantActs(t *testing.T, want ...string) {
+	t.Helper()
+	var acts []string
 	for _, e := range b.entries {
 		acts = append(acts, fmt.Sprintf("%s %s by %s: %s", e.Act, e.Key, e.Actor, e.Reason))
 	}
-	return acts
+	if !slices.Equal(acts, want) {
+		t.Errorf("got the acts %q, want %q", acts, want)
+	}
 }
 
 func admin(r *http.Request) (console.Actor, error) {
@@ -92,7 +96,7 @@ func admin(r *http.Request) (console.Actor, error) {
 		"bea":  {ID: "bea", Organization: "acme", Name: "Bea Cole"},
 		"oda":  {ID: "oda", Organization: "other", Name: "Oda Ng"},
 		"half": {ID: "half"},
-		"edge": {ID: strings.Repeat("x", 255), Organization: strings.Repeat("o", 255)}, // as long as can be, and without a name
+		"edge": {ID: strings.Repeat("x", 255), Organization: strings.Repeat("o", 255)}, // without a name
 		"wide": {ID: "ada", Organization: strings.Repeat("x", 256)},
 		"long": {ID: strings.Repeat("x", 256), Organization: "acme"},
 	}[c.Value]
@@ -284,7 +288,7 @@ func anybody(*http.Request) (console.Actor, error) {
 func (b *bench) wantHeld(t *testing.T, what string, keys, acts int) {
 	t.Helper()
 	if got := len(b.all(t, "acme")); got != keys || len(b.entries) != acts {
-		t.Errorf("%s: there are %d keys and the acts %q, want %d and %d", what, got, b.acts(), keys, acts)
+		t.Errorf("%s: there are %d keys and the acts %+v, want %d and %d", what, got, b.entries, keys, acts)
 	}
 }
 

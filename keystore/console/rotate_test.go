@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,10 +36,7 @@ func TestRotateAtOnce(t *testing.T) {
 		next.Scopes[0] != k.Scopes[0] {
 		t.Errorf("got %+v", next)
 	}
-	acts := []string{"rotate " + next.ID + " by ada: ", "revoke " + k.ID + " by ada: rotated"}
-	if got := b.acts(); !slices.Equal(got, acts) {
-		t.Errorf("got the acts %q, want %q", got, acts)
-	}
+	b.wantActs(t, "rotate "+next.ID+" by ada: ", "revoke "+k.ID+" by ada: rotated")
 	got = b.post(path, f)
 	wantText(t, "a refresh", got, 200, "cannot be shown again")
 	if b.wantHeld(t, "a refresh", 2, 2); secretShape.MatchString(got.text) {
@@ -53,7 +49,9 @@ func TestRotateAtOnce(t *testing.T) {
 
 // The old secret works as long as was chosen, or as the key was to anyhow.
 func TestRotateWithOverlap(t *testing.T) {
-	for life, ends := range map[time.Duration]string{30 * day: "2 Jan 2000, 00:00 UTC", time.Hour: "1 Jan 2000, 01:00 UTC"} {
+	for life, ends := range map[time.Duration]string{
+		30 * day: "2 Jan 2000, 00:00 UTC", time.Hour: "1 Jan 2000, 01:00 UTC",
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t)
 			old, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(life) })
@@ -262,11 +260,8 @@ func TestRevoke(t *testing.T) {
 		wantText(t, act, b.post("/"+fourth.ID+act, url.Values{"note": {strings.Repeat("鍵", n)}}), 303)
 	}
 	b.entries = b.entries[:3]
-	acts := []string{"revoke " + k.ID + " by ada: leaked", "revoke " + other.ID + " by ada: other",
-		"revoke " + third.ID + " by ada: the contract ended"}
-	if got := b.acts(); !slices.Equal(got, acts) {
-		t.Errorf("got the acts %q, want %q", got, acts)
-	}
+	b.wantActs(t, "revoke "+k.ID+" by ada: leaked", "revoke "+other.ID+" by ada: other",
+		"revoke "+third.ID+" by ada: the contract ended")
 	if got := b.get(path); got.StatusCode != 303 {
 		t.Errorf("the question about a revoked key: got %s", got.Status)
 	}

@@ -34,11 +34,8 @@ func TestSuspendAndResume(t *testing.T) {
 		t.Errorf("the key is %s", b.status(t, token))
 	}
 	wantText(t, "its page", b.get(path+"?done=resumed"), 200, "The key works again.")
-	want := []string{"suspend " + k.ID + " by ada: leaving", "resume " + k.ID + " by ada: ",
-		"suspend " + k.ID + " by ada: other", "resume " + k.ID + " by ada: "}
-	if got := b.acts(); !slices.Equal(got, want) {
-		t.Errorf("got the acts %q, want %q", got, want)
-	}
+	b.wantActs(t, "suspend "+k.ID+" by ada: leaving", "resume "+k.ID+" by ada: ",
+		"suspend "+k.ID+" by ada: other", "resume "+k.ID+" by ada: ")
 }
 
 // What takes rights away is for every administrator, what gives them back or
@@ -74,8 +71,5 @@ func TestActsThatAreRefused(t *testing.T) {
 	if got := b.key(t, k.ID); !slices.Equal(got.Scopes, k.Scopes) || !got.Suspended {
 		t.Errorf("the key is %+v", got)
 	}
-	want := []string{"suspend " + k.ID + " by ada: ", "revoke " + k.ID + " by ada: other"}
-	if got := b.acts(); !slices.Equal(got, want) {
-		t.Errorf("got the acts %q, want %q", got, want)
-	}
+	b.wantActs(t, "suspend "+k.ID+" by ada: ", "revoke "+k.ID+" by ada: other")
 }
