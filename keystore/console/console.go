@@ -82,7 +82,7 @@ func (x *exchange) serve(at string) error {
 			cause: errors.New("console: the admin function returned an actor whose ID or Organization is empty or too long")}
 	default:
 		actor.Name = cmp.Or(actor.Name, actor.ID)
-		x.actor, x.by = actor, x.issuer.By(actor.ID, "")
+		x.actor, x.by, x.names[actor.ID] = actor, x.issuer.By(actor.ID, ""), actor.Name
 	}
 	return x.route(at)
 }

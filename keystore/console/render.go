@@ -147,9 +147,6 @@ func ago(d time.Duration, t time.Time) string {
 
 // personName returns how to show whoever made a key.
 func (x *exchange) personName(id string) string {
-	if id == x.actor.ID {
-		return x.actor.Name
-	}
 	name, known := x.names[id]
 	if !known && x.options.PersonName != nil {
 		name = x.options.PersonName(x.r.Context(), x.actor.Organization, id)
