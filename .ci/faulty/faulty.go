@@ -9,8 +9,8 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-// A Store tells of a call before it makes it. AddUses, Changes and SweepAudit
-// are made untold.
+// A Store tells of a call before it makes it, except of AddUses, Changes and
+// SweepAudit.
 type Store struct {
 	issuing.Store
 	Before func(call string) error // gets the method's name; its error is that of the call. Nil: all work

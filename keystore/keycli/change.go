@@ -133,36 +133,34 @@ func (c *call) revokeMany(before time.Time, dry bool) error {
 	return nil
 }
 
-func erase(c *call) func() error {
-	return func() error {
-		organization, name := c.args[0], clean(c.args[0])
-		if c.organization != "" && c.organization != organization {
-			return wrong("-org and the argument name two organizations")
-		}
-		if err := c.confirm(fmt.Sprintf("Remove all keys of %s, their history and its replies?", name),
-			organization); err != nil {
-			return err
-		}
-		var store idem.Eraser
-		var err error
-		if c.Replies != nil {
-			if store, err = c.Replies(c.ctx, c.Getenv); err != nil {
-				return err
-			}
-		}
-		keys, entries, err := c.issuer.Erase(c.ctx, organization)
-		if err != nil {
-			return err
-		}
-		counts := map[string]int{"keys": keys, "entries": entries}
-		text := fmt.Sprintf("%d keys of %s and %d entries of their history are removed", keys, name, entries)
-		if store == nil {
-			return c.done(counts, "%s; there are no replies here", text)
-		}
-		if counts["replies"], err = store.Erase(c.ctx, organization); err != nil {
-			return fmt.Errorf("%s, but not all replies; erase again: %w", text, err)
-		}
-		return c.done(counts, "%s, and %d replies; erase again when its last requests have ended", text,
-			counts["replies"])
+func erase(c *call) error {
+	organization, name := c.args[0], clean(c.args[0])
+	if c.organization != "" && c.organization != organization {
+		return wrong("-org and the argument name two organizations")
 	}
+	if err := c.confirm(fmt.Sprintf("Remove all keys of %s, their history and its replies?", name),
+		organization); err != nil {
+		return err
+	}
+	var store idem.Eraser
+	var err error
+	if c.Replies != nil {
+		if store, err = c.Replies(c.ctx, c.Getenv); err != nil {
+			return err
+		}
+	}
+	keys, entries, err := c.issuer.Erase(c.ctx, organization)
+	if err != nil {
+		return err
+	}
+	counts := map[string]int{"keys": keys, "entries": entries}
+	text := fmt.Sprintf("%d keys of %s and %d entries of their history are removed", keys, name, entries)
+	if store == nil {
+		return c.done(counts, "%s; there are no replies here", text)
+	}
+	if counts["replies"], err = store.Erase(c.ctx, organization); err != nil {
+		return fmt.Errorf("%s, but not all replies; erase again: %w", text, err)
+	}
+	return c.done(counts, "%s, and %d replies; erase again when its last requests have ended", text,
+		counts["replies"])
 }

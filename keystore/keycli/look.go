@@ -145,33 +145,31 @@ func verify(c *call) func() error {
 	}
 }
 
-func show(c *call) func() error {
-	return func() error {
-		k, err := c.key(c.args[0])
-		if err != nil {
-			return err
-		}
-		use, err := c.issuer.Usage(c.ctx, k.Organization, k.ID)
-		if err != nil {
-			return err
-		}
-		history, err := c.history(k.Organization, k.ID, time.Time{})
-		if err != nil {
-			return err
-		}
-		if c.json {
-			return encode(c.Stdout, struct {
-				record
-				Usage   *issuing.Usage       `json:"usage"`
-				History []issuing.AuditEntry `json:"history"`
-			}{c.record(k), use, history})
-		}
-		if err := c.keys([]*keystore.Key{k}, "NETWORKS",
-			func(k *keystore.Key) string { return listed(k.Networks) }); err != nil {
-			return err
-		}
-		return c.table(append(uses(k, use), acts(history)...))
+func show(c *call) error {
+	k, err := c.key(c.args[0])
+	if err != nil {
+		return err
 	}
+	use, err := c.issuer.Usage(c.ctx, k.Organization, k.ID)
+	if err != nil {
+		return err
+	}
+	history, err := c.history(k.Organization, k.ID, time.Time{})
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return encode(c.Stdout, struct {
+			record
+			Usage   *issuing.Usage       `json:"usage"`
+			History []issuing.AuditEntry `json:"history"`
+		}{c.record(k), use, history})
+	}
+	if err := c.keys([]*keystore.Key{k}, "NETWORKS",
+		func(k *keystore.Key) string { return listed(k.Networks) }); err != nil {
+		return err
+	}
+	return c.table(append(uses(k, use), acts(history)...))
 }
 
 func audit(c *call) func() error {

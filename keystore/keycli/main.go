@@ -99,42 +99,43 @@ func (config Config) commands() []command {
 	all := []command{
 		{"issue", "NAME", "make a key and print its secret", issue, "yes"},
 		{"list", "", "list keys of an organization, or of all", list, "as reason yes"},
-		{"show", "ID", "show a key, its use and its history", show, "as reason yes"},
+		{"show", "ID", "show a key, its use and its history", noFlags(show), "as reason yes"},
 		{"rotate", "ID", "replace a key and print the new secret", rotate, ""},
 		{"revoke", "[ID]", "end a key, or all that were made before a time, for good", revoke, ""},
 		{"edit", "ID", "rename, suspend or resume a key, or let it do less", edit, ""},
-		{"import", "", "store keys of an older system, read as JSON", importKeys, "yes"},
+		{"import", "", "store keys of an older system, read as JSON", noFlags(importKeys), "yes"},
 		{"verify", "", "say whose a token is, or which rule refuses it", verify, "as reason yes"},
 		{"audit", "", "list what was done to the keys of an organization", audit, "as reason yes"},
-		{"erase", "ORGANIZATION", "remove an organization's keys, history and replies", erase, ""},
-		{"version", "", "print the version", version, "as json org reason yes"},
+		{"erase", "ORGANIZATION", "remove an organization's keys, history and replies", noFlags(erase), ""},
+		{"version", "", "print the version", noFlags(version), "as json org reason yes"},
 	}
 	if config.Migrate != nil {
-		all = append(all, command{"migrate", "", "make the tables, or bring them up to date", migrate,
+		all = append(all, command{"migrate", "", "make the tables, or bring them up to date", noFlags(migrate),
 			"as json org reason yes"})
 	}
 	return all
 }
 
-func migrate(c *call) func() error {
-	return func() error { return c.Migrate(c.ctx, c.Getenv) }
+// noFlags prepares a command that declares none.
+func noFlags(run func(*call) error) func(*call) func() error {
+	return func(c *call) func() error { return func() error { return run(c) } }
 }
 
+func migrate(c *call) error { return c.Migrate(c.ctx, c.Getenv) }
+
 // version prints the version of the program, and those of this library in it.
-func version(c *call) func() error {
-	return func() error {
-		info, ok := debug.ReadBuildInfo()
-		if !ok {
-			return errors.New("this program does not say from which modules it was built")
-		}
-		rows := [][]string{{info.Main.Path, cmp.Or(info.Main.Version, "(devel)"), info.GoVersion}}
-		for _, m := range info.Deps {
-			if strings.HasPrefix(m.Path, "github.com/sallyport-go/sallyport") {
-				rows = append(rows, []string{m.Path, m.Version})
-			}
-		}
-		return c.table(rows)
+func version(c *call) error {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return errors.New("this program does not say from which modules it was built")
 	}
+	rows := [][]string{{info.Main.Path, cmp.Or(info.Main.Version, "(devel)"), info.GoVersion}}
+	for _, m := range info.Deps {
+		if strings.HasPrefix(m.Path, "github.com/sallyport-go/sallyport") {
+			rows = append(rows, []string{m.Path, m.Version})
+		}
+	}
+	return c.table(rows)
 }
 
 // Main runs one command and returns its exit code. SIGINT and SIGTERM end it.

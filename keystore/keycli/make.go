@@ -117,34 +117,32 @@ type oldKey struct {
 	Living int    `json:"children"`
 }
 
-func importKeys(c *call) func() error {
-	return func() error {
-		keys, err := c.oldKeys()
-		if err != nil {
-			return err
-		}
-		there := 0
-		for i, old := range keys {
-			k, err := c.issuer.Import(c.ctx, old.Key, old.Token)
-			switch {
-			case err == nil:
-				continue
-			case errors.Is(err, issuing.ErrExists) && k != nil:
-				there++
-				continue
-			case errors.Is(err, issuing.ErrExists):
-				err = refuse("another organization has this key")
-			}
-			code, text := explain(err)
-			if code == absent { // of the input, not of the store
-				code = misused
-			}
-			return outcome{code, fmt.Sprintf("%d of %d keys are stored, and key %d of the input is not: %s",
-				i, len(keys), i+1, text)}
-		}
-		return c.done(map[string]int{"imported": len(keys) - there, "existing": there},
-			"imported: %d, there already: %d", len(keys)-there, there)
+func importKeys(c *call) error {
+	keys, err := c.oldKeys()
+	if err != nil {
+		return err
 	}
+	there := 0
+	for i, old := range keys {
+		k, err := c.issuer.Import(c.ctx, old.Key, old.Token)
+		switch {
+		case err == nil:
+			continue
+		case errors.Is(err, issuing.ErrExists) && k != nil:
+			there++
+			continue
+		case errors.Is(err, issuing.ErrExists):
+			err = refuse("another organization has this key")
+		}
+		code, text := explain(err)
+		if code == absent { // of the input, not of the store
+			code = misused
+		}
+		return outcome{code, fmt.Sprintf("%d of %d keys are stored, and key %d of the input is not: %s",
+			i, len(keys), i+1, text)}
+	}
+	return c.done(map[string]int{"imported": len(keys) - there, "existing": there},
+		"imported: %d, there already: %d", len(keys)-there, there)
 }
 
 // half finds, as its group, the escape of half a character, such as \ud800.
