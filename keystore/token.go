@@ -15,26 +15,25 @@ const (
 	base62         = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 )
 
-// Generate returns a new token for e with 190 random bits of [crypto/rand].
-// That package ends the program when the system has no randomness to give, so
-// there is no error and no weak key. Generate panics if e is not known or s is
-// not valid.
-func (s Service) Generate(e Environment) Secret { return s.generate(e, "") }
-
-// GenerateChild is Generate for a key with a Parent.
-func (s Service) GenerateChild(e Environment) Secret { return s.generate(e, ofChild) }
-
 // ofChild stands before what the checksum of a child's token is computed from. A
 // process of a version that knows no children takes the token for a mistyped
 // one: it would not ask for the ancestors.
 const ofChild = "delegated:"
 
-func (s Service) generate(e Environment, kind string) Secret {
+// Generate returns a new token for a key of e; that of a child is told from
+// others, and needs its Ancestors. It has 190 random bits of [crypto/rand], which
+// ends the program when the system has no randomness to give, so there is no
+// error and no weak key. Generate panics if e is not known or s is not valid.
+func (s Service) Generate(e Environment, ancestors ...*Key) Secret {
 	if !e.Known() {
 		panic(fmt.Sprintf("keystore: cannot generate a key for environment %q", e))
 	}
 	if err := s.withDefaults().validate(); err != nil {
 		panic(err.Error())
+	}
+	kind := ""
+	if len(ancestors) > 0 {
+		kind = ofChild
 	}
 	b := appendRandom([]byte(s.begin(e)), randomLength)
 	sum := checksum(kind, string(b))

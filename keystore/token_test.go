@@ -92,14 +92,14 @@ func TestGenerate(t *testing.T) {
 func TestGenerateChild(t *testing.T) {
 	pattern := regexp.MustCompile("^" + keystore.Service{}.Pattern() + "$")
 	for range 20_000 {
-		token := keystore.Service{}.GenerateChild(keystore.Sandbox).Reveal()
+		token := keystore.Service{}.Generate(keystore.Sandbox, new(keystore.Key)).Reveal()
 		got, err := keystore.Service{}.Parse(token)
 		if err != nil || !got.Child || got.Environment != keystore.Sandbox || got.Digests()[0] != keystore.DigestOf(token) {
 			t.Fatalf("Parse(%q) = %+v, %v, want a child's", token, got, err)
 		}
 		body := token[:len(token)-6]
 		if token != asChild(body) || token == withChecksum(body) || !pattern.MatchString(token) {
-			t.Fatalf("GenerateChild returned %q", token)
+			t.Fatalf("Generate for a child returned %q", token)
 		}
 	}
 	if got, _ := (keystore.Service{}).Parse(withChecksum("svc_test_" + strings.Repeat("aB", 16))); got.Child {

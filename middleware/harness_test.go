@@ -571,11 +571,11 @@ func wantID(t testing.TB, res *http.Response) string {
 func (k *keyring) plant(t testing.TB, key keystore.Key) string {
 	t.Helper()
 	key.Organization, key.Environment = cmp.Or(key.Organization, "org_1"), cmp.Or(key.Environment, keystore.Production)
-	generate := keystore.Service{}.Generate
+	var above []*keystore.Key
 	if key.Parent != "" {
-		generate = keystore.Service{}.GenerateChild
+		above = append(above, &keystore.Key{ID: key.Parent})
 	}
-	token := generate(key.Environment).Reveal()
+	token := keystore.Service{}.Generate(key.Environment, above...).Reveal()
 	key.Digest = keystore.DigestOf(token)
 	if key.ID == "" {
 		key.ID = "key_" + token[len(token)-8:]

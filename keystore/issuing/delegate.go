@@ -60,9 +60,10 @@ func (i *Issuer) Delegate(ctx context.Context, k keystore.Key) (keystore.Secret,
 	if problems = append(problems, i.childProblems(&k, parent, now)...); problems != nil {
 		return keystore.Secret{}, nil, i.invalidKey(&k, problems)
 	}
-	secret := i.options.Service.GenerateChild(k.Environment)
+	above := line(parent)
+	secret := i.options.Service.Generate(k.Environment, above...)
 	made := newKey(&k, keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
-	made.CreatedBy, made.Parent, made.Ancestors = i.actor, k.Parent, line(parent)
+	made.CreatedBy, made.Parent, made.Ancestors = i.actor, k.Parent, above
 	made, err = i.insert(ctx, "delegate", made, i.options.MaxChildren)
 	if err != nil {
 		return repeatedChild(made, k.Parent, err)

@@ -317,7 +317,7 @@ func (unsure) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
 // A child has a parent, which an imported key has not.
 func TestImportOfAChild(t *testing.T) {
 	_, issuer := issuing.InMemory(keystore.Service{})
-	token := keystore.Service{}.GenerateChild(keystore.Sandbox).Reveal()
+	token := keystore.Service{}.Generate(keystore.Sandbox, new(keystore.Key)).Reveal()
 	_, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token)
 	wantField(t, err, "parent", "the token of a child")
 }
