@@ -14,6 +14,3 @@ func cacheOf(s Store) (c *Cached, itself bool) {
 }
 
 func (c *Cached) cached() *Cached { return c }
-
-// Store returns the store that c is in front of.
-func (c *Cached) Store() Store { return c.store }

@@ -96,7 +96,7 @@ func TestLegacyFormatValidate(t *testing.T) {
 			[]string{"needs a Prefix", `two legacy formats "v1"`, `the name ""`}},
 	} {
 		f := keystore.Service{Legacy: c.legacy}
-		_, err := f.Resolve(nil)
+		_, _, err := f.Resolve(nil)
 		if (err == nil) != (c.want == nil) {
 			t.Errorf("Validate of %+v returned %v, want %q", c.legacy, err, c.want)
 			continue
@@ -113,7 +113,7 @@ func TestLegacyFormatValidate(t *testing.T) {
 			t.Errorf("New with %+v panicked: %t, want %t", c.legacy, got, c.want != nil)
 		}
 	}
-	if _, err := (keystore.Service{Prefix: "No!",
+	if _, _, err := (keystore.Service{Prefix: "No!",
 		Legacy: []keystore.LegacyFormat{{Name: "v1"}}}).Resolve(nil); err == nil ||
 		!strings.Contains(err.Error(), "No!") || !strings.Contains(err.Error(), "v1") {
 		t.Errorf("got %v, want both mistakes", err)

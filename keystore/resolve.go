@@ -2,27 +2,29 @@ package keystore
 
 import "fmt"
 
-// Resolve returns s with its defaults filled in; or, if s is the zero Service
-// and keys is or embeds a [Cached], the Service of that. The error says all that
-// is wrong with s, or names both if keys is a Cached of another Service. keys
-// may be nil.
-func (s Service) Resolve(keys Store) (Service, error) {
-	cache, _ := cacheOf(keys)
-	if cache != nil && s.isZero() {
-		return cache.options.Service, nil
-	}
+// Resolve returns s with its defaults filled in, and the store that keeps keys,
+// which may be nil. The error says all that is wrong with s.
+//
+// If keys is or embeds a [Cached], the zero Service stands for that of the
+// Cached, and for another one the error names both. The store is the one behind
+// the Cached; it is nil if keys embeds it, and may have methods of its own.
+func (s Service) Resolve(keys Store) (Service, Store, error) {
+	cache, itself := cacheOf(keys)
+	zero := s.Scopes == nil && s.Prefix == "" && len(s.Legacy) == 0
 	s = s.withDefaults()
-	if err := s.validate(); err != nil {
-		return Service{}, err
+	err := s.validate()
+	switch {
+	case cache == nil:
+		return s, keys, err
+	case zero:
+		s = cache.options.Service
+	case err == nil:
+		err = s.sameAs(cache.options.Service)
 	}
-	if cache != nil {
-		return s, s.sameAs(cache.options.Service)
+	if !itself {
+		return s, nil, err
 	}
-	return s, nil
-}
-
-func (s Service) isZero() bool {
-	return s.Scopes == nil && s.Prefix == "" && len(s.Legacy) == 0
+	return s, cache.store, err
 }
 
 // sameAs returns an error that names what differs in s and in other, that of

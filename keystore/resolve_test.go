@@ -46,7 +46,7 @@ func TestResolve(t *testing.T) {
 		"not valid": {keystore.Service{Prefix: "No!", Legacy: []keystore.LegacyFormat{{}}}, memory,
 			`prefix "No!"|legacy`},
 	} {
-		got, err := c.given.Resolve(c.keys)
+		got, _, err := c.given.Resolve(c.keys)
 		if err == nil {
 			if got.Prefix != c.want || got.Scopes == nil {
 				t.Errorf("%s: got %+v, want the service %q with its defaults", name, got, c.want)

@@ -23,7 +23,7 @@ func TestPrefix(t *testing.T) {
 		"abcdefghijklmnopq": false, "Svc": false, "my_svc": false, "s-c": false, "s c": false, "é": false, ".*": false,
 	} {
 		f := keystore.Service{Prefix: prefix}
-		if _, err := f.Resolve(nil); (err == nil) != ok {
+		if _, _, err := f.Resolve(nil); (err == nil) != ok {
 			t.Errorf("%+v.Resolve(nil): got %v, want it valid: %v", f, err, ok)
 		}
 		for method, call := range map[string]func(){

@@ -70,7 +70,7 @@ func New(keys keystore.Store, o Options) *Guard {
 	}
 	o = o.withDefaults()
 	var err error
-	if o.Service, err = o.Service.Resolve(keys); err != nil {
+	if o.Service, _, err = o.Service.Resolve(keys); err != nil {
 		panic("middleware: Options.Service: " + err.Error())
 	}
 	ownReplies := o.Idempotency.Runner == nil && !o.Idempotency.Off

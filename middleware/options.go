@@ -153,7 +153,7 @@ func (o Options) Validate() error {
 	if !strings.HasPrefix(o.Base, "/") || strings.ContainsAny(o.Base, "{} ") {
 		add("Base", fmt.Errorf("%q is not a path; write it as \"/api/v1\"", o.Base))
 	}
-	_, err := o.Service.Resolve(nil)
+	_, _, err := o.Service.Resolve(nil)
 	add("Service", err)
 	add("RequestIDHeader", validHeader(o.RequestIDHeader))
 	switch {

@@ -68,7 +68,7 @@ func New(keys keystore.Store, o Options) *Issuer {
 	if absent(keys) {
 		panic("issuing: New with a nil store")
 	}
-	service, err := o.Service.Resolve(keys)
+	service, behind, err := o.Service.Resolve(keys)
 	if err != nil {
 		panic(err.Error())
 	}
@@ -76,21 +76,15 @@ func New(keys keystore.Store, o Options) *Issuer {
 	if err := o.validate(); err != nil {
 		panic(err.Error())
 	}
-	cache, itself := keys.(*keystore.Cached)
-	_, embeds := keys.(interface {
-		Remembered(keystore.Token) (*keystore.Caller, bool)
-	})
-	switch {
-	case itself:
-		keys = cache.Store()
-	case embeds:
+	if behind == nil {
 		panic(fmt.Sprintf("issuing: New with a %T, which embeds a Cached: give that Cached, "+
 			"and make what the type adds a part of the store behind it", keys))
 	}
-	store, ok := keys.(Store)
+	store, ok := behind.(Store)
 	if !ok {
-		panic(fmt.Sprintf("issuing: New with a %T, which is no Store: keystoretest says what it lacks", keys))
+		panic(fmt.Sprintf("issuing: New with a %T, which is no Store: keystoretest says what it lacks", behind))
 	}
+	cache, _ := keys.(*keystore.Cached)
 	return &Issuer{store: store, cache: cache, options: o}
 }
 
