@@ -48,7 +48,7 @@ func (c *Cached) ask(
 			<-places
 			replies <- r
 		}()
-		r.key, r.err = c.store.Lookup(ctx, d)
+		r.key, r.err = lookup(ctx, c.store, d)
 	}
 	go put()
 	eighth := time.NewTicker(max(c.options.Timeout/8, 1))
@@ -59,7 +59,7 @@ func (c *Cached) ask(
 			// If the process was stopped for a while, both cases may be ready,
 			// and the reply may be of any age.
 			if c.now() < deadline {
-				return c.checked(r.key, r.err, d)
+				return c.bound(r.key, r.err)
 			}
 		case <-eighth.C:
 			passed++
@@ -92,12 +92,9 @@ func (c *Cached) enter(ctx context.Context, places chan struct{}) error {
 	}
 }
 
-// checked returns an answer of the store as a lookup may pass it on.
-func (c *Cached) checked(k *Key, err error, d Digest) (*Caller, error) {
+// bound returns an answer of the store as a lookup may pass it on.
+func (c *Cached) bound(k *Key, err error) (*Caller, error) {
 	if err != nil {
-		return nil, err
-	}
-	if err := k.fits(d); err != nil {
 		return nil, err
 	}
 	c.unknownScopes.report(k, &c.options)

@@ -226,7 +226,7 @@ func TestAllocations(t *testing.T) {
 		"Parse of a legacy key":    func() { format.Parse(whole) },
 		"Parse of half of one":     func() { format.Parse(brief) },
 		"Parse and Caller":         func() { c, _ := format.Parse(token); c.Caller(ctx, cached, nil) },
-		"Parse and Remembered":     func() { c, _ := format.Parse(token); cached.Remembered(c) },
+		"Parse and Remembered":     func() { c, _ := format.Parse(token); c.Remembered(cached, nil) },
 		"AllowsAddress":            func() { caller.AllowsAddress(address) },
 		"Parse":                    func() { keystore.Service{}.Parse(token) },
 		"Parse of a typing error":  func() { keystore.Service{}.Parse(mistyped) },

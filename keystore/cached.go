@@ -248,26 +248,18 @@ func (c *Cached) remember(s *shard, d Digest, caller *Caller, err error, began t
 	}
 }
 
-// Remembered says what c knows of a token without asking the store: its caller
-// if the key is usable now, otherwise nil; and whether the token was usable when
-// the store was last asked, also when that answer is too old by now.
-func (c *Cached) Remembered(t Token) (caller *Caller, wasUsable bool) {
-	now := c.now()
-	for _, d := range t.Digests() {
-		s := c.shard(d)
-		s.mu.Lock()
-		found, ok := c.find(s, d, now)
-		wasUsable = wasUsable || s.accepted.contains(d)
-		ok = ok && found.caller != nil && found.caller.Refused() == nil
-		if ok {
-			s.hits++ // nobody calls Lookup then
-		}
-		s.mu.Unlock()
-		if ok && t.ownsCaller(found.caller) == nil {
-			return found.caller, true
-		}
+// usable returns the caller of a token that is remembered and whose key may be
+// used now, or nil.
+func (c *Cached) usable(d Digest) *Caller {
+	s := c.shard(d)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, ok := c.find(s, d, c.now())
+	if !ok || found.caller == nil || found.caller.Refused() != nil {
+		return nil
 	}
-	return nil, wasUsable
+	s.hits++
+	return found.caller
 }
 
 // wasUsable reports whether the token was usable when the store was last asked.

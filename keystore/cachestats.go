@@ -12,7 +12,7 @@ import (
 type CacheStats struct {
 	Usable int // tokens remembered that were usable when the store was last asked
 
-	Hits   uint64 // lookups that were answered from memory, also by [Cached.Remembered]
+	Hits   uint64 // lookups that were answered from memory, also by [Token.Remembered]
 	Asked  uint64 // questions to the store; lookups that share one count once
 	Failed uint64 // those of them without an answer, [ErrOverloaded] included
 

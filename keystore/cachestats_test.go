@@ -45,9 +45,9 @@ func TestRememberedCountsAsHit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Remembered(token)
+	token.Remembered(c, nil)
 	_, err = token.Lookup(t.Context(), c)
-	c.Remembered(token)
+	token.Remembered(c, nil)
 	if got, want := c.Stats(), (keystore.CacheStats{Usable: 1, Hits: 1, Asked: 1}); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}

@@ -87,9 +87,9 @@ func (k *Key) Bind(r *scope.Registry) *Caller {
 	return c
 }
 
-// Bind returns c with what it is granted in r, or c itself if that is its
+// bind returns c with what it is granted in r, or c itself if that is its
 // registry; nil means [scope.Default].
-func (c *Caller) Bind(r *scope.Registry) *Caller {
+func (c *Caller) bind(r *scope.Registry) *Caller {
 	r = cmp.Or(r, scope.Default())
 	if c.Granted().Registry() == r || c.Tenant() == "" {
 		return c

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // WithDefaults returns the options as NewCached uses them.
@@ -41,9 +43,15 @@ func (l *Uses) SetRoom(keys int) { l.room = keys }
 
 // Lookup returns the key of the token.
 func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
-	cache, _ := cacheOf(s)
-	return t.lookup(ctx, s, cache)
+	c, err := t.Caller(ctx, s, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.key(), nil
 }
+
+// Bind returns the caller in another registry.
+func (c *Caller) Bind(r *scope.Registry) *Caller { return c.bind(r) }
 
 // Caller returns the caller of a digest.
 func (c *Cached) Caller(ctx context.Context, d Digest) (*Caller, error) { return c.caller(ctx, d) }
@@ -57,7 +65,7 @@ func (c *Cached) Peek(d Digest) (*Caller, bool) {
 	for _, t := range []Token{{Environment: Production}, {Environment: Sandbox}, {Legacy: "any"},
 		{Environment: Sandbox, Child: true}} {
 		t.digests[0], t.n = d, 1
-		if k, _ := c.Remembered(t); k != nil {
+		if k, _ := t.Remembered(c, nil); k != nil {
 			return k, true
 		}
 	}
@@ -65,7 +73,4 @@ func (c *Cached) Peek(d Digest) (*Caller, bool) {
 }
 
 // Remembers reports whether the token was usable when the store was last asked.
-func (c *Cached) Remembers(d Digest) bool {
-	_, wasUsable := c.Remembered(Token{digests: [maxDigests]Digest{d}, n: 1})
-	return wasUsable
-}
+func (c *Cached) Remembers(d Digest) bool { return c.wasUsable(d) }

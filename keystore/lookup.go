@@ -1,7 +1,6 @@
 package keystore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -27,58 +26,67 @@ import (
 // allocate when the Cached answers from memory, and r is its registry. A type
 // that embeds a Cached is asked by its own Lookup.
 func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller, error) {
-	r = cmp.Or(r, scope.Default())
 	cache, itself := cacheOf(s)
-	if !itself {
-		k, err := t.lookup(ctx, s, cache)
-		if err != nil {
-			return nil, err
-		}
-		return k.Bind(r), nil
-	}
-	c, _, err := first(ctx, t, cache, cache.caller)
-	if err != nil {
-		return nil, err
-	}
-	if err := t.ownsCaller(c); err != nil {
-		return nil, err
-	}
-	return c.Bind(r), nil
-}
-
-// lookup returns the key of the token in s. The cache, which may be nil, says
-// which of its digests was usable.
-func (t *Token) lookup(ctx context.Context, s Store, cache *Cached) (*Key, error) {
-	k, d, err := first(ctx, t, cache, s.Lookup)
-	if err != nil {
-		return nil, err
-	}
-	if err := k.fits(d); err != nil {
-		return nil, err
-	}
-	if err := t.owns(k.ID, k.Environment, k.Legacy, k.Parent != ""); err != nil {
-		return nil, err
-	}
-	return k, nil
-}
-
-// first asks for one digest of t after the other, until there is an answer. The
-// cache, which may be nil, says which was usable.
-func first[T any](
-	ctx context.Context, t *Token, cache *Cached, ask func(context.Context, Digest) (T, error),
-) (T, Digest, error) {
 	digests := t.digests
 	if cache != nil && t.n > 1 {
-		if i := slices.IndexFunc(t.Digests(), cache.wasUsable); i > 0 {
+		if i := slices.IndexFunc(t.digests[:t.n], cache.wasUsable); i > 0 {
 			digests[0] = t.digests[i]
 			copy(digests[1:], t.digests[:i])
 		}
 	}
 	for _, d := range digests[:t.n] {
-		if found, err := ask(ctx, d); !errors.Is(err, ErrNotFound) {
-			return found, d, err
+		var c *Caller
+		var err error
+		if itself {
+			c, err = cache.caller(ctx, d)
+		} else {
+			var k *Key
+			if k, err = lookup(ctx, s, d); err == nil {
+				c = k.Bind(r)
+			}
+		}
+		if err == nil {
+			err = t.owns(c)
+		}
+		switch {
+		case err == nil:
+			return c.bind(r), nil
+		case !errors.Is(err, ErrNotFound):
+			return nil, err
 		}
 	}
-	var none T
-	return none, Digest{}, ErrNotFound
+	return nil, ErrNotFound
+}
+
+// Remembered says what s knows of the token without asking a store, if s is or
+// embeds a [Cached]: whether the token was usable when the store was last asked,
+// also when that answer is too old by now. If the key is usable now, and s is the
+// Cached itself, it returns the Caller too, as [Token.Caller] does. A type that
+// embeds a Cached decides by its own Lookup.
+func (t *Token) Remembered(s Store, r *scope.Registry) (c *Caller, wasUsable bool) {
+	cache, itself := cacheOf(s)
+	if cache == nil {
+		return nil, false
+	}
+	for _, d := range t.digests[:t.n] {
+		if itself {
+			if c := cache.usable(d); c != nil && t.owns(c) == nil {
+				return c.bind(r), true
+			}
+		}
+		wasUsable = wasUsable || cache.wasUsable(d)
+	}
+	return nil, wasUsable
+}
+
+// lookup asks the store for a key, and checks that it is that of the digest.
+func lookup(ctx context.Context, s Store, d Digest) (*Key, error) {
+	k, err := s.Lookup(ctx, d)
+	if err == nil {
+		err = k.fits(d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return k, nil
 }

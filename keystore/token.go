@@ -198,24 +198,20 @@ func (s Service) Claims(token string) bool {
 // first one can stand for the token. The slice belongs to t.
 func (t *Token) Digests() []Digest { return t.digests[:t.n] }
 
-// owns returns an error unless such a key can be that of the token.
-func (t *Token) owns(id string, environment Environment, legacy string, child bool) error {
+// owns returns an error unless the key that c was made of can be that of the
+// token.
+func (t *Token) owns(c *Caller) error {
+	legacy, child := c.more().legacy, c.more().child != nil
 	switch {
 	case t.Child != child:
-		return fmt.Errorf("%w: key %q has a parent: %v, and has the token of a child: %v", ErrCorrupt, id, child,
+		return fmt.Errorf("%w: key %q has a parent: %v, and has the token of a child: %v", ErrCorrupt, c.KeyID(), child,
 			t.Child)
-	case t.Legacy == "" && environment != t.Environment:
+	case t.Legacy == "" && c.Environment() != t.Environment:
 		return fmt.Errorf("%w: key %q is of environment %q, and its token of %q",
-			ErrCorrupt, id, environment, t.Environment)
+			ErrCorrupt, c.KeyID(), c.Environment(), t.Environment)
 	case (t.Legacy == "") != (legacy == ""):
 		return fmt.Errorf("%w: key %q is marked %q as legacy, and its token is of the LegacyFormat %q",
-			ErrCorrupt, id, legacy, t.Legacy)
+			ErrCorrupt, c.KeyID(), legacy, t.Legacy)
 	}
 	return nil
-}
-
-// ownsCaller is owns of the key that c was made of.
-func (t *Token) ownsCaller(c *Caller) error {
-	more := c.more()
-	return t.owns(c.KeyID(), c.Environment(), more.legacy, more.child != nil)
 }

@@ -25,22 +25,14 @@ type keyAuthenticator struct {
 	proxies        *proxies
 	throttle       *throttle // nil without one
 
-	keys   keystore.Store
-	cache  *keystore.Cached // keys, or nil when it is another store, which may embed one
-	memory rememberer       // keys, or nil when it neither is nor embeds a Cached
-}
-
-// A rememberer knows which tokens were usable. A type that embeds a
-// keystore.Cached is one, and decides by its own Lookup whether they still are.
-type rememberer interface {
-	Remembered(keystore.Token) (caller *keystore.Caller, wasUsable bool)
+	keys  keystore.Store
+	cache *keystore.Cached // keys, or nil when it is another store, which may embed one
 }
 
 // over makes a ask keys.
 func (a *keyAuthenticator) over(keys keystore.Store) *keyAuthenticator {
 	a.keys = keys
 	a.cache, _ = keys.(*keystore.Cached)
-	a.memory, _ = keys.(rememberer)
 	return a
 }
 
@@ -163,13 +155,9 @@ func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
 // verifyThrottled is verify with the throttle around it. What the cache knows to
 // be active passes always.
 func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (*keystore.Caller, error) {
-	remembered := false
-	if a.memory != nil {
-		var caller *keystore.Caller
-		caller, remembered = a.memory.Remembered(*t)
-		if a.cache != nil && caller != nil && a.accepts(caller.Environment()) {
-			return caller.Bind(a.service.Scopes), nil
-		}
+	known, remembered := t.Remembered(a.keys, a.service.Scopes)
+	if known != nil && a.accepts(known.Environment()) {
+		return known, nil
 	}
 	spent := a.throttle.take(r.Context(), a.proxies.bucket(r), 0)
 	if spent != nil && !remembered && !a.reportOnly {

@@ -34,7 +34,8 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 			lastUsed: o.Uses, joined: o.Authenticate != nil, reportOnly: o.ReportOnly,
 			proxies: report.proxies, throttle: newThrottle(o.Failures),
 		}).over(keys)
-		if a.keys.throttle != nil && a.keys.memory == nil {
+		_, cached := keys.(interface{ Stats() keystore.CacheStats }) // also what embeds a Cached
+		if a.keys.throttle != nil && !cached {
 			o.Hooks.logger().Warn("middleware: Options.Failures without a keystore.Cached: " +
 				"an address that has used them up gets 429 for its active keys too")
 		}

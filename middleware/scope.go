@@ -130,7 +130,10 @@ func (n Requirement) resolve(r *scope.Registry) (scope.Set, error) {
 // check denies a caller that lacks a scope. Where the requirement is
 // report-only, it notes the refusal for the Event of x.
 func (c *scopeCheck) check(caller *keystore.Caller, x *exchange) denial {
-	granted := caller.Bind(c.registry).Granted()
+	granted := caller.Granted()
+	if granted.Registry() != c.registry {
+		granted, _ = c.registry.Parse(caller.Scopes())
+	}
 	switch {
 	case c.need.none:
 		return denial{}
