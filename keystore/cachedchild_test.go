@@ -119,7 +119,7 @@ func TestFeedNamesAnAncestor(t *testing.T) {
 		keys := store.line(t, 4)
 		want(t, here, keys[3], nil, "a child")
 		store.edit(t, keys[0], suspended)
-		time.Sleep(here.MaxStaleness() + time.Nanosecond)
+		time.Sleep(here.Stats().MaxStaleness + time.Nanosecond)
 		want(t, here, keys[3], keystore.ErrSuspended, "MaxStaleness after an ancestor was suspended")
 	})
 }

@@ -8,35 +8,14 @@ import (
 	"time"
 )
 
-// MaxStaleness returns the longest time for which a key is still accepted after
-// somebody has revoked or changed it in the store:
-//
-//   - TTL;
-//   - while [Cached.Run] polls and the feed answers, Timeout plus the longer of
-//     FeedInterval and Timeout, if that is shorter.
-//
-// A change made by an issuer over this Cached is noticed before the call
-// returns. A key that becomes usable elsewhere, such as a new one, is noticed within
-// NegativeTTL; while Run polls and the feed answers, within the time that the
-// feed takes for a revocation, if that is shorter.
-//
-// Two things can add to these times. A feed with more new and changed keys than
-// fit into one answer needs more answers, each of up to Timeout. And a process
-// whose wall clock is behind that of the process that revoked a key accepts the
-// key for that much longer.
-func (c *Cached) MaxStaleness() time.Duration {
-	bound := c.feedBound()
+// maxStaleness is that of CacheStats. A poll begins a FeedInterval after the last
+// one began, or when the last one ends, and takes up to Timeout.
+func (c *Cached) maxStaleness() time.Duration {
+	bound := after(max(c.options.FeedInterval, c.options.Timeout), c.options.Timeout)
 	if last := time.Duration(c.polled.Load()); last != 0 && c.now()-last <= bound {
 		return min(c.options.TTL, bound)
 	}
 	return c.options.TTL
-}
-
-// feedBound is the longest time from a change until the end of the next poll.
-// That poll begins a FeedInterval after the last one began, or when the last
-// one ends, and takes up to Timeout.
-func (c *Cached) feedBound() time.Duration {
-	return after(max(c.options.FeedInterval, c.options.Timeout), c.options.Timeout)
 }
 
 // Run forgets each key that the store's feed says is new or has changed, until
@@ -101,7 +80,7 @@ func (c *Cached) noticeNoRun(now time.Duration) {
 	}
 	if !c.runChecked.Swap(true) && c.needsRun() {
 		c.options.Logger.Warn("keystore: Cached.Run was not started, revocations elsewhere take longer to be noticed",
-			"max_staleness", c.MaxStaleness())
+			"max_staleness", c.maxStaleness())
 	}
 }
 

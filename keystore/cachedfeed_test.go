@@ -85,8 +85,8 @@ func TestMaxStaleness(t *testing.T) {
 					defer run(t, here)()
 					time.Sleep(10 * time.Second)
 				}
-				if got := here.MaxStaleness(); got != c.want {
-					t.Errorf("MaxStaleness() = %v, want %v", got, c.want)
+				if got := here.Stats().MaxStaleness; got != c.want {
+					t.Errorf("MaxStaleness = %v, want %v", got, c.want)
 				}
 				// Wherever between two polls the revocation falls.
 				for range 20 {
@@ -94,7 +94,7 @@ func TestMaxStaleness(t *testing.T) {
 					time.Sleep(330 * time.Millisecond)
 					want(t, here, d, nil, "a key")
 					store.edit(t, d, func(k *keystore.Key) { k.RevokedAt = time.Now() })
-					time.Sleep(here.MaxStaleness())
+					time.Sleep(here.Stats().MaxStaleness)
 					want(t, here, d, keystore.ErrRevoked, "MaxStaleness after a revocation elsewhere")
 				}
 			})
@@ -176,8 +176,8 @@ func TestMaxStalenessAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here := keystore.NewCached(newFeedFake(), keystore.CacheOptions{})
 		defer run(t, here)()
-		if got := here.MaxStaleness(); got != 7*time.Second {
-			t.Errorf("MaxStaleness() after the first poll = %v, want 7s", got)
+		if got := here.Stats().MaxStaleness; got != 7*time.Second {
+			t.Errorf("MaxStaleness after the first poll = %v, want 7s", got)
 		}
 	})
 }
@@ -207,8 +207,8 @@ func TestFeedForgets(t *testing.T) {
 		want(t, here, other, nil, "a key that did not change")
 		store.wantCalls(t, 0, "a poll without news")
 		stop()
-		if got := here.MaxStaleness(); got != time.Hour {
-			t.Errorf("MaxStaleness() after Run has ended = %v, want TTL", got)
+		if got := here.Stats().MaxStaleness; got != time.Hour {
+			t.Errorf("MaxStaleness after Run has ended = %v, want TTL", got)
 		}
 	})
 }
@@ -380,8 +380,8 @@ func TestFeedFails(t *testing.T) {
 		store.edit(t, d, suspended)
 		time.Sleep(10*time.Second + time.Nanosecond)
 		want(t, here, d, nil, "a change while the feed fails and TTL has not passed")
-		if got := here.MaxStaleness(); got != 30*time.Second {
-			t.Errorf("MaxStaleness() while the feed fails = %v, want TTL", got)
+		if got := here.Stats().MaxStaleness; got != 30*time.Second {
+			t.Errorf("MaxStaleness while the feed fails = %v, want TTL", got)
 		}
 		if got := strings.Count(log.String(), "\n"); got != 1 || !strings.Contains(log.String(), errStoreDown.Error()) {
 			t.Errorf("10 failed polls logged %d lines, want one with the cause: %s", got, log.String())
@@ -394,8 +394,8 @@ func TestFeedFails(t *testing.T) {
 		store.calls.Store(0)
 		want(t, here, other, nil, "a key that did not change")
 		store.wantCalls(t, 0, "a key that did not change, after the feed is back")
-		if got := here.MaxStaleness(); got != 4*time.Second {
-			t.Errorf("MaxStaleness() when the feed is back = %v, want 4s", got)
+		if got := here.Stats().MaxStaleness; got != 4*time.Second {
+			t.Errorf("MaxStaleness when the feed is back = %v, want 4s", got)
 		}
 		if !strings.Contains(log.String(), "back") {
 			t.Errorf("the log does not say that the feed is back: %s", log.String())
@@ -416,8 +416,8 @@ func TestFeedHangs(t *testing.T) {
 			return nil, "", errStoreDown
 		})
 		time.Sleep(10 * time.Second)
-		if got := here.MaxStaleness(); got != 30*time.Second {
-			t.Errorf("MaxStaleness() while the feed hangs = %v, want TTL", got)
+		if got := here.Stats().MaxStaleness; got != 30*time.Second {
+			t.Errorf("MaxStaleness while the feed hangs = %v, want TTL", got)
 		}
 		want(t, here, store.add(t), nil, "a lookup while the feed hangs")
 		close(release)
@@ -479,7 +479,7 @@ func TestFeedWithoutAPosition(t *testing.T) {
 		here := keystore.NewCached(store, keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
 		defer run(t, here)()
 		time.Sleep(time.Minute)
-		if got, polls := here.MaxStaleness(), store.polls.Load(); got != 30*time.Second || polls > 13 {
+		if got, polls := here.Stats().MaxStaleness, store.polls.Load(); got != 30*time.Second || polls > 13 {
 			t.Errorf("MaxStaleness is %v after %d polls in a minute, want TTL and one each 5 s", got, polls)
 		}
 	})

@@ -56,7 +56,7 @@ func TestCachedWithoutEnd(t *testing.T) {
 				time.Sleep(1000 * time.Hour)
 			}
 			store.wantCalls(t, 2, "a key and an unknown token, for ever")
-			if got := cached.MaxStaleness(); got != math.MaxInt64 {
+			if got := cached.Stats().MaxStaleness; got != math.MaxInt64 {
 				t.Errorf("MaxStaleness is %v", got)
 			}
 		})

@@ -27,6 +27,17 @@ type CacheStats struct {
 	// [Cached.Run] runs and one has.
 	NeedsRun bool
 	Polled   time.Time
+
+	// MaxStaleness is the longest time for which a key is still accepted after
+	// somebody else has revoked or changed it in the store: TTL; or while
+	// [Cached.Run] polls and the feed answers, Timeout plus the longer of
+	// FeedInterval and Timeout, if that is shorter. Within the same time of the
+	// feed, or NegativeTTL, a key is noticed that becomes usable elsewhere.
+	//
+	// A feed with more keys than fit into one answer needs more answers, each of
+	// up to Timeout. A process whose wall clock is behind that of the process that
+	// revoked a key accepts the key for that much longer.
+	MaxStaleness time.Duration
 }
 
 // Stats returns the figures of c.
@@ -43,6 +54,7 @@ func (c *Cached) Stats() CacheStats {
 	}
 	sum.NeedsRun = c.needsRun()
 	sum.Down = c.outage.lasts()
+	sum.MaxStaleness = c.maxStaleness()
 	if at := time.Duration(c.polled.Load()); at != 0 {
 		sum.Polled = c.epoch.Add(at)
 	}

@@ -28,7 +28,8 @@ func TestCacheStats(t *testing.T) {
 	look("unknown")
 	f.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errors.New("down") })
 	look("another")
-	want := keystore.CacheStats{Usable: 1, Hits: 3, Asked: 3, Failed: 1, NeedsRun: true}
+	want := keystore.CacheStats{Usable: 1, Hits: 3, Asked: 3, Failed: 1, NeedsRun: true,
+		MaxStaleness: 30 * time.Second}
 	if got := c.Stats(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -48,7 +49,8 @@ func TestRememberedCountsAsHit(t *testing.T) {
 	token.Remembered(c, nil)
 	_, err = token.Lookup(t.Context(), c)
 	token.Remembered(c, nil)
-	if got, want := c.Stats(), (keystore.CacheStats{Usable: 1, Hits: 1, Asked: 1}); err != nil || got != want {
+	want := keystore.CacheStats{Usable: 1, Hits: 1, Asked: 1, MaxStaleness: 30 * time.Second}
+	if got := c.Stats(); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 }

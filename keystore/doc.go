@@ -36,7 +36,7 @@
 //     address that a request comes from.
 //   - After [Cached.Invalidate] has returned, and so after an issuer over the
 //     Cached has revoked a key, no later Lookup finds the key as it was. For
-//     changes made elsewhere [Cached.MaxStaleness] is the longest time until
+//     changes made elsewhere MaxStaleness of [CacheStats] is the longest time until
 //     the Cached notices.
 //   - Recording a use MUST NOT undo a revocation, and MUST NOT delay a request.
 //

@@ -417,7 +417,7 @@ func servers(t *testing.T, d database) (a, b *keystore.Cached) {
 			t.Errorf("Run returned %v, want nil", err)
 		}
 	})
-	eventually(t, "the feed of server B never answered", func() bool { return b.MaxStaleness() < time.Hour })
+	eventually(t, "the feed of server B never answered", func() bool { return b.Stats().MaxStaleness < time.Hour })
 	return a, b
 }
 

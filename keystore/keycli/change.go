@@ -94,7 +94,7 @@ func revoke(c *call) func() error {
 		if k, err = c.issuer.Revoke(c.ctx, k.Organization, k.ID); err != nil {
 			return err
 		}
-		return c.done(c.record(k), "%s is revoked; servers notice within Cached.MaxStaleness, 7 s by default",
+		return c.done(c.record(k), "%s is revoked; servers notice within CacheStats.MaxStaleness, 7 s by default",
 			describe(k))
 	}
 }

@@ -23,7 +23,7 @@
 //
 // The feed also has the keys that are inserted or changed with SQL, because the
 // schema numbers them. Caches learn of them as soon as of other changes, see
-// [keystore.Cached.MaxStaleness]. To revoke every key of an organization, in
+// MaxStaleness of [keystore.CacheStats]. To revoke every key of an organization, in
 // Postgres,
 //
 //	UPDATE sallyport_keys SET revoked_at = now() WHERE organization = 'acme';
