@@ -41,23 +41,6 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// A text that begins like a token of this service is claimed, complete or not.
-func TestClaims(t *testing.T) {
-	hex := func(string) bool { return true }
-	f := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}, {Name: "v0", Match: hex}}}
-	for token, want := range map[string]bool{
-		"svc_live_x": true, "svc_": true, "acme_x": true, "acme_": true,
-		"": false, "svc": false, "svcx_live_x": false, "acme": false, "eyJhbGciOiJIUzI1NiJ9.e30.x": false,
-	} {
-		if got := f.Claims(token); got != want {
-			t.Errorf("Claims(%q) = %t, want %t", token, got, want)
-		}
-	}
-	if (keystore.Service{}).Claims("acme_x") {
-		t.Error("a Format without a legacy shape claims acme_x")
-	}
-}
-
 func TestMasked(t *testing.T) {
 	s := keystore.Service{Prefix: "ship", Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "old_"}}}
 	for want, k := range map[string]keystore.Key{

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"hash/crc32"
-	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -183,15 +182,6 @@ func (l *LegacyFormat) token(text string) (Token, error) {
 	}
 	t.n = copy(t.digests[:], digests)
 	return t, nil
-}
-
-// Claims reports whether a token begins like one of this service, in the
-// present format or in a legacy one with a Prefix. If not, it may belong to
-// something else, as a JWT does.
-func (s Service) Claims(token string) bool {
-	return strings.HasPrefix(token, s.prefix()+"_") || slices.ContainsFunc(s.Legacy, func(l LegacyFormat) bool {
-		return l.Prefix != "" && strings.HasPrefix(token, l.Prefix)
-	})
 }
 
 // Digests returns the digests in the order in which they are asked for. The

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,7 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	parsed, err := a.service.Parse(token)
 	malformed, isMalformed := err.(keystore.TokenError)
 	switch {
-	case isMalformed && a.joined && !ownHeader && !a.service.Claims(token):
+	case isMalformed && a.joined && !ownHeader && !a.claims(token):
 		return nil, errForeignToken
 	case a.rejectBrowsers && fromPage(r.Header):
 		return nil, a.failed(r, invalidKey("A secret API key must not be used in a browser, "+
@@ -102,6 +103,16 @@ func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Fo
 		return "", bearer.Bad, false
 	}
 	return strings.Trim(values[0], " \t"), bearer.Token, true
+}
+
+// claims reports whether a token begins like one of the service, in the present
+// format or in a legacy one with a Prefix. If not, it may belong to something
+// else, as a JWT does.
+func (a *keyAuthenticator) claims(token string) bool {
+	return strings.HasPrefix(token, a.service.Prefix+"_") ||
+		slices.ContainsFunc(a.service.Legacy, func(l keystore.LegacyFormat) bool {
+			return l.Prefix != "" && strings.HasPrefix(token, l.Prefix)
+		})
 }
 
 func (a *keyAuthenticator) badHeader() string {

@@ -101,7 +101,7 @@ func (a *authentication) hint(w http.ResponseWriter, r *http.Request, code strin
 		a.report.hint(w, r, "middleware: a browser's preflight request, which has no credentials, is refused: "+
 			"put the CORS middleware outside Authenticate")
 	case missing && a.keys != nil && a.keys.header == "" &&
-		a.keys.service.Claims(firstValue(r.Header["X-Api-Key"])):
+		a.keys.claims(firstValue(r.Header["X-Api-Key"])):
 		a.report.hint(w, r, "middleware: an API key in the header X-API-Key is not looked at: set Options.KeyHeader, "+
 			"or send it as Authorization: Bearer")
 	case code == codes.AddressNotAllowed && len(r.Header["X-Forwarded-For"]) > 0 && ok && !proxies.trust(peer):

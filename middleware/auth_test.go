@@ -518,6 +518,27 @@ func TestKeysBesideOthers(t *testing.T) {
 	}
 }
 
+// TestTokensThatBeginLikeKeys: they are taken for keys, complete or not, and
+// others are left to Authenticate.
+func TestTokensThatBeginLikeKeys(t *testing.T) {
+	legacy := []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"},
+		{Name: "v0", Match: func(string) bool { return false }}}
+	for _, tt := range []struct {
+		legacy []keystore.LegacyFormat
+		token  string
+		want   int
+	}{
+		{legacy, "svc_live_x", 401}, {legacy, "svc_", 401}, {legacy, "acme_x", 401}, {legacy, "acme_", 401},
+		{legacy, "svc", 200}, {legacy, "svcx_live_x", 200}, {legacy, "acme", 200}, {legacy, jwt, 200}, {nil, "acme_x", 200},
+	} {
+		api := testAPI(newKeyring().memory, middleware.Options{Hooks: quiet(), Service: keystore.Service{Legacy: tt.legacy},
+			Authenticate: func(*http.Request) (*keystore.Caller, error) { return by(t, "user"), nil }})
+		if res := serve(api, request("GET", "/api/v1/any", tt.token, "")); res.StatusCode != tt.want {
+			t.Errorf("%s beside %d legacy formats: got %d, want %d", tt.token, len(tt.legacy), res.StatusCode, tt.want)
+		}
+	}
+}
+
 // TestThrottleBesideOthers: tokens of others do not count as failures. One that
 // nobody takes counts as a wrong key.
 func TestThrottleBesideOthers(t *testing.T) {
