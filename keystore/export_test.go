@@ -50,6 +50,9 @@ func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {
 	return c.key(), nil
 }
 
+// Digests returns the digests in the order in which they are asked for.
+func (t *Token) Digests() []Digest { return t.digests[:t.n] }
+
 // Bind returns the caller in another registry.
 func (c *Caller) Bind(r *scope.Registry) *Caller { return c.bind(r) }
 

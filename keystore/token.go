@@ -78,7 +78,7 @@ type Token struct {
 	Legacy      string      // the Name of its [LegacyFormat]; empty for the present format
 	Child       bool        // of a key with a Parent
 
-	digests [maxDigests]Digest
+	digests [maxDigests]Digest // in the order in which they are asked for
 	n       int
 }
 
@@ -183,10 +183,6 @@ func (l *LegacyFormat) token(text string) (Token, error) {
 	t.n = copy(t.digests[:], digests)
 	return t, nil
 }
-
-// Digests returns the digests in the order in which they are asked for. The
-// first one can stand for the token. The slice belongs to t.
-func (t *Token) Digests() []Digest { return t.digests[:t.n] }
 
 // owns returns an error unless the key that c was made of can be that of the
 // token.

@@ -48,7 +48,7 @@ func (i *Issuer) Import(ctx context.Context, old keystore.Key, token string) (*k
 		if t, err = i.options.Service.Parse(token); err != nil {
 			return nil, err
 		}
-		digests, hint = t.Digests(), hintOf(token)
+		digests, hint = i.digests(t.Legacy, token), hintOf(token)
 		if t.Child {
 			return nil, invalid(problem("parent", "The token is that of a child, which cannot be imported."))
 		}
@@ -77,6 +77,16 @@ func (i *Issuer) Import(ctx context.Context, old keystore.Key, token string) (*k
 		}
 	}
 	return i.insertImported(ctx, k)
+}
+
+// digests returns those of a token of the format, the one for a new record first.
+func (i *Issuer) digests(legacy, token string) []keystore.Digest {
+	for _, l := range i.options.Service.Legacy {
+		if l.Name == legacy && l.Digests != nil {
+			return l.Digests(token)
+		}
+	}
+	return []keystore.Digest{keystore.DigestOf(token)}
 }
 
 // importProblems returns what else is wrong.
