@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -195,9 +196,17 @@ func ExampleKey_attributes() {
 }
 
 // What to put into .gitleaks.toml, so that a leaked key is found before others
-// find it.
-func ExampleService_Gitleaks() {
-	fmt.Print(keystore.Service{Prefix: "acme"}.Gitleaks())
+// find it. A scanner takes the first group for the secret, which here would be
+// the environment. A low entropy is that of a placeholder.
+func ExampleService_Pattern() {
+	pattern := strings.ReplaceAll(keystore.Service{Prefix: "acme"}.Pattern(), "(", "(?:")
+	fmt.Printf(`[[rules]]
+id = "acme-api-key"
+description = "acme secret API key"
+regex = '''\b%s\b'''
+entropy = 3
+keywords = ["acme_live_", "acme_test_"]
+`, pattern)
 	// Output:
 	// [[rules]]
 	// id = "acme-api-key"

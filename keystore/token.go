@@ -70,6 +70,14 @@ func checksum(kind, s string) (sum [checksumLength]byte) {
 	return sum
 }
 
+// Pattern returns a regular expression, in the syntax common to RE2 and PCRE
+// and without anchors, that matches the tokens of the present format. It does
+// not know the checksum, so it also matches others: see [Service] for what
+// tells a key from them.
+func (s Service) Pattern() string {
+	return fmt.Sprintf("%s_(%s|%s)_[0-9A-Za-z]{%d}", s.prefix(), live, test, randomLength+checksumLength)
+}
+
 // A Token is what [Service.Parse] found in the text that a client sent: under
 // which digests its key can be stored. It does not hold the text. The zero
 // Token leads to no key.
