@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 	"weak"
+
+	"github.com/sallyport-go/sallyport/internal/calls"
 )
 
 // Cached remembers what a [Store] says about tokens, and protects the store:
@@ -45,9 +47,12 @@ type Cached struct {
 	ended         atomic.Bool   // Run has ended, and not begun again
 	polled        atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
 	outage        outage
-	observe       atomic.Pointer[func(ctx context.Context, call string, took time.Duration, answered bool)]
 	parents       parents // of the children that are remembered
+	observed              // calls named "lookup"
 }
+
+// observed has a method for metrics, which is no part of the surface.
+type observed = calls.Observed
 
 // A shard caches the answers for its digests. This is why no answer from before
 // a change, such as a revocation, is given after it:
@@ -212,7 +217,10 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 	c.noticeNoRun(began)
 	asked := time.Now()
 	l.caller, l.err = c.ask(ctx, d, places, after(began, c.options.Timeout), &l.shared)
-	c.called(ctx, asked, l.err)
+	if !errors.Is(l.err, ErrOverloaded) { // else the store was not asked
+		answered := l.err == nil || errors.Is(l.err, ErrNotFound)
+		calls.Ended(ctx, &c.observed, c.options.Logger, "lookup", asked, answered)
+	}
 	if of := l.caller.more().child; of != nil {
 		of.loaded, of.parents = l.began, c.parents.of(of.ancestors)
 	}

@@ -1,11 +1,6 @@
 package keystore
 
-import (
-	"context"
-	"errors"
-	"runtime/debug"
-	"time"
-)
+import "time"
 
 // CacheStats are figures of a [Cached]. Hits, Asked and Failed count since its
 // start.
@@ -80,26 +75,4 @@ func (c *Cached) Expiring(d time.Duration) (n int) {
 		s.mu.Unlock()
 	}
 	return n
-}
-
-// ObserveCalls lets f know of each question to the store, named "lookup", when
-// it ends: how long it took, and whether the store answered in time, which
-// [ErrNotFound] does too. A lookup that fails with [ErrOverloaded] has not asked
-// the store. f is called from many goroutines at once and must be quick; its
-// panic goes to the log and changes nothing. It takes the place of one that was
-// given before.
-func (c *Cached) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
-	c.observe.Store(&f)
-}
-
-// called tells the observer of a question that has ended with err.
-func (c *Cached) called(ctx context.Context, asked time.Time, err error) {
-	if f := c.observe.Load(); f != nil && !errors.Is(err, ErrOverloaded) {
-		defer func() {
-			if p := recover(); p != nil {
-				c.options.Logger.Error("the observer of calls panicked", "panic", p, "stack", string(debug.Stack()))
-			}
-		}()
-		(*f)(ctx, "lookup", time.Since(asked), err == nil || errors.Is(err, ErrNotFound))
-	}
 }

@@ -19,7 +19,7 @@ const module = "github.com/sallyport-go/sallyport"
 // promise to an importer's build.
 var mayImport = map[string][]string{
 	"scope":                 {},
-	"keystore":              {"scope", "keystore/internal", "github.com/hashicorp/golang-lru/v2"},
+	"keystore":              {"scope", "keystore/internal", "internal/calls", "github.com/hashicorp/golang-lru/v2"},
 	"idem":                  {"idem/internal"},
 	"idem/internal/bounded": {},
 	"idem/idemclient":       {"net/http"},
@@ -46,6 +46,7 @@ var mayImport = map[string][]string{
 	"keystore/issuing":        {"keystore", "scope", "internal/transaction", "github.com/rs/xid"},
 	"keystore/internal/field": {},
 	"internal/transaction":    {},
+	"internal/calls":          {},
 }
 
 func TestImports(t *testing.T) {
