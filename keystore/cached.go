@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-	"weak"
 
 	"github.com/sallyport-go/sallyport/internal/calls"
 )
@@ -47,7 +45,7 @@ type Cached struct {
 	ended         atomic.Bool   // Run has ended, and not begun again
 	polled        atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
 	outage        outage
-	parents       parents // of the children that are remembered
+	changed       changes // of the keys that may have children
 	observed              // calls named "lookup"
 }
 
@@ -66,7 +64,7 @@ type observed = calls.Observed
 // When forget returns, no old answer is remembered. A question that was open
 // then is no longer in loads: its answer goes to those who waited for it, and
 // is not remembered. A later Lookup finds neither and asks the store, which has
-// the change. The ancestors of a child change in [parents].
+// the change. The ancestors of a child change in [changes].
 type shard struct {
 	mu       sync.Mutex
 	accepted answers          // tokens that were usable when the store was last asked
@@ -81,7 +79,7 @@ type shard struct {
 // A load is a question to the store. Its result is set before done is closed.
 type load struct {
 	done   chan struct{}
-	began  uint64      // the number of parents, before the store was asked
+	began  uint64      // the number of changes, before the store was asked
 	shared atomic.Bool // several wait for it
 	caller *Caller
 	err    error
@@ -107,7 +105,6 @@ func NewCached(s Store, o CacheOptions) *Cached {
 		epoch:   time.Now(),
 		strange: make(chan struct{}, maxLoads),
 		known:   make(chan struct{}, maxLoads),
-		parents: parents{known: make(map[Digest]weak.Pointer[parent])},
 	}
 	c.outage.now, c.outage.probe = c.now, c.probeLater
 	// One lock is enough for a small cache, and keeps its order exact.
@@ -126,12 +123,12 @@ func NewCached(s Store, o CacheOptions) *Cached {
 	return c
 }
 
-// shard returns the shard of a digest, by Knuth's multiplicative hash (TAOCP
-// 6.4) of its sum: each bit of that reaches the four upper bits of the product.
+func (c *Cached) shard(d Digest) *shard { return &c.shards[place(d, 4)%uint64(len(c.shards))] }
+
+// place returns some bits of a hash of a digest: Knuth's multiplicative one
+// (TAOCP 6.4) of its sum, each bit of which reaches the upper ones of the product.
 // The digests of a [LegacyFormat] may have most of their bytes in common.
-func (c *Cached) shard(d Digest) *shard {
-	return &c.shards[sum(d)*0x9e3779b97f4a7c15>>60%uint64(len(c.shards))]
-}
+func place(d Digest, bits int) uint64 { return sum(d) * 0x9e3779b97f4a7c15 >> (64 - bits) }
 
 // Lookup implements [Store]. The key that it returns is a copy, and has what a
 // [Caller] has: the other fields are empty, also when the store was just asked.
@@ -174,17 +171,17 @@ func (c *Cached) caller(ctx context.Context, d Digest) (*Caller, error) {
 			break
 		}
 		if !waited {
-			number = c.parents.number.Load()
+			number = c.changed.number.Load()
 		}
 		l.shared.Store(true)
 		s.mu.Unlock()
 		<-l.done
-		if l.began >= number || !outdated(l.caller) { // the second one never is
+		if l.began >= number || !c.outdated(l.caller) { // the second one never is
 			return l.caller, l.err
 		}
 		s.mu.Lock()
 	}
-	l := &load{done: make(chan struct{}), began: c.parents.number.Load()}
+	l := &load{done: make(chan struct{}), began: c.changed.number.Load()}
 	s.loads[d] = l
 	places := c.strange
 	if s.accepted.contains(d) {
@@ -222,7 +219,7 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 		calls.Ended(ctx, &c.observed, c.options.Logger, "lookup", asked, answered)
 	}
 	if of := l.caller.more().child; of != nil {
-		of.loaded, of.parents = l.began, c.parents.of(of.ancestors)
+		of.loaded = l.began
 	}
 }
 
@@ -233,14 +230,14 @@ func (c *Cached) find(s *shard, d Digest, now time.Duration) (answer, bool) {
 	if !ok {
 		found, ok = s.refused.get(d, now)
 	}
-	return found, ok && now < found.deadline && !outdated(found.caller)
+	return found, ok && now < found.deadline && !c.outdated(found.caller)
 }
 
 // outdated reports whether an ancestor may have changed since the store was
 // asked.
-func outdated(c *Caller) bool {
-	of := c.more().child
-	return of != nil && slices.ContainsFunc(of.parents, func(p *parent) bool { return p.changed.Load() > of.loaded })
+func (c *Cached) outdated(caller *Caller) bool {
+	of := caller.more().child
+	return of != nil && c.changed.since(of.loaded, of.ancestors)
 }
 
 // remember keeps the answer to a question that was asked at began. The shard is
@@ -288,7 +285,7 @@ func (c *Cached) Invalidate(tokens ...Digest) {
 	for _, d := range tokens {
 		s := c.shard(d)
 		s.mu.Lock()
-		c.parents.change(d)
+		c.changed.note(d)
 		s.forget(d)
 		s.mu.Unlock()
 	}

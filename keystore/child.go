@@ -12,10 +12,7 @@ import (
 type child struct {
 	scopes    []scope.Name // its own, whatever is left of them
 	ancestors []*Key
-
-	// Of a Cached.
-	loaded  uint64 // the number of its parents before the store was asked
-	parents []*parent
+	loaded    uint64 // by a Cached: the number of its changes before the store was asked
 }
 
 // inherit narrows c, which is bound to r, and its key k to what the ancestors

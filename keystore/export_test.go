@@ -59,10 +59,6 @@ func (c *Caller) Bind(r *scope.Registry) *Caller { return c.bind(r) }
 // Caller returns the caller of a digest.
 func (c *Cached) Caller(ctx context.Context, d Digest) (*Caller, error) { return c.caller(ctx, d) }
 
-// Parents returns how many keys c knows to have children in memory, or to have
-// had them.
-func (c *Cached) Parents() int { return len(c.parents.known) }
-
 // Peek returns the key of a digest that c remembers and that is usable now.
 func (c *Cached) Peek(d Digest) (*Caller, bool) {
 	for _, t := range []Token{{Environment: Production}, {Environment: Sandbox}, {Legacy: "any"},

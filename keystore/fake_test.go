@@ -17,6 +17,7 @@ import (
 type fake struct {
 	issuing.Store
 	calls  atomic.Int64
+	lines  int // keys that line has made
 	lookup hook[lookupFunc]
 }
 
