@@ -50,21 +50,31 @@ type Service struct {
 }
 
 func (s Service) withDefaults() Service {
-	s.Scopes = cmp.Or(s.Scopes, scope.Default())
-	s.Prefix = cmp.Or(s.Prefix, "svc")
+	s.Scopes, s.Prefix = cmp.Or(s.Scopes, scope.Default()), s.prefix()
 	return s
 }
 
 func (s Service) validate() error {
-	err := s.validateLegacy()
+	var errs []error
 	bad := func(r rune) bool { return !('a' <= r && r <= 'z' || '0' <= r && r <= '9') }
 	switch {
 	case len(s.Prefix) > maxPrefix:
-		return errors.Join(fmt.Errorf("keystore: prefix %q is longer than %d characters", s.Prefix, maxPrefix), err)
+		errs = append(errs, fmt.Errorf("keystore: prefix %q is longer than %d characters", s.Prefix, maxPrefix))
 	case strings.ContainsFunc(s.Prefix, bad):
-		return errors.Join(fmt.Errorf("keystore: prefix %q has other characters than a-z and 0-9", s.Prefix), err)
+		errs = append(errs, fmt.Errorf("keystore: prefix %q has other characters than a-z and 0-9", s.Prefix))
 	}
-	return err
+	for i, l := range s.Legacy {
+		errs = append(errs, l.validate())
+		for _, earlier := range s.Legacy[:i] {
+			if earlier.Name == l.Name {
+				errs = append(errs, fmt.Errorf("keystore: there are two legacy formats %q", l.Name))
+			} else if earlier.Match == nil && earlier.Prefix != "" && strings.HasPrefix(l.Prefix, earlier.Prefix) {
+				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy format %q: %q stands before it "+
+					"and has its prefix", l.Name, earlier.Name))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Masked returns as much of k's token as may be shown, such as
@@ -79,22 +89,6 @@ func (s Service) Masked(k *Key) string {
 		}
 	}
 	return "…" + k.Hint
-}
-
-func (s Service) validateLegacy() error {
-	var errs []error
-	for i, l := range s.Legacy {
-		errs = append(errs, l.validate())
-		for _, earlier := range s.Legacy[:i] {
-			if earlier.Name == l.Name {
-				errs = append(errs, fmt.Errorf("keystore: there are two legacy formats %q", l.Name))
-			} else if earlier.Match == nil && earlier.Prefix != "" && strings.HasPrefix(l.Prefix, earlier.Prefix) {
-				errs = append(errs, fmt.Errorf("keystore: no token reaches the legacy format %q: %q stands before it "+
-					"and has its prefix", l.Name, earlier.Name))
-			}
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // begin returns what the tokens of an environment begin with.
