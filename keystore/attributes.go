@@ -1,7 +1,6 @@
 package keystore
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -19,15 +18,12 @@ const (
 	maxAttributeValue = 200 // bytes
 )
 
-// attributeProblems returns what is wrong with the attributes of a key.
-func attributeProblems(attributes map[string]string) (problems []FieldError) {
-	add := func(format string, args ...any) {
-		problems = append(problems, FieldError{"attributes", fmt.Sprintf(format, args...)})
-	}
+func (p *problems) addAttributes(attributes map[string]string) {
+	add := func(format string, args ...any) { p.add("attributes", format, args...) }
 	attributes = field.Attributes(attributes)
 	if len(attributes) > maxAttributes {
 		add("There are %d attributes; a key has at most %d.", len(attributes), maxAttributes)
-		return problems
+		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
 		value := attributes[name]
@@ -46,7 +42,6 @@ func attributeProblems(attributes map[string]string) (problems []FieldError) {
 			add("The value of the attribute %q has a control character, such as a line break.", name)
 		}
 	}
-	return problems
 }
 
 func notOfAName(r rune) bool {

@@ -1,6 +1,9 @@
 package keystore
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // A FieldError is one thing that is wrong with what somebody asks for, such as
 // a new key. Field is the name of the field in lower case, with _ between
@@ -24,4 +27,11 @@ func (e *FieldsError) Error() string {
 		b.WriteString("; " + p.Field + ": " + p.Message)
 	}
 	return b.String()
+}
+
+// problems collects what is wrong.
+type problems []FieldError
+
+func (p *problems) add(field, format string, args ...any) {
+	*p = append(*p, FieldError{field, fmt.Sprintf(format, args...)})
 }

@@ -43,18 +43,18 @@ func NewCaller(r *scope.Registry, i Identity) (*Caller, error) {
 		Networks:     i.Networks,
 	}
 	known := cmp.Or(r, scope.Default())
-	problems := k.problems(known)
-	for n, p := range problems {
+	wrong := k.problems(known)
+	for n, p := range wrong {
 		if p.Field == "scopes" && r == nil {
-			problems[n].Message = strings.Replace(p.Message, "There is no",
+			wrong[n].Message = strings.Replace(p.Message, "There is no",
 				"A nil registry means scope.Default, which has no", 1)
 		}
 	}
 	if message := field.Text("subject", i.Subject); message != "" {
-		problems = append(problems, FieldError{"subject", message})
+		wrong = append(wrong, FieldError{"subject", message})
 	}
-	if problems != nil {
-		return nil, &FieldsError{problems}
+	if wrong != nil {
+		return nil, &FieldsError{wrong}
 	}
 	k.ExpiresAt = i.ExpiresAt
 	return k.Bind(known), nil

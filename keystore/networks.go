@@ -1,7 +1,6 @@
 package keystore
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -36,16 +35,14 @@ func within(networks []netip.Prefix, a netip.Addr) bool {
 		slices.ContainsFunc(networks, func(n netip.Prefix) bool { return field.Network(n).Contains(a) })
 }
 
-func networkProblems(networks []netip.Prefix) (problems []FieldError) {
+func (p *problems) addNetworks(networks []netip.Prefix) {
 	if len(networks) > maxNetworks {
-		message := fmt.Sprintf("There are %d networks; a key has at most %d.", len(networks), maxNetworks)
-		return []FieldError{{"networks", message}}
+		p.add("networks", "There are %d networks; a key has at most %d.", len(networks), maxNetworks)
+		return
 	}
 	for _, n := range networks {
 		if !field.Network(n).IsValid() {
-			message := fmt.Sprintf("%q is no network, such as 192.0.2.0/24 or 2001:db8::/32.", n)
-			problems = append(problems, FieldError{"networks", message})
+			p.add("networks", "%q is no network, such as 192.0.2.0/24 or 2001:db8::/32.", n)
 		}
 	}
-	return problems
 }

@@ -29,48 +29,42 @@ const maxName = 100 // characters
 // It does not look at other fields. A key that a store has can be outside these
 // limits, and is used nevertheless.
 func (k *Key) Validate(r *scope.Registry) error {
-	if problems := k.problems(cmp.Or(r, scope.Default())); problems != nil {
-		return &FieldsError{problems}
+	if p := k.problems(cmp.Or(r, scope.Default())); p != nil {
+		return &FieldsError{p}
 	}
 	return nil
 }
 
-func (k *Key) problems(r *scope.Registry) []FieldError {
-	problems := k.textProblems()
-	if !k.Environment.Known() {
-		message := fmt.Sprintf("The environment must be %q or %q.", Production, Sandbox)
-		problems = append(problems, FieldError{"environment", message})
-	}
-	_, unknown := r.Parse(k.Scopes)
-	for _, n := range unknown {
-		message := fmt.Sprintf("There is no scope %.64q.", n)
-		if meant, ok := r.Suggest(n); ok {
-			message = fmt.Sprintf("There is no scope %.64q; did you mean %q?", n, meant)
-		}
-		problems = append(problems, FieldError{"scopes", message})
-	}
-	problems = append(problems, attributeProblems(k.Attributes)...)
-	problems = append(problems, networkProblems(k.Networks)...)
-	if !k.ExpiresAt.IsZero() && !field.Time(k.ExpiresAt).After(field.Now()) {
-		problems = append(problems, FieldError{"expires_at", "The expiry must lie in the future."})
-	}
-	if k.ExpiresAt.UTC().Year() > 9999 { // JSON cannot write it
-		problems = append(problems, FieldError{"expires_at", "The expiry must lie before the year 10000."})
-	}
-	return problems
-}
-
-func (k *Key) textProblems() (problems []FieldError) {
-	for _, p := range []FieldError{
+func (k *Key) problems(r *scope.Registry) (p problems) {
+	for _, text := range []FieldError{
 		{"organization", field.Organization(k.Organization)},
 		{"issue_token", field.Text("issue token", k.IssueToken)},
 		{"name", nameProblem(k.Name)},
 	} {
-		if p.Message != "" {
-			problems = append(problems, p)
+		if text.Message != "" {
+			p = append(p, text)
 		}
 	}
-	return problems
+	if !k.Environment.Known() {
+		p.add("environment", "The environment must be %q or %q.", Production, Sandbox)
+	}
+	_, unknown := r.Parse(k.Scopes)
+	for _, n := range unknown {
+		if meant, ok := r.Suggest(n); ok {
+			p.add("scopes", "There is no scope %.64q; did you mean %q?", n, meant)
+		} else {
+			p.add("scopes", "There is no scope %.64q.", n)
+		}
+	}
+	p.addAttributes(k.Attributes)
+	p.addNetworks(k.Networks)
+	if !k.ExpiresAt.IsZero() && !field.Time(k.ExpiresAt).After(field.Now()) {
+		p.add("expires_at", "The expiry must lie in the future.")
+	}
+	if k.ExpiresAt.UTC().Year() > 9999 { // JSON cannot write it
+		p.add("expires_at", "The expiry must lie before the year 10000.")
+	}
+	return p
 }
 
 func nameProblem(name string) string {
