@@ -17,10 +17,9 @@ const maxLoads = 64
 // than half of its time has passed, after each eighth of it.
 const maxPuts = 4
 
-// ask puts one question to the store and returns its answer, checked and bound.
-// It returns at the deadline at the latest. A question that may be on a
-// connection on which nothing answers is put again if several wait for it and
-// there are enough places.
+// ask puts one question to the store and returns its answer, checked and bound,
+// or an error at the deadline. One that may be on a dead connection is put again
+// if several wait for it and there are enough places.
 func (c *Cached) ask(
 	ctx context.Context, d Digest, places chan struct{}, deadline time.Duration, shared *atomic.Bool,
 ) (*Caller, error) {
@@ -34,9 +33,8 @@ func (c *Cached) ask(
 		err error
 	}
 	replies := make(chan reply, maxPuts)
-	// In a goroutine, because a store may ignore its context. The goroutine
-	// gives its place back when the store returns, even if nobody waits any
-	// more.
+	// In a goroutine, because a store may ignore its context. The place is given
+	// back when the store returns, even if nobody waits any more.
 	put := func() {
 		r := reply{err: errors.New("keystore: the store ended the goroutine of a lookup")}
 		defer func() {

@@ -48,8 +48,7 @@ func notOfAName(r rune) bool {
 	return r >= utf8.RuneSelf || !isBase62(byte(r)) && !strings.ContainsRune("_-.", r)
 }
 
-// controls reports whether a character ends a line or changes the order of the
-// text around it.
+// controls reports whether a character ends a line or turns the text around it.
 func controls(r rune) bool {
 	const embeddings, isolates = "\u202a\u202b\u202c\u202d\u202e", "\u2066\u2067\u2068\u2069"
 	return unicode.IsControl(r) || strings.ContainsRune("\u2028\u2029"+embeddings+isolates, r)

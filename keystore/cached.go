@@ -16,20 +16,18 @@ import (
 //   - Concurrent lookups of one token ask the store once, and a few times more
 //     if it has not answered after half of Timeout.
 //   - A lookup ends within Timeout, whatever the store does. It does not end
-//     with its context: a client may close its side of the connection as soon
-//     as it has sent a request, and still waits for the answer. The store gets
-//     the values of the context.
-//   - At most 64 questions about strange tokens are open at once, also when
-//     the store ignores its context. A lookup beyond that fails with
-//     [ErrOverloaded] at once: anybody can make up tokens with a valid
-//     checksum. A token that was usable before has places of its own and waits
-//     for one, so no flood of strange tokens stops a live key.
+//     with its context, whose values the store gets: a client may close its side
+//     of the connection and still wait for the answer.
+//   - At most 64 questions about strange tokens are open at once, also when the
+//     store ignores its context: anybody can make them up. A lookup beyond that
+//     fails with [ErrOverloaded] at once. A token that was usable before has
+//     places of its own and waits for one, so no flood stops a live key.
 //   - Only answers are remembered. An error other than [ErrNotFound] is passed
 //     on, and the next lookup asks again.
 //   - No lookup yields what was true before a change: once [Cached.Invalidate]
-//     has returned, as it has when an issuer over the Cached returns, or the
-//     feed has named the key, the next lookup asks the store, and no answer
-//     from before is remembered. For a child this holds of its ancestors too.
+//     or an issuer over the Cached has returned, or the feed has named the key,
+//     the next lookup asks the store, and no answer from before is remembered.
+//     For a child this holds of its ancestors too.
 //
 // A Cached is safe for concurrent use, and starts no goroutine that outlives
 // the question it was started for.
@@ -56,15 +54,12 @@ type observed = calls.Observed
 // a change, such as a revocation, is given after it:
 //
 //   - Lookup enters a question in loads before it asks the store.
-//   - load remembers the answer only if that question is still in loads. Both
-//     happen under mu, in one step.
-//   - forget removes the answer and the question under mu, in one step. Whoever
-//     changes a key in the store calls it after the change.
+//   - load remembers the answer if the question is still in loads, in one step.
+//   - forget, after the change, removes answer and question in one step. The
+//     answer to a question that was open goes to those who waited, and is not
+//     remembered. A later Lookup finds neither and asks the store.
 //
-// When forget returns, no old answer is remembered. A question that was open
-// then is no longer in loads: its answer goes to those who waited for it, and
-// is not remembered. A later Lookup finds neither and asks the store, which has
-// the change. The ancestors of a child change in [changes].
+// The ancestors of a child change in [changes].
 type shard struct {
 	mu       sync.Mutex
 	accepted answers          // tokens that were usable when the store was last asked
@@ -130,16 +125,14 @@ func (c *Cached) shard(d Digest) *shard { return &c.shards[place(d, 4)%uint64(le
 // The digests of a [LegacyFormat] may have most of their bytes in common.
 func place(d Digest, bits int) uint64 { return sum(d) * 0x9e3779b97f4a7c15 >> (64 - bits) }
 
-// Lookup implements [Store]. The key that it returns is a copy, and has what a
-// [Caller] has: the other fields are empty, also when the store was just asked.
-// A key that was usable when it was loaded may have expired since: ask
-// [Key.Refused].
+// Lookup implements [Store]. The key that it returns is a copy, which
+// [Token.Caller] does not make, and has what a [Caller] has: the other fields are
+// empty, also when the store was just asked. A key that was usable when it was
+// loaded may have expired since: ask [Key.Refused].
 //
 // Besides [ErrNotFound] and the errors of the store it returns [ErrOverloaded],
 // an error that wraps [ErrCorrupt], and one that wraps
 // [context.DeadlineExceeded] after Timeout.
-//
-// [Token.Caller] does not make that copy.
 func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
 	caller, err := c.caller(ctx, d)
 	if err != nil {
@@ -150,8 +143,7 @@ func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
 	return k, nil
 }
 
-// caller returns what Lookup does, shared with others. When it is answered from
-// memory, it does not allocate.
+// caller is Lookup without a copy. From memory it does not allocate.
 func (c *Cached) caller(ctx context.Context, d Digest) (*Caller, error) {
 	now := c.now()
 	s := c.shard(d)
@@ -233,8 +225,7 @@ func (c *Cached) find(s *shard, d Digest, now time.Duration) (answer, bool) {
 	return found, ok && now < found.deadline && !c.outdated(found.caller)
 }
 
-// outdated reports whether an ancestor may have changed since the store was
-// asked.
+// outdated reports whether an ancestor may have changed since the question.
 func (c *Cached) outdated(caller *Caller) bool {
 	of := caller.more().child
 	return of != nil && c.changed.since(of.loaded, of.ancestors)
@@ -291,9 +282,8 @@ func (c *Cached) Invalidate(tokens ...Digest) {
 	}
 }
 
-// forget drops the answer and the open question. Of a usable token it keeps
-// that it was usable, so that its next question gets one of the places in
-// known. The shard is locked.
+// forget drops the answer and the open question. That a token was usable it
+// keeps: the next question gets one of the places in known. The shard is locked.
 func (s *shard) forget(d Digest) {
 	s.accepted.outdate(d)
 	s.refused.remove(d)
@@ -313,8 +303,8 @@ func (c *Cached) invalidateAll() {
 	}
 }
 
-// after is t + d. It saturates, for a time that is meant to have no end. t is
-// negative in a test whose synctest bubble is younger than the Cached.
+// after is t + d, and saturates. t is negative in a test whose synctest bubble is
+// younger than the Cached.
 func after(t, d time.Duration) time.Duration { return t + min(d, math.MaxInt64-max(t, 0)) }
 
 // now returns the time of the monotonic clock, which no correction of the wall

@@ -24,12 +24,12 @@ func (c *Cached) maxStaleness() time.Duration {
 // [errors.ErrUnsupported] at once when the store has no Changes of an
 // issuing.Store.
 //
-// A named key that is not remembered evicts none that is, and the store is not
-// asked for it: an import of many keys does not empty the cache.
+// A named key evicts none that is remembered, and the store is not asked for it:
+// an import of many keys does not empty the cache.
 //
 // A feed that fails is asked again an interval later; meanwhile keys are
-// forgotten after TTL as without a feed. While lookups fail, Run asks the feed
-// about once a second too.
+// forgotten after TTL. While lookups fail, the feed is asked about once a second
+// too.
 func (c *Cached) Run(ctx context.Context) error {
 	f, ok := c.store.(feed)
 	if !ok {
@@ -48,15 +48,12 @@ func (c *Cached) Run(ctx context.Context) error {
 		position = next
 		switch {
 		case err == nil:
-			// Zero means never, and a Cached may be younger than the clock's
-			// tick.
-			c.polled.Store(int64(max(began, 1)))
+			c.polled.Store(int64(max(began, 1))) // zero means never
 			if failing {
 				c.options.Logger.Info("keystore: the feed of changes is back")
 			}
 		case !failing && ctx.Err() == nil:
-			c.options.Logger.Warn("keystore: the feed of changes fails, revocations elsewhere take longer to be "+
-				"noticed",
+			c.options.Logger.Warn("keystore: the feed of changes fails, revocations elsewhere take longer to be noticed",
 				"error", err, "max_staleness", c.options.TTL)
 		}
 		failing = err != nil
@@ -75,10 +72,7 @@ func (c *Cached) Run(ctx context.Context) error {
 // noticeNoRun logs once that the program has not called Run a minute after
 // NewCached. A store that says that only this process changes it needs no Run.
 func (c *Cached) noticeNoRun(now time.Duration) {
-	if now < time.Minute || c.runChecked.Load() {
-		return
-	}
-	if !c.runChecked.Swap(true) && c.needsRun() {
+	if now >= time.Minute && !c.runChecked.Load() && !c.runChecked.Swap(true) && c.needsRun() {
 		c.options.Logger.Warn("keystore: Cached.Run was not started, revocations elsewhere take longer to be noticed",
 			"max_staleness", c.maxStaleness())
 	}
@@ -94,7 +88,9 @@ func (c *Cached) needsRun() bool {
 // empty when the next poll has to start again.
 func (c *Cached) poll(ctx context.Context, f feed, position string) (string, error) {
 	for {
-		changed, next, err := c.changes(ctx, f, position)
+		asked, cancel := context.WithTimeout(ctx, c.options.Timeout)
+		changed, next, err := f.Changes(asked, position)
+		cancel()
 		if position != "" && errors.Is(err, ErrNotFound) {
 			// Forget now, because the next poll may fail.
 			c.Invalidate()
@@ -116,16 +112,9 @@ func (c *Cached) poll(ctx context.Context, f feed, position string) (string, err
 		}
 		// A feed that reads a little back, for writes that commit late, can
 		// name the same changes again at the same position.
-		done := len(changed) == 0 || next == position
-		position = next
-		if done {
-			return position, nil
+		if len(changed) == 0 || next == position {
+			return next, nil
 		}
+		position = next
 	}
-}
-
-func (c *Cached) changes(ctx context.Context, f feed, since string) ([]Digest, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
-	defer cancel()
-	return f.Changes(ctx, since)
 }

@@ -22,13 +22,13 @@ type CacheOptions struct {
 	// it earlier. Zero means 5 s.
 	NegativeTTL time.Duration
 
-	// Size is how many usable keys are remembered, and as many refusals. Beyond
-	// it the least recently used are evicted, to the second. Refusals are kept
-	// apart from the keys, so that no flood of made-up tokens evicts a key. A key
-	// takes about 290 bytes, and 160 more with a [Uses]. One that expires, or
-	// has attributes or networks, takes 130 more and what these take. A child has
-	// a copy of each of its ancestors, without their attributes. A refusal takes
-	// about 150 bytes. Zero means 100,000.
+	// Size is how many usable keys are remembered, and as many refusals apart
+	// from them, so that no flood of made-up tokens evicts a key. Beyond it the
+	// least recently used are evicted, to the second. Zero means 100,000.
+	//
+	// A key takes about 290 bytes, and 160 more with a [Uses]. One that expires,
+	// or has attributes or networks, takes 130 more and what these take; a child
+	// also a copy of each ancestor without attributes. A refusal takes 150.
 	Size int
 
 	// Timeout bounds one question to the store, and so the wait of every
@@ -39,9 +39,9 @@ type CacheOptions struct {
 	// Zero means 5 s.
 	FeedInterval time.Duration
 
-	// Logger gets a line when the feed fails, when it is back, when the store
-	// answers again after five lookups in a row that failed, when it panics,
-	// and for each scope that a key has and the Service does not. Nil means
+	// Logger gets a line when the feed fails and when it is back, when the store
+	// answers again after five lookups in a row that failed, when it panics, and
+	// for each scope that a key has and the Service does not. Nil means
 	// [slog.Default].
 	Logger *slog.Logger
 }
