@@ -11,10 +11,10 @@ type CacheStats struct {
 	Asked  uint64 // questions to the store; lookups that share one count once
 	Failed uint64 // those of them without an answer, [ErrOverloaded] included
 
-	// Down is set after five lookups in a row that the store did not answer, until
-	// it answers. Those that fail with [ErrOverloaded] or [ErrCorrupt] do not
-	// count. Meanwhile the store is also asked without requests, about once a
-	// second, until [Cached.Run] has ended or nothing refers to the Cached.
+	// Down is set from five lookups in a row that the store did not answer, until
+	// it answers. Those with [ErrOverloaded] or [ErrCorrupt] do not count.
+	// Meanwhile the store is asked about once a second without requests too, until
+	// [Cached.Run] has ended or nothing refers to the Cached.
 	Down bool
 
 	// NeedsRun is set if the store has a feed, since others may change keys.
@@ -57,8 +57,7 @@ func (c *Cached) Stats() CacheStats {
 }
 
 // Expiring returns how many of the keys in memory may be used now and expire
-// within d, without children, which all expire soon. It looks at each, for
-// example when metrics are read.
+// within d, without children, which all expire soon. It looks at each.
 func (c *Cached) Expiring(d time.Duration) (n int) {
 	now := time.Now()
 	for i := range c.shards {

@@ -12,15 +12,13 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// A Caller is who calls: whoever has an API key, of whose [Key] it is the part
-// that requests need, or somebody whom [NewCaller] made of an [Identity]. The
-// requests of a key share it: nothing can change what its methods return, and
-// it is safe for concurrent use. It holds no secret. Nil, and the zero Caller,
-// are nobody: each method returns what is zero.
+// A Caller is who calls: the part of a [Key] that requests need, or somebody whom
+// [NewCaller] made of an [Identity]. The requests of a key share it: nothing can
+// change what its methods return, and it is safe for concurrent use. It holds no
+// secret. Nil, and the zero Caller, are nobody: each method returns what is zero.
 type Caller struct {
-	// A Cached holds many, and each cycle of the garbage collector follows
-	// their pointers. So what most keys have is one string, and what few have
-	// is behind one pointer.
+	// A Cached holds many, and the garbage collector follows their pointers. So
+	// what most keys have is one string, and what few have is behind one pointer.
 	text                          string // tenant, and id of the key or subject
 	environment, organization, id uint32 // where they begin in text
 	byKey, suspended              bool
@@ -152,8 +150,8 @@ func (c *Caller) Environment() Environment {
 }
 
 // Tenant returns organization and environment as one string that no other pair
-// yields, whatever characters they hold; "" for nobody. It is what data, limits
-// and replies of a caller are kept under. It does not allocate.
+// yields, or "" for nobody. It is what data, limits and replies of a caller are
+// kept under. It does not allocate.
 func (c *Caller) Tenant() string {
 	c = c.who()
 	return c.text[:c.id]
@@ -166,9 +164,8 @@ func (c *Caller) Has(name scope.Name) bool { return c.Granted().Has(name) }
 // Granted returns what the caller may do.
 func (c *Caller) Granted() scope.Set { return c.who().granted }
 
-// Scopes returns a copy of the scopes as given, without implied ones; for a
-// child what it and its ancestors grant. A name that the service does not know
-// grants nothing.
+// Scopes returns a copy of the scopes as given, those that the service does not
+// know included; for a child what it and its ancestors grant. None is implied.
 func (c *Caller) Scopes() []scope.Name {
 	if given := c.more().scopes; given != nil && c.more().child == nil {
 		return slices.Clone(given)
@@ -206,6 +203,5 @@ func (c *Caller) LogValue() slog.Value {
 		slog.String("organization", c.Organization()), slog.String("environment", string(c.Environment())))
 }
 
-// String returns what LogValue says, as text. Without it fmt would read what
-// Uses changes.
+// String returns LogValue as text. Without it fmt would read what Uses changes.
 func (c *Caller) String() string { return c.LogValue().String() }

@@ -7,12 +7,10 @@ import (
 
 // A Digest is the SHA-256 of a whole token, or what a [LegacyFormat] makes of
 // one. It is all that a store ever sees of the token. It covers the prefix, so
-// nobody can turn a sandbox token into a production one by editing four
-// letters.
+// an edit of four letters turns no sandbox token into a production one.
 //
-// A password needs a slow hash because it can be guessed. The 190 random bits
-// of a token cannot be guessed, and a slow hash before authentication would let
-// anybody spend the server's time.
+// Unlike a password the 190 random bits of a token cannot be guessed. A slow hash
+// before authentication would let anybody spend the server's time.
 type Digest [sha256.Size]byte
 
 // DigestOf returns the digest of a token. It does not allocate.

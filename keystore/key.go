@@ -18,10 +18,9 @@ var (
 	ErrSuspended = errors.New("keystore: key is suspended")
 )
 
-// ErrCorrupt is wrapped when a store returned a record that cannot belong to
-// the token: another digest, an environment that does not exist, no ID or no
-// organization, or no record and no error either. Nobody may be let in with it,
-// and somebody must look at the store.
+// ErrCorrupt is wrapped when a store returned neither a record nor an error, or a
+// record that cannot belong to the token: of another digest, of an environment
+// that does not exist, without ID or organization. Nobody may be let in with it.
 var ErrCorrupt = errors.New("keystore: record is corrupt")
 
 // A Key is the record of one API key. It never holds the secret. Its JSON, in
@@ -72,7 +71,7 @@ const (
 // Status returns the status of the key at the time now, by the wall clock,
 // whatever that of its Ancestors.
 func (k *Key) Status(now time.Time) Status {
-	now = wallTime(now)
+	now = now.Round(0) // without the monotonic reading, which would be compared
 	switch {
 	case !k.RevokedAt.IsZero() && !now.Before(k.RevokedAt):
 		return Revoked
@@ -83,10 +82,6 @@ func (k *Key) Status(now time.Time) Status {
 	}
 	return Active
 }
-
-// wallTime returns t without its monotonic reading. Two times that have one are
-// compared by it, and a key expires by the wall clock.
-func wallTime(t time.Time) time.Time { return t.Round(0) }
 
 // Refused returns nil when the key may be used now, by the wall clock, and
 // otherwise [ErrRevoked], [ErrExpired] or [ErrSuspended]. A child is refused

@@ -17,19 +17,17 @@ const (
 )
 
 // A LegacyFormat is a format of tokens that an older system issued, such as
-// acme_ and 40 hexadecimal digits. A [Service] accepts them beside its own, so
-// that a service can change over without new keys for everybody: package
-// issuing imports the records, and a rotation replaces such a key by one of
-// the present format.
+// acme_ and 40 hexadecimal digits. A [Service] accepts them beside its own:
+// package issuing imports the records, and a rotation replaces such a key by one
+// of the present format.
 //
-// The older system must have issued random tokens, and must have kept a hash
-// that can be computed from the token alone. Keys that it kept under a hash
-// with a salt, such as bcrypt or Argon2, cannot be found by their token; they
-// have to be issued again.
+// The older system must have issued random tokens, and have kept a hash of the
+// token alone. Keys under a hash with a salt, such as bcrypt or Argon2, cannot be
+// found by their token and have to be issued again.
 //
 // A legacy token has 16 to 256 bytes. It names no environment: that is the
-// record's. It has no checksum that is known here, so a mistyped one costs a
-// question to the store for each of its digests.
+// record's. A mistyped one costs a question to the store for each of its digests,
+// since no checksum tells it from others.
 type LegacyFormat struct {
 	// Name marks the keys of this format, see [Key.Legacy]: 1 to 32 lower-case
 	// letters, digits and hyphens. It is not part of the token.
@@ -39,9 +37,9 @@ type LegacyFormat struct {
 	Prefix string
 
 	// Match reports whether a token that begins with Prefix has the format, for
-	// example the MatchString of a regexp.Regexp with ^ and $. It must not
-	// compare the token with a secret, since how long that takes says how much
-	// of it is right. Nil: each has; Prefix must not be empty then.
+	// example the MatchString of a regexp.Regexp with ^ and $. It must not compare
+	// the token with a secret: the time that takes says how much of it is right.
+	// Nil: each has; Prefix must not be empty then.
 	Match func(token string) bool
 
 	// Digests returns the digests under which the key of a token can be stored,

@@ -13,18 +13,16 @@ import (
 // key that has ended too: ask [Caller.Refused].
 //
 // It asks for one digest after the other, and the first that has a key decides,
-// whatever the status of that key. It returns [ErrNotFound] when none has one,
-// and any other error of s as it is. It returns an error that wraps
-// [ErrCorrupt] when s gave a key of another digest or environment, no key and no
-// error, or where one of key and token is legacy, or a child's, and the other is
-// not.
+// whatever its status. It returns [ErrNotFound] when none has one, and any other
+// error of s as it is. It returns an error that wraps [ErrCorrupt] when s gave
+// neither a key nor an error, a key of another digest or environment, or one that
+// is legacy, or a child, where the token is not, or the reverse.
 //
-// When s is a [Cached] that remembers one of the digests, that one is asked for
-// first: a key in use costs one look-up, and does not wait behind questions
-// about tokens that nobody has seen before. What a Cached promises after a
-// revocation holds for each digest, and so for the token. Caller does not
-// allocate when the Cached answers from memory, and r is its registry. A type
-// that embeds a Cached is asked by its own Lookup.
+// When s is or embeds a [Cached] that remembers one of the digests, that one is
+// asked for first, so that a key in use costs one look-up and does not wait
+// behind strange tokens. What a Cached promises after a revocation holds for the
+// token. Caller does not allocate when a Cached answers from memory, and r is its
+// registry. A type that embeds a Cached is asked by its own Lookup.
 func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller, error) {
 	cache, itself := cacheOf(s)
 	digests := t.digests

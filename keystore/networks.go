@@ -11,21 +11,15 @@ import (
 // address with all of them.
 const maxNetworks = 20
 
-// AllowsAddress reports whether the caller may call from this address. One
-// without networks may call from any. IPv4 addresses that are mapped
-// into IPv6 are the IPv4 address, and zones are ignored. The zero Addr is in no
-// network: it is allowed if there is no limit. It does not allocate.
+// AllowsAddress reports whether the caller may call from this address, which is
+// any without networks. An IPv4 address mapped into IPv6 is the IPv4 address, and
+// zones are ignored. The zero Addr is in no network: it is allowed if there is no
+// limit. It does not allocate.
 func (c *Caller) AllowsAddress(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	more := c.more()
-	if more.child != nil {
-		for _, k := range more.child.ancestors {
-			if !within(k.Networks, a) {
-				return false
-			}
-		}
-	}
-	return within(more.networks, a)
+	outside := func(k *Key) bool { return !within(k.Networks, a) }
+	return within(more.networks, a) && (more.child == nil || !slices.ContainsFunc(more.child.ancestors, outside))
 }
 
 // within reports whether the address is in one of the networks. None are all.

@@ -40,9 +40,9 @@ func (o *outage) probesOn() bool {
 	return o.probing
 }
 
-// told records the result of a lookup, and logs the end of an outage. One that
-// began before the store's last answer says nothing new if it fails, and one
-// that began before an outage says nothing of its end.
+// told records the result of a lookup, and logs the end of an outage. A failure
+// of one that began before the store's last answer says nothing, nor does an
+// answer to one that began before the outage.
 func (o *outage) told(err error, began time.Duration, l *slog.Logger) {
 	if errors.Is(err, ErrOverloaded) || errors.Is(err, ErrCorrupt) {
 		return
@@ -63,18 +63,18 @@ func (o *outage) told(err error, began time.Duration, l *slog.Logger) {
 		}
 		return
 	}
-	if lasts && began < o.since {
-		return
-	}
 	if lasts {
+		if began < o.since {
+			return
+		}
 		l.Info("keystore: the store answers again", "after", now-o.since)
 	}
 	o.failures, o.answered = 0, now
 }
 
-// probeLater asks a store that fails for a digest that no token has, and again
-// about once a second until it answers, Run has ended or nothing refers to the
-// Cached. Between two questions there is a timer, and no goroutine.
+// probeLater asks a store that fails for a digest that no token has, about once
+// a second until it answers, Run has ended or nothing refers to the Cached.
+// Between two questions there is a timer, and no goroutine.
 func (c *Cached) probeLater() {
 	unused := weak.Make(c)
 	time.AfterFunc(outageProbe+rand.N(outageProbe/4), func() {

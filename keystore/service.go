@@ -32,9 +32,9 @@ const (
 //
 // The checksum is the CRC-32 (IEEE) of all that stands before it, in base 62
 // with the most significant digit first; for a child, of "delegated:" and all
-// that stands before it. It makes a typing error, a truncated
-// copy or an edited environment visible without asking a store, and lets a
-// secret scanner tell a token from noise. It is public and proves nothing.
+// that stands before it. A typing error, a truncated copy or an edited
+// environment shows without a store, and a secret scanner can tell a token from
+// noise. It is public and proves nothing.
 //
 // A Service is safe for concurrent use.
 type Service struct {

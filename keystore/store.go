@@ -21,12 +21,12 @@ var ErrOverloaded = errors.New("keystore: too many lookups are running")
 // needs.
 //
 // Lookup returns the key with exactly this digest, also when it is revoked,
-// expired or suspended: the caller asks [Key.Refused]. It returns an error
-// that wraps [ErrNotFound] when there is none, and that is the only error that
-// means "this key is invalid"; a store that cannot tell MUST return another
-// one. Lookup MUST see every write that returned before it began, so it must
-// not read from a replica that lags. The key returned MUST NOT be written to
-// afterwards, by the store or by the caller, and its LastUsedAt may be stale.
+// expired or suspended: the caller asks [Key.Refused]. It returns an error that
+// wraps [ErrNotFound] when there is none, the only error that means "this key is
+// invalid"; a store that cannot tell MUST return another one. Lookup MUST see
+// every write that returned before it began, so it must not read from a replica
+// that lags. The key MUST NOT be written to afterwards, by the store or by the
+// caller, and its LastUsedAt may be stale.
 //
 // A Store is safe for concurrent use.
 type Store interface {
