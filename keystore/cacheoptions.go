@@ -1,6 +1,7 @@
 package keystore
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 )
@@ -53,8 +54,6 @@ func (o CacheOptions) withDefaults() CacheOptions {
 	// An answer that took longer than TTL would be too old to be used.
 	o.Timeout = min(orDefault("Timeout", o.Timeout, 2*time.Second), o.TTL)
 	o.FeedInterval = orDefault("FeedInterval", o.FeedInterval, 5*time.Second)
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return o
 }

@@ -48,14 +48,13 @@ func appendRandom(b []byte, n int) []byte {
 	for {
 		rand.Read(random[:])
 		for _, r := range random {
-			if int(r) >= fair {
-				continue
-			}
-			if n == 0 {
+			switch {
+			case n == 0:
 				return b
+			case int(r) < fair:
+				b = append(b, base62[int(r)%len(base62)])
+				n--
 			}
-			b = append(b, base62[int(r)%len(base62)])
-			n--
 		}
 	}
 }
@@ -90,11 +89,10 @@ type Token struct {
 	n       int
 }
 
-// Parse reads the text of a token, before a store is asked. It returns a
-// [TokenError] when the text cannot be a key: then no store has to be asked. It
-// returns another error when a LegacyFormat does not keep its contract: then it
-// is not known whether the text is a key, and the client MUST NOT be told that
-// it is none.
+// Parse reads the text of a token. It returns a [TokenError] when the text cannot
+// be a key: then no store has to be asked. It returns another error when a
+// LegacyFormat does not keep its contract: then the client MUST NOT be told that
+// the text is no key.
 //
 // A token of the present format has one digest and is never taken for a legacy
 // one. Otherwise the first format of s.Legacy that the text has decides. For a
@@ -137,10 +135,7 @@ func (s Service) parse(token string) (environment Environment, child bool, err e
 	if !ok || rest == "" || rest[0] != '_' {
 		return "", false, errOtherPrefix
 	}
-	word, secret := rest[1:], ""
-	if i := strings.IndexByte(word, '_'); i >= 0 {
-		word, secret = word[:i], word[i+1:]
-	}
+	word, secret, _ := strings.Cut(rest[1:], "_")
 	switch word {
 	case live:
 		environment = Production
@@ -175,20 +170,18 @@ func isBase62(c byte) bool {
 
 // token returns the Token of a text that has the format.
 func (l *LegacyFormat) token(text string) (Token, error) {
-	t := Token{Legacy: l.Name, n: 1}
 	if l.Digests == nil {
-		t.digests[0] = DigestOf(text)
-		return t, nil
+		return Token{Legacy: l.Name, digests: [maxDigests]Digest{DigestOf(text)}, n: 1}, nil
 	}
 	digests := l.Digests(text)
-	if len(digests) == 0 {
+	switch n := len(digests); {
+	case n == 0:
 		return Token{}, errIncomplete
+	case n > maxDigests:
+		return Token{}, fmt.Errorf("keystore: the LegacyFormat %q gave %d digests, want at most %d", l.Name, n, maxDigests)
 	}
-	if len(digests) > maxDigests {
-		return Token{}, fmt.Errorf("keystore: the LegacyFormat %q gave %d digests, want at most %d",
-			l.Name, len(digests), maxDigests)
-	}
-	t.n = copy(t.digests[:], digests)
+	t := Token{Legacy: l.Name, n: len(digests)}
+	copy(t.digests[:], digests)
 	return t, nil
 }
 

@@ -7,17 +7,14 @@ import (
 )
 
 // unknownScopes are the scopes of loaded keys that the service does not have.
-// They grant nothing. A log line says so, because that can surprise the owner
-// of a key, for example after a release was rolled back.
+// They grant nothing, which can surprise the owner of a key, for example after a
+// release was rolled back.
 type unknownScopes struct {
 	mu       sync.Mutex
 	reported map[scope.Name]bool
 }
 
-// maxUnknownScopes bounds how many names are reported and remembered.
-const maxUnknownScopes = 100
-
-// report logs each unknown scope the first time a key has it.
+// report logs each unknown scope the first time a key has it, of 100 at most.
 func (u *unknownScopes) report(k *Key, o *CacheOptions) {
 	_, unknown := o.Service.Scopes.Parse(k.Scopes)
 	for _, n := range unknown {
@@ -31,7 +28,7 @@ func (u *unknownScopes) report(k *Key, o *CacheOptions) {
 func (u *unknownScopes) first(n scope.Name) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.reported[n] || len(u.reported) >= maxUnknownScopes {
+	if u.reported[n] || len(u.reported) >= 100 {
 		return false
 	}
 	if u.reported == nil {

@@ -1,6 +1,7 @@
 package keystore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -20,13 +21,13 @@ type UsesOptions struct {
 // Uses records when keys were used, from where and with which scopes, and
 // writes that in batches, one in an interval. A batch has one [Use] of a key
 // for each day, and one more for each of its children: the use of a child is
-// one of its ancestors too. If the process dies, what was not written yet is
-// lost: the uses of one interval, or those since the store began to fail.
+// one of its ancestors too. If the process dies, the uses of one interval are
+// lost, or those since the store began to fail.
 //
 // A program calls Record for each request that was let in, and [Caller.Use]
 // when its scopes are checked, and runs Run beside the server. A key that was
 // used takes about 250 bytes until it is written, and 160 while a [Cached]
-// remembers it. It is safe for concurrent use.
+// remembers it. Uses is safe for concurrent use.
 type Uses struct {
 	tallies
 	store   useStore
@@ -57,9 +58,7 @@ func NewUses(keys Store, o UsesOptions) *Uses {
 		panic(fmt.Sprintf("keystore: NewUses with a %T, which does not keep when keys were last used", keys))
 	}
 	o.Interval = orDefault("Interval", o.Interval, time.Minute)
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	l := &Uses{store: t, options: o}
 	l.room, l.pending = maxPending, make(map[tallyID]*tally)
 	due := time.Now().Add(o.Interval + time.Minute)
@@ -67,12 +66,11 @@ func NewUses(keys Store, o UsesOptions) *Uses {
 	return l
 }
 
-// Record notes that the key of c is used now, by one request. from must not be
-// nil; it returns the client's address, which may be zero, and is asked about
-// once a second. Record never waits for the store, and does not allocate for
-// a key that is waiting to be written already. When 100,000 keys are waiting,
-// the use of another one is dropped. A caller without an API key has no use to
-// record.
+// Record notes that the key of c is used now, by one request; a caller without an
+// API key has no use. from must not be nil; it returns the client's address, which
+// may be zero, and is asked about once a second. Record never waits for the store,
+// and does not allocate for a key that waits to be written already. When 100,000
+// keys wait, the use of another one is dropped.
 func (l *Uses) Record(c *Caller, from func() netip.Addr) {
 	if c.KeyID() == "" {
 		return
@@ -91,15 +89,13 @@ func (l *Uses) Record(c *Caller, from func() netip.Addr) {
 	l.note(&c.tally, &id, &u)
 }
 
-// Use records, for the Usage of an issuing.Issuer, that a request needed
-// these scopes. It checks nothing: ask [Caller.Has]. If c has a scope only by
-// another one, that other one is recorded. It does nothing for a caller that
-// no [Uses] has recorded.
+// Use records, for the Usage of an issuing.Issuer, that a request needed these
+// scopes, or those by which c has them. It checks nothing, and does nothing for a
+// caller that no [Uses] has recorded.
 //
 // Whatever checks scopes calls it: package middleware for a requirement, and a
-// handler for each scope that it asks about itself with [Caller.Has]. Otherwise
-// the console says that no request has needed the scope, and offers to take it
-// away.
+// handler for each scope that it asks about with [Caller.Has]. Otherwise the
+// console says that no request has needed the scope, and offers to take it away.
 func (c *Caller) Use(names ...scope.Name) {
 	t := c.who().tally.Load()
 	if t == nil {
@@ -120,23 +116,20 @@ func (l *Uses) flush(ctx context.Context) error {
 	}
 	for len(tallies) > 0 {
 		n := min(len(tallies), touchBatch)
-		if err := l.touch(ctx, tallies[:n]); err != nil {
+		var uses []Use
+		for _, t := range tallies[:n] {
+			uses = append(uses, t.uses()...)
+		}
+		bounded, cancel := context.WithTimeout(ctx, touchTimeout)
+		err := l.store.AddUses(bounded, uses)
+		cancel()
+		if err != nil {
 			l.putBack(tallies)
 			return err
 		}
 		tallies = tallies[n:]
 	}
 	return nil
-}
-
-func (l *Uses) touch(ctx context.Context, tallies []*tally) error {
-	var uses []Use
-	for _, t := range tallies {
-		uses = append(uses, t.uses()...)
-	}
-	ctx, cancel := context.WithTimeout(ctx, touchTimeout)
-	defer cancel()
-	return l.store.AddUses(ctx, uses)
 }
 
 // Run writes what has been recorded every Interval until ctx ends, then once
