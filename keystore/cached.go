@@ -90,17 +90,11 @@ func NewCached(s Store, o CacheOptions) *Cached {
 		panic("keystore: NewCached in front of a Cached")
 	}
 	o = o.withDefaults()
-	o.Service = o.Service.withDefaults()
 	if err := o.Service.validate(); err != nil {
 		panic(err.Error())
 	}
-	c := &Cached{
-		store:   s,
-		options: o,
-		epoch:   time.Now(),
-		strange: make(chan struct{}, maxLoads),
-		known:   make(chan struct{}, maxLoads),
-	}
+	c := &Cached{store: s, options: o, epoch: time.Now(),
+		strange: make(chan struct{}, maxLoads), known: make(chan struct{}, maxLoads)}
 	c.outage.now, c.outage.probe = c.now, c.probeLater
 	// One lock is enough for a small cache, and keeps its order exact.
 	shards := 16
@@ -124,6 +118,20 @@ func (c *Cached) shard(d Digest) *shard { return &c.shards[place(d, 4)%uint64(le
 // (TAOCP 6.4) of its sum, each bit of which reaches the upper ones of the product.
 // The digests of a [LegacyFormat] may have most of their bytes in common.
 func place(d Digest, bits int) uint64 { return sum(d) * 0x9e3779b97f4a7c15 >> (64 - bits) }
+
+// cacheOf returns the Cached that s is or embeds, or nil. itself is false if s
+// embeds it: s may then have methods in place of the Cached's.
+func cacheOf(s Store) (c *Cached, itself bool) {
+	if c, itself = s.(*Cached); itself { // the common case, and cheap to ask
+		return c, c != nil
+	}
+	if holder, ok := s.(interface{ cached() *Cached }); ok {
+		c = holder.cached()
+	}
+	return c, false
+}
+
+func (c *Cached) cached() *Cached { return c }
 
 // Lookup implements [Store]. The key that it returns is a copy, which
 // [Token.Caller] does not make, and has what a [Caller] has: the other fields are

@@ -48,6 +48,7 @@ type CacheOptions struct {
 }
 
 func (o CacheOptions) withDefaults() CacheOptions {
+	o.Service = o.Service.withDefaults()
 	o.TTL = orDefault("TTL", o.TTL, 30*time.Second)
 	o.NegativeTTL = orDefault("NegativeTTL", o.NegativeTTL, 5*time.Second)
 	o.Size = orDefault("Size", o.Size, 100_000)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // The defaults are what the documentation says.
@@ -17,6 +18,7 @@ func TestCacheOptionsDefaults(t *testing.T) {
 	want := keystore.CacheOptions{
 		TTL: 30 * time.Second, NegativeTTL: 5 * time.Second, Size: 100_000, Timeout: 2 * time.Second,
 		FeedInterval: 5 * time.Second, Logger: slog.Default(),
+		Service: keystore.Service{Scopes: scope.Default(), Prefix: "svc"},
 	}
 	if got := keystore.WithDefaults(keystore.CacheOptions{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)

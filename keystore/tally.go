@@ -102,24 +102,18 @@ func (t *tally) take(taken bool) {
 // uses returns what a tally that was taken holds: the use of a key, which is one
 // of each of its ancestors.
 func (t *tally) uses() []Use {
-	u := Use{Organization: t.organization, ID: t.id, At: t.at, From: t.from, Requests: t.requests}
+	u := Use{Organization: t.organization, ID: t.id, At: t.at, From: t.from, Scopes: t.scopes.Names(),
+		Requests: t.requests}
 	if t.at.IsZero() { // the request came before a flush, and its scopes were checked after it
 		u.At = time.Unix(t.day*secondsOfDay, 0)
 	}
-	if t.scopes != (scope.Set{}) {
-		u.Scopes = t.scopes.Names()
-	}
 	uses := []Use{u}
-	if t.of == nil {
-		return uses
-	}
-	for _, a := range t.of.ancestors {
-		u.ID = a.ID
-		if t.scopes != (scope.Set{}) { // an ancestor may have them by another one
+	if t.of != nil {
+		for _, a := range t.of.ancestors {
 			given, _ := t.registry.Parse(a.Scopes)
-			u.Scopes = given.Granting(t.scopes).Names()
+			u.ID, u.Scopes = a.ID, given.Granting(t.scopes).Names() // it may have them by another one
+			uses = append(uses, u)
 		}
-		uses = append(uses, u)
 	}
 	return uses
 }
