@@ -90,11 +90,22 @@ func (c *Cached) enter(ctx context.Context, places chan struct{}) error {
 	}
 }
 
-// bound returns an answer of the store as a lookup may pass it on.
+// bound returns an answer of the store as a lookup may pass it on. It logs each
+// scope that the service does not have once, of 100 at most: that it grants
+// nothing can surprise the owner of a key, as after a release was rolled back.
 func (c *Cached) bound(k *Key, err error) (*Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.unknownScopes.report(k, &c.options)
+	_, unknown := c.options.Service.Scopes.Parse(k.Scopes)
+	for _, n := range unknown {
+		if c.unknownCount.Load() >= 100 {
+			break
+		}
+		if _, reported := c.unknownScopes.LoadOrStore(n, true); !reported && c.unknownCount.Add(1) <= 100 {
+			c.options.Logger.Warn("keystore: a key has a scope that the service does not; it grants nothing",
+				"scope", string(n), "key", k.ID)
+		}
+	}
 	return k.Bind(c.options.Service.Scopes), nil
 }

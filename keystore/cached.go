@@ -38,10 +38,11 @@ type Cached struct {
 	shards        []shard
 	strange       chan struct{} // semaphore for questions about tokens that were never usable
 	known         chan struct{} // and about tokens that were usable before
-	unknownScopes unknownScopes // that were reported
-	runChecked    atomic.Bool   // Run was called, or a line says that it was not
-	ended         atomic.Bool   // Run has ended, and not begun again
-	polled        atomic.Int64  // when the last poll of the feed that succeeded began; 0: none
+	unknownScopes sync.Map      // that were reported
+	unknownCount  atomic.Int64
+	runChecked    atomic.Bool  // Run was called, or a line says that it was not
+	ended         atomic.Bool  // Run has ended, and not begun again
+	polled        atomic.Int64 // when the last poll of the feed that succeeded began; 0: none
 	outage        outage
 	changed       changes // of the keys that may have children
 	observed              // calls named "lookup"

@@ -7,10 +7,6 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
-// maxNetworks is how many networks a key has at most: each request compares its
-// address with all of them.
-const maxNetworks = 20
-
 // AllowsAddress reports whether the caller may call from this address, which is
 // any without networks. An IPv4 address mapped into IPv6 is the IPv4 address, and
 // zones are ignored. The zero Addr is in no network: it is allowed if there is no
@@ -27,16 +23,4 @@ func within(networks []netip.Prefix, a netip.Addr) bool {
 	// A store may hold networks that nobody has checked.
 	return len(networks) == 0 ||
 		slices.ContainsFunc(networks, func(n netip.Prefix) bool { return field.Network(n).Contains(a) })
-}
-
-func (p *problems) addNetworks(networks []netip.Prefix) {
-	if len(networks) > maxNetworks {
-		p.add("networks", "There are %d networks; a key has at most %d.", len(networks), maxNetworks)
-		return
-	}
-	for _, n := range networks {
-		if !field.Network(n).IsValid() {
-			p.add("networks", "%q is no network, such as 192.0.2.0/24 or 2001:db8::/32.", n)
-		}
-	}
 }
