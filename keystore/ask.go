@@ -54,8 +54,7 @@ func (c *Cached) ask(
 	for passed := 0; ctx.Err() == nil; {
 		select {
 		case r := <-replies:
-			// If the process was stopped for a while, both cases may be ready,
-			// and the reply may be of any age.
+			// Of a process that was stopped for a while the reply may be old.
 			if c.now() < deadline {
 				return c.bound(r.key, r.err)
 			}

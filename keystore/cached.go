@@ -156,9 +156,9 @@ func (c *Cached) Lookup(ctx context.Context, d Digest) (*Key, error) {
 func (c *Cached) caller(ctx context.Context, d Digest) (*Caller, error) {
 	now := c.now()
 	s := c.shard(d)
+	number := c.changed.number.Load()
 	s.mu.Lock()
-	var number uint64
-	for waited := false; ; waited = true {
+	for {
 		if found, ok := c.find(s, d, now); ok {
 			s.hits++
 			s.mu.Unlock()
@@ -170,9 +170,6 @@ func (c *Cached) caller(ctx context.Context, d Digest) (*Caller, error) {
 		l := s.loads[d]
 		if l == nil {
 			break
-		}
-		if !waited {
-			number = c.changed.number.Load()
 		}
 		l.shared.Store(true)
 		s.mu.Unlock()

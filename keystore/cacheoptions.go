@@ -12,15 +12,13 @@ type CacheOptions struct {
 	// and middleware over the Cached take it over.
 	Service Service
 
-	// TTL is how long a key is used without asking the store again, counted
-	// from the moment the store was asked. It bounds how long a revocation
-	// made elsewhere can go unnoticed. Zero means 30 s.
+	// TTL is how long a key is used from the moment the store was asked. It bounds
+	// how long a revocation made elsewhere can go unnoticed. Zero means 30 s.
 	TTL time.Duration
 
-	// NegativeTTL is how long a refusal is remembered: that a token has no
-	// key, or that its key is revoked, expired or suspended. It bounds how
-	// long a key made elsewhere stays unknown, unless [Cached.Run] learns of
-	// it earlier. Zero means 5 s.
+	// NegativeTTL is how long a refusal is remembered: that a token has no key, or
+	// one that is revoked, expired or suspended. It bounds how long a key made
+	// elsewhere stays unknown, if [Cached.Run] does not learn of it. Zero: 5 s.
 	NegativeTTL time.Duration
 
 	// Size is how many usable keys are remembered, and as many refusals apart

@@ -15,8 +15,7 @@ type child struct {
 	loaded    uint64 // by a Cached: the number of its changes before the store was asked
 }
 
-// inherit narrows c, which is bound to r, and its key k to what the ancestors
-// of k leave.
+// inherit narrows c, bound to r, and its key k to what the ancestors of k leave.
 func (c *Caller) inherit(k *Key, r *scope.Registry) *child {
 	own := k.Scopes
 	if own == nil {

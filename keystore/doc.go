@@ -15,12 +15,12 @@
 //		fmt.Println(caller.Organization(), "may", caller.Granted())
 //	}
 //
-// The main types: a [Service] says which scopes there are and what a token
-// looks like, also that of an older system if it is told its [LegacyFormat]. A
-// [Store] finds a [Key] by the [Digest] of its token; a [Cached] in front of
-// one answers most requests from memory. A [Caller] is who calls: the part of a
-// Key that a request needs, or what [NewCaller] makes of a session. [Uses]
-// keeps when, from where and with which scopes keys were used.
+// A [Service] says which scopes there are and what a token looks like, also one
+// of an older system by its [LegacyFormat]. A [Store] finds a [Key] by the
+// [Digest] of its token; a [Cached] in front of one answers most requests from
+// memory. A [Caller] is the part of a Key that a request needs, or what
+// [NewCaller] makes of a session. [Uses] keeps when, from where and with which
+// scopes keys were used.
 //
 // The rules:
 //
@@ -35,9 +35,8 @@
 //     comes from a cache. So MUST [Caller.AllowsAddress], by whoever knows the
 //     address that a request comes from.
 //   - After [Cached.Invalidate] has returned, and so after an issuer over the
-//     Cached has revoked a key, no later Lookup finds the key as it was. For
-//     changes made elsewhere MaxStaleness of [CacheStats] is the longest time until
-//     the Cached notices.
+//     Cached has revoked a key, no later Lookup finds the key as it was. Changes
+//     made elsewhere are noticed within MaxStaleness of [CacheStats].
 //   - Recording a use MUST NOT undo a revocation, and MUST NOT delay a request.
 //
 // The package knows nothing of HTTP.

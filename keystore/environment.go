@@ -1,8 +1,8 @@
 package keystore
 
-// An Environment says whether a key acts on an organization's real data or on
-// its test data. The two never share data, limits or replies. Tokens of
-// Production have _live_ after the prefix, those of Sandbox _test_.
+// An Environment says whether a key acts on an organization's real data or on its
+// test data, which share no limits or replies. Tokens of Production have _live_
+// after the prefix, those of Sandbox _test_.
 type Environment string
 
 // The environments.

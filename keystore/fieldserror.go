@@ -6,9 +6,8 @@ import (
 )
 
 // A FieldError is one thing that is wrong with what somebody asks for, such as
-// a new key. Field is the name of the field in lower case, with _ between
-// words, such as "expires_at"; for an argument of a method it is that of the
-// argument, such as "overlap".
+// a new key. Field is the name of a field or an argument in lower case, with _
+// between words, such as "expires_at".
 type FieldError struct {
 	Field   string
 	Message string // a sentence for whoever filled the field in; may quote what they wrote

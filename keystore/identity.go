@@ -19,10 +19,9 @@ type Identity struct {
 	Scopes       []scope.Name // each must be registered
 
 	// Subject is who acts for the organization, such as the id of a user: at
-	// most 255 bytes. An Idempotency-Key belongs to the subject, so that no
-	// user gets the response of another. "" is nobody in particular: all such
-	// callers share their Idempotency-Keys with each other and with the
-	// organization's API keys.
+	// most 255 bytes. An Idempotency-Key belongs to the subject, so that no user
+	// gets the response of another. All callers with "" share theirs with each
+	// other and with the organization's API keys.
 	Subject string
 
 	Attributes map[string]string // further facts, such as the organization's plan
@@ -30,9 +29,9 @@ type Identity struct {
 	ExpiresAt  time.Time         // zero: never. It may be over: see [Caller.Refused]
 }
 
-// NewCaller returns the caller of an identity. The registry gives the scopes
-// their meaning; nil means [scope.Default]. It must be that of the service. The
-// error is a [*FieldsError] that names all wrong fields of the Identity.
+// NewCaller returns the caller of an identity. The registry must be that of the
+// service; nil means [scope.Default]. The error is a [*FieldsError] that names all
+// wrong fields of the Identity.
 func NewCaller(r *scope.Registry, i Identity) (*Caller, error) {
 	k := &Key{
 		ID:           i.Subject,

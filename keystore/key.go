@@ -29,9 +29,8 @@ var ErrCorrupt = errors.New("keystore: record is corrupt")
 // A child, a key with a Parent, may do no more than that, see [Key.Bind], and
 // is refused with it. It has at most 3 Ancestors.
 //
-// A *Key that came out of Lookup may be shared: nobody may write to it. Those
-// that an issuer returns belong to the caller, who may change them and hand
-// them to its Edit.
+// Nobody may write to a *Key that came out of Lookup, which may be shared. One that
+// an issuer returns belongs to the caller, who may change it for its Edit.
 type Key struct {
 	ID           string            `json:"id"` // required, public; "key_" and an xid when package issuing made it
 	Digest       Digest            `json:"-"`
@@ -84,9 +83,9 @@ func (k *Key) Status(now time.Time) Status {
 }
 
 // Refused returns nil when the key may be used now, by the wall clock, and
-// otherwise [ErrRevoked], [ErrExpired] or [ErrSuspended]. A child is refused
-// when one of its Ancestors is, or is missing. Call it for every request, since
-// a key can expire while it is cached.
+// otherwise [ErrRevoked], [ErrExpired] or [ErrSuspended]. A child is refused when
+// one of its Ancestors is, or is missing. A key can expire while it is cached:
+// call it for every request.
 func (k *Key) Refused() error {
 	if k.orphaned() {
 		return ErrRevoked
@@ -118,9 +117,9 @@ func (k *Key) refused() error {
 // ends reports whether the key may be refused, now or ever.
 func (k *Key) ends() bool { return !k.ExpiresAt.IsZero() || !k.RevokedAt.IsZero() || k.Suspended }
 
-// orphaned reports whether the ancestors are not those that lead from the key
-// to one without a parent, all of one organization and environment, and with
-// the digests by which a Cached learns of their changes.
+// orphaned reports whether the ancestors do not lead from the key to one without
+// a parent, all of one organization and environment, and with the digests by
+// which a Cached learns of their changes.
 func (k *Key) orphaned() bool {
 	child := k
 	for _, a := range k.Ancestors {

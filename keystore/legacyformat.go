@@ -50,9 +50,8 @@ type LegacyFormat struct {
 }
 
 // HMACDigests returns a function for [LegacyFormat.Digests] that yields the
-// HMAC-SHA256 of the whole token with each of the peppers. The newest pepper
-// comes first. Adding one does not change the digests of keys that are stored
-// already; a pepper can be left out when no key is stored under it any more.
+// HMAC-SHA256 of the whole token with each of the peppers, the newest first. A
+// pepper can be left out when no key is stored under it any more.
 //
 // It panics unless there are 1 to 4 peppers, each of at least 14 bytes and none
 // the same as another. An older system with a shorter pepper needs a function
@@ -64,8 +63,7 @@ func HMACDigests(peppers ...[]byte) func(token string) []Digest {
 	own := make([][]byte, len(peppers))
 	for i, pepper := range peppers {
 		if len(pepper) < minPepper {
-			panic(fmt.Sprintf("keystore: HMACDigests with a pepper of %d bytes, want at least %d", len(pepper),
-				minPepper))
+			panic(fmt.Sprintf("keystore: HMACDigests with a pepper of %d bytes, want at least %d", len(pepper), minPepper))
 		}
 		for _, other := range own[:i] {
 			if bytes.Equal(pepper, other) {

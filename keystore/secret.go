@@ -8,15 +8,13 @@ import (
 // redacted is what every way of printing a Secret yields.
 const redacted = "[secret]"
 
-// A Secret is the text of a token at the one moment it is known: when it is
-// issued. Printing it, logging it and marshalling it yield "[secret]", also
-// when it is an unexported field of something else; only [Secret.Reveal]
-// returns the text. The zero Secret holds none.
-//
-// Two Secrets are equal under == when one is a copy of the other.
+// A Secret is the text of a token when it is issued, the one moment it is known.
+// Printing, logging and marshalling it yield "[secret]", also as an unexported
+// field of something else; only [Secret.Reveal] returns the text. The zero Secret
+// holds none. Two Secrets are equal under == when one is a copy of the other.
 type Secret struct {
-	// fmt and slog reach unexported fields by reflection and call no method on
-	// them. They print a string they find there, and of a pointer its address.
+	// Of an unexported field fmt and slog call no method: they would print a
+	// string, and print the address of a pointer.
 	text *string
 }
 

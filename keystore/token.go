@@ -12,12 +12,12 @@ const (
 	randomLength   = 32 // 62^32 is a little more than 2^190
 	checksumLength = 6  // 62^6 is more than 2^32
 	base62         = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-)
 
-// ofChild stands before what the checksum of a child's token is computed from. A
-// process of a version that knows no children takes the token for a mistyped
-// one: it would not ask for the ancestors.
-const ofChild = "delegated:"
+	// ofChild stands before what the checksum of a child's token is computed from.
+	// A version that knows no children, and asks for no ancestors, takes the token
+	// for a mistyped one.
+	ofChild = "delegated:"
+)
 
 // Generate returns a new token for a key of e; that of a child is told from
 // others, and needs its Ancestors. It has 190 random bits of [crypto/rand], which
@@ -41,8 +41,8 @@ func (s Service) Generate(e Environment, ancestors ...*Key) Secret {
 
 // appendRandom appends n characters, each equally likely to be any of base62.
 func appendRandom(b []byte, n int) []byte {
-	// 256 is not a multiple of 62: bytes from 248 on are drawn again, since
-	// with them the first eight characters would come up more often.
+	// Bytes from 248 on are drawn again: modulo 62 they would favour eight
+	// characters.
 	const fair = 256 - 256%len(base62)
 	var random [64]byte
 	for {
@@ -88,6 +88,31 @@ type Token struct {
 	digests [maxDigests]Digest // in the order in which they are asked for
 	n       int
 }
+
+// A TokenError is the error of [Service.Parse] for a text that cannot be a key:
+// what is wrong, in a sentence for whoever sent it. It holds no part of the
+// text, so it can be logged and shown.
+type TokenError string
+
+func (e TokenError) Error() string {
+	text := strings.TrimSuffix(string(e), ".")
+	first := text[:min(1, len(text))]
+	return "keystore: " + strings.ToLower(first) + text[len(first):]
+}
+
+// Constants, so that a flood of bad tokens costs no memory.
+const (
+	errTooLong      TokenError = "The key is longer than any key."
+	errBadCharacter TokenError = "The key has a character that no key has; " +
+		"it may have been copied with a quote or a line break."
+	errOtherPrefix TokenError = "The key does not begin with the prefix of this service."
+	errPublishable TokenError = "This is a publishable key, which is made for browsers. " +
+		"This API needs a secret key."
+	errUnknownEnvironment TokenError = "The key names no environment of this service; it may be mistyped."
+	errBadLength          TokenError = "The key has the wrong length; it may have been cut off."
+	errIncomplete         TokenError = "The key is mistyped or was not copied whole."
+	errBadChecksum        TokenError = "The key is mistyped or has been altered."
+)
 
 // Parse reads the text of a token. It returns a [TokenError] when the text cannot
 // be a key: then no store has to be asked. It returns another error when a
@@ -155,11 +180,10 @@ func (s Service) parse(token string) (environment Environment, child bool, err e
 		}
 	}
 	body := len(token) - checksumLength
-	if sum := checksum("", token[:body]); token[body:] == string(sum[:]) {
-		return environment, false, nil
-	}
-	if sum := checksum(ofChild, token[:body]); token[body:] == string(sum[:]) {
-		return environment, true, nil
+	for _, kind := range [...]string{"", ofChild} {
+		if sum := checksum(kind, token[:body]); token[body:] == string(sum[:]) {
+			return environment, kind == ofChild, nil
+		}
 	}
 	return "", false, errBadChecksum
 }
@@ -191,8 +215,8 @@ func (t *Token) owns(c *Caller) error {
 	legacy, child := c.more().legacy, c.more().child != nil
 	switch {
 	case t.Child != child:
-		return fmt.Errorf("%w: key %q has a parent: %v, and has the token of a child: %v", ErrCorrupt, c.KeyID(), child,
-			t.Child)
+		return fmt.Errorf("%w: key %q has a parent: %v, and has the token of a child: %v",
+			ErrCorrupt, c.KeyID(), child, t.Child)
 	case t.Legacy == "" && c.Environment() != t.Environment:
 		return fmt.Errorf("%w: key %q is of environment %q, and its token of %q",
 			ErrCorrupt, c.KeyID(), c.Environment(), t.Environment)

@@ -42,9 +42,8 @@ const (
 	maxPending   = 100_000          // keys that wait to be written, counted once for each day
 )
 
-// NewUses returns the Uses that writes to a store with AddUses of an
-// issuing.Store, or behind a [Cached] in front of one. It panics when keys is
-// neither, or the interval is negative.
+// NewUses returns the Uses that writes to a store with AddUses of an issuing.Store,
+// or behind a [Cached]. It panics for another one, or a negative interval.
 func NewUses(keys Store, o UsesOptions) *Uses {
 	if absent(keys) {
 		panic("keystore: NewUses with a nil store")
@@ -133,8 +132,7 @@ func (l *Uses) flush(ctx context.Context) error {
 }
 
 // Run writes what has been recorded every Interval until ctx ends, then once
-// more, and returns the error of that last write. A program waits for it after
-// the server has shut down.
+// more, and returns the error of that. A program waits for it after the server.
 func (l *Uses) Run(ctx context.Context) error {
 	l.due.Store(nil)
 	ticks := time.NewTicker(l.options.Interval)
