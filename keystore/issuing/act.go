@@ -44,21 +44,19 @@ func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries 
 	if err := writable(ctx); err != nil {
 		return 0, 0, err
 	}
-	if problems := append(ownerProblems(organization, ""), i.actProblems()...); problems != nil {
-		return 0, 0, invalid(problems...)
+	p := i.actProblems()
+	p.addOwner(organization, "")
+	if p != nil {
+		return 0, 0, p.err()
 	}
-	keys, entries, err = i.erase(ctx, organization)
+	if i.cache != nil {
+		defer i.cache.Invalidate() // also after an error
+	}
+	keys, entries, err = i.store.Erase(ctx, organization)
 	if err == nil {
 		e := i.entry("erase", &keystore.Key{Organization: organization}, &keystore.Key{Organization: organization})
 		e.Changes = []Change{{"keys", fmt.Sprint(keys), "0"}, {"entries", fmt.Sprint(entries), "0"}}
 		i.tell(ctx, e)
 	}
 	return keys, entries, err
-}
-
-func (i *Issuer) erase(ctx context.Context, organization string) (keys, entries int, err error) {
-	if i.cache != nil {
-		defer i.cache.Invalidate() // also after an error
-	}
-	return i.store.Erase(ctx, organization)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -36,12 +35,13 @@ func (i *Issuer) Delegate(ctx context.Context, k keystore.Key) (keystore.Secret,
 		return keystore.Secret{}, nil, err
 	}
 	i = i.By(cmp.Or(i.actor, k.Parent), i.reason)
-	problems := append(i.actProblems(), ownerProblems(k.Organization, k.IssueToken)...)
+	p := i.actProblems()
+	p.addOwner(k.Organization, k.IssueToken)
 	if k.Parent == "" {
-		problems = append(problems, problem("parent", "A child needs a parent, the id of an API key."))
+		p.add("parent", "A child needs a parent, the id of an API key.")
 	}
-	if problems != nil {
-		return keystore.Secret{}, nil, invalid(problems...)
+	if p != nil {
+		return keystore.Secret{}, nil, p.err()
 	}
 	parent, err := i.Key(ctx, k.Organization, k.Parent)
 	if err != nil {
@@ -56,14 +56,13 @@ func (i *Issuer) Delegate(ctx context.Context, k keystore.Key) (keystore.Secret,
 	}
 	now := field.Now()
 	k.Environment = cmp.Or(k.Environment, parent.Environment)
-	problems = append(fieldProblems(&k, i.options.Service.Scopes), i.options.problems(&k, now)...)
-	if problems = append(problems, i.childProblems(&k, parent, now)...); problems != nil {
-		return keystore.Secret{}, nil, i.invalidKey(&k, problems)
+	p.addFields(&k, i.options.Service.Scopes)
+	p.addLimits(&i.options, &k, now)
+	p.addChild(&i.options, &k, parent, now)
+	if p != nil {
+		return keystore.Secret{}, nil, p.ofKey(&k, i.options.Service.Scopes)
 	}
-	above := line(parent)
-	secret := i.options.Service.Generate(k.Environment, above...)
-	made := newKey(&k, keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
-	made.CreatedBy, made.Parent, made.Ancestors = i.actor, k.Parent, above
+	secret, made := i.make(&k, now, line(parent)...)
 	made, err = i.insert(ctx, "delegate", made, i.options.MaxChildren)
 	if err != nil {
 		return repeatedChild(made, k.Parent, err)
@@ -75,8 +74,8 @@ func (i *Issuer) Delegate(ctx context.Context, k keystore.Key) (keystore.Secret,
 // of the parent.
 func repeatedChild(k *keystore.Key, parent string, err error) (keystore.Secret, *keystore.Key, error) {
 	if errors.Is(err, ErrExists) && k != nil && k.Parent != parent {
-		return keystore.Secret{}, nil, invalid(problem("issue_token",
-			"The issue token made a key that is no child of this parent; use another one."))
+		return keystore.Secret{}, nil, invalid("issue_token",
+			"The issue token made a key that is no child of this parent; use another one.")
 	}
 	return keystore.Secret{}, k, err
 }
@@ -88,53 +87,43 @@ func line(k *keystore.Key) []*keystore.Key {
 	return append([]*keystore.Key{&first}, k.Ancestors...)
 }
 
-// childProblems returns what of k the parent does not allow.
-func (i *Issuer) childProblems(k, parent *keystore.Key, now time.Time) (problems []keystore.FieldError) {
-	add := func(name, format string, args ...any) {
-		problems = append(problems, problem(name, fmt.Sprintf(format, args...)))
-	}
+// addChild adds what of k its parent does not allow.
+func (p *problems) addChild(o *Options, k, parent *keystore.Key, now time.Time) {
 	if len(parent.Ancestors) >= ancestors {
-		add("parent", "The parent has %d ancestors and can have no child.", ancestors)
+		p.add("parent", "The parent has %d ancestors and can have no child.", ancestors)
 	}
 	if k.Environment != parent.Environment {
-		add("environment", "The parent is a %s key.", parent.Environment)
+		p.add("environment", "The parent is a %s key.", parent.Environment)
 	}
-	caller := parent.Bind(i.options.Service.Scopes)
+	caller := parent.Bind(o.Service.Scopes)
 	for _, n := range k.Scopes {
-		if i.options.Service.Scopes.Known(n) && !caller.Has(n) {
-			add("scopes", "The parent does not have the scope %.64q.", n)
+		if o.Service.Scopes.Known(n) && !caller.Has(n) {
+			p.add("scopes", "The parent does not have the scope %.64q.", n)
 		}
 	}
-	if networks := field.Networks(k.Networks); networks != nil {
-		for _, a := range line(parent) {
-			if !allowsNetworks(a, networks) {
-				add("networks", "The parent cannot be used from all of the networks.")
-				break
-			}
-		}
+	networks := field.Networks(k.Networks)
+	refuses := func(a *keystore.Key) bool { return !allowsNetworks(a, networks) }
+	if networks != nil && slices.ContainsFunc(line(parent), refuses) {
+		p.add("networks", "The parent cannot be used from all of the networks.")
 	}
 	expires, revoked := caller.Expiry()
 	switch ends := field.Time(k.ExpiresAt); {
 	case ends.IsZero():
-		add("expires_at", "A child needs an expiry.")
-	case i.options.MaxChildLife > 0 && ends.After(now.Add(i.options.MaxChildLife)):
-		add("expires_at", "A child must expire within %s.", lifeText(i.options.MaxChildLife))
+		p.add("expires_at", "A child needs an expiry.")
+	case o.MaxChildLife > 0 && ends.After(now.Add(o.MaxChildLife)):
+		p.add("expires_at", "A child must expire within %s.", lifeText(o.MaxChildLife))
 	case !expires.IsZero() && ends.After(expires), !revoked.IsZero() && ends.After(revoked):
-		add("expires_at", "The child would outlive its parent.")
+		p.add("expires_at", "The child would outlive its parent.")
 	}
-	return append(problems, i.options.childAttributes(k.Attributes, caller)...)
+	p.addChildAttributes(o, k.Attributes, caller)
 }
 
-// childAttributes returns what is wrong with the attributes of a child. The
-// parent says which it has already.
-func (o Options) childAttributes(
-	attributes map[string]string, parent *keystore.Caller,
-) (problems []keystore.FieldError) {
+// addChildAttributes adds what is wrong with the attributes of a child. The parent
+// says which it has already.
+func (p *problems) addChildAttributes(o *Options, attributes map[string]string, parent *keystore.Caller) {
 	for _, name := range slices.Sorted(maps.Keys(field.Attributes(attributes))) {
 		if !slices.Contains(o.ChildAttributes, name) || parent.Attribute(name) != "" {
-			problems = append(problems, problem("attributes",
-				fmt.Sprintf("A child cannot have the attribute %.40q, or has its parent's.", name)))
+			p.add("attributes", "A child cannot have the attribute %.40q, or has its parent's.", name)
 		}
 	}
-	return problems
 }

@@ -2,7 +2,6 @@ package issuing
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -29,8 +28,8 @@ func (i *Issuer) Edit(ctx context.Context, k keystore.Key) (*keystore.Key, error
 	if err := writable(ctx); err != nil {
 		return nil, err
 	}
-	if problems := i.actProblems(); problems != nil {
-		return nil, invalid(problems...)
+	if p := i.actProblems(); p != nil {
+		return nil, p.err()
 	}
 	before, err := i.Key(ctx, k.Organization, k.ID)
 	if err != nil {
@@ -40,14 +39,15 @@ func (i *Issuer) Edit(ctx context.Context, k keystore.Key) (*keystore.Key, error
 		return nil, ErrConflict
 	}
 	after := before.Clone()
-	problems := applyEdit(after, &k, i.options.Service.Scopes)
+	var p problems
+	p.apply(after, &k, i.options.Service.Scopes)
 	if before.Parent != "" && !maps.Equal(before.Attributes, after.Attributes) {
 		above := keystore.Key{Ancestors: before.Ancestors, Parent: before.Parent, Organization: before.Organization,
 			Environment: before.Environment}
-		problems = append(problems, i.options.childAttributes(after.Attributes, above.Bind(i.options.Service.Scopes))...)
+		p.addChildAttributes(&i.options, after.Attributes, above.Bind(i.options.Service.Scopes))
 	}
-	if problems != nil {
-		return nil, invalid(problems...)
+	if p != nil {
+		return nil, p.err()
 	}
 	changes := changesOf(before, after)
 	if changes == nil {
@@ -75,15 +75,16 @@ func editAct(changes []Change, after *keystore.Key) string {
 	return "edit"
 }
 
-// applyEdit copies the fields that differ in edited to k, and returns what is
-// wrong with them. A field that is as before is not checked: a key that another
-// program stored can be outside the limits.
-func applyEdit(k, edited *keystore.Key, r *scope.Registry) (problems []keystore.FieldError) {
-	limits := fieldProblems(edited, r)
+// apply copies the fields that differ in edited to k, and adds what is wrong with
+// them. A field that is as before is not checked: a key that another program
+// stored can be outside the limits.
+func (p *problems) apply(k, edited *keystore.Key, r *scope.Registry) {
+	var limits problems
+	limits.addFields(edited, r)
 	check := func(name string) {
-		for _, p := range limits {
-			if p.Field == name {
-				problems = append(problems, p)
+		for _, l := range limits {
+			if l.Field == name {
+				*p = append(*p, l)
 			}
 		}
 	}
@@ -95,45 +96,34 @@ func applyEdit(k, edited *keystore.Key, r *scope.Registry) (problems []keystore.
 		k.Attributes = field.Attributes(edited.Attributes)
 	}
 	if !slices.Equal(k.Scopes, edited.Scopes) {
-		problems = append(problems, newScopes(k, edited.Scopes, r)...)
+		granted, _ := r.Parse(k.Scopes)
+		for _, n := range edited.Scopes {
+			if !granted.Has(n) && !slices.Contains(k.Scopes, n) {
+				p.add("scopes", "The key does not have the scope %.64q; for more scopes issue a new key.", n)
+			}
+		}
 		k.Scopes = once(edited.Scopes)
 	}
 	if !slices.Equal(k.Networks, edited.Networks) {
 		check("networks")
 		networks := field.Networks(edited.Networks)
-		if problems == nil && !allowsNetworks(k, networks) {
-			problems = append(problems, problem("networks",
-				"The key cannot be used from there; for more networks issue a new key."))
+		if *p == nil && !allowsNetworks(k, networks) {
+			p.add("networks", "The key cannot be used from there; for more networks issue a new key.")
 		}
 		k.Networks = networks
 	}
 	if expires := field.Time(edited.ExpiresAt); !k.ExpiresAt.Equal(expires) {
 		switch {
 		case expires.IsZero() || !k.ExpiresAt.IsZero() && expires.After(k.ExpiresAt):
-			problems = append(problems, problem("expires_at",
-				"The expiry can only be brought forward; for a longer life issue a new key."))
+			p.add("expires_at", "The expiry can only be brought forward; for a longer life issue a new key.")
 		case !expires.After(field.Now()):
-			problems = append(problems, problem("expires_at",
-				"The expiry must lie in the future; to end the key now revoke it."))
+			p.add("expires_at", "The expiry must lie in the future; to end the key now revoke it.")
 		default:
 			check("expires_at")
 		}
 		k.ExpiresAt = expires
 	}
 	k.Name, k.Suspended = edited.Name, edited.Suspended
-	return problems
-}
-
-// newScopes returns a problem for each scope that the key does not have.
-func newScopes(k *keystore.Key, names []scope.Name, r *scope.Registry) (problems []keystore.FieldError) {
-	granted, _ := r.Parse(k.Scopes)
-	for _, n := range names {
-		if !granted.Has(n) && !slices.Contains(k.Scopes, n) {
-			problems = append(problems, problem("scopes",
-				fmt.Sprintf("The key does not have the scope %.64q; for more scopes issue a new key.", n)))
-		}
-	}
-	return problems
 }
 
 // allowsNetworks reports whether the key may be used from all of the networks,

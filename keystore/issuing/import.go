@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -50,16 +49,16 @@ func (i *Issuer) Import(ctx context.Context, old keystore.Key, token string) (*k
 		}
 		digests, hint = i.digests(t.Legacy, token), hintOf(token)
 		if t.Child {
-			return nil, invalid(problem("parent", "The token is that of a child, which cannot be imported."))
+			return nil, invalid("parent", "The token is that of a child, which cannot be imported.")
 		}
 	}
-	now := field.Now()
-	problems := append(i.actProblems(), fieldProblems(&old, i.options.Service.Scopes)...)
-	problems = append(problems, i.importProblems(&old, t, digests[0])...)
-	if problems != nil {
-		return nil, i.invalidKey(&old, problems)
+	p := i.actProblems()
+	p.addFields(&old, i.options.Service.Scopes)
+	p.addImport(&i.options, &old, t, digests[0])
+	if p != nil {
+		return nil, p.ofKey(&old, i.options.Service.Scopes)
 	}
-	k := newKey(&old, digests[0], hint, now)
+	k := newKey(&old, digests[0], hint, field.Now())
 	k.ID = cmp.Or(old.ID, k.ID)
 	k.Legacy = t.Legacy
 	k.CreatedBy = old.CreatedBy
@@ -89,33 +88,27 @@ func (i *Issuer) digests(legacy, token string) []keystore.Digest {
 	return []keystore.Digest{keystore.DigestOf(token)}
 }
 
-// importProblems returns what else is wrong.
-func (i *Issuer) importProblems(
-	old *keystore.Key, t keystore.Token, d keystore.Digest,
-) (problems []keystore.FieldError) {
+// addImport adds what else is wrong with a record and its token.
+func (p *problems) addImport(o *Options, old *keystore.Key, t keystore.Token, d keystore.Digest) {
 	if t.Environment != "" && old.Environment.Known() && t.Environment != old.Environment {
-		problems = append(problems, problem("environment", "The token is a "+string(t.Environment)+" key."))
+		p.add("environment", "The token is a %s key.", t.Environment)
 	}
 	if t.Environment == "" && d == (keystore.Digest{}) {
-		problems = append(problems, problem("digest", "The digest is missing."))
+		p.add("digest", "The digest is missing.")
 	}
 	named := func(l keystore.LegacyFormat) bool { return l.Name == t.Legacy }
-	if t.Environment == "" && !slices.ContainsFunc(i.options.Service.Legacy, named) {
-		problems = append(problems, problem("legacy", fmt.Sprintf("There is no legacy format %.64q.", t.Legacy)))
+	if t.Environment == "" && !slices.ContainsFunc(o.Service.Legacy, named) {
+		p.add("legacy", "There is no legacy format %.64q.", t.Legacy)
 	}
 	if !old.RevokedAt.IsZero() || old.Suspended {
-		problems = append(problems, problem("revoked_at",
-			"The key is revoked or suspended; imported it would be live."))
+		p.add("revoked_at", "The key is revoked or suspended; imported it would be live.")
 	}
-	problems = append(problems, noChild(old)...)
-	problems = append(problems, wrong(
-		problem("id", field.Text("ID", old.ID)),
-		problem("created_by", cmp.Or(field.Text("creator", old.CreatedBy), field.Name("creator", old.CreatedBy))))...)
+	p.addParent(old)
+	p.addText("id", field.Text("ID", old.ID))
+	p.addText("created_by", cmp.Or(field.Text("creator", old.CreatedBy), field.Name("creator", old.CreatedBy)))
 	if len(old.Hint) > maxHint || field.Text("hint", old.Hint) != "" {
-		message := fmt.Sprintf("The hint is longer than %d bytes, or not valid UTF-8 text.", maxHint)
-		problems = append(problems, problem("hint", message))
+		p.add("hint", "The hint is longer than %d bytes, or not valid UTF-8 text.", maxHint)
 	}
-	return problems
 }
 
 // insertImported stores k. With [ErrExists] it returns the existing key, if it
@@ -142,9 +135,9 @@ func (i *Issuer) insertImported(ctx context.Context, k *keystore.Key) (*keystore
 	case !errors.Is(lookupErr, keystore.ErrNotFound):
 		return nil, lookupErr
 	case stored != nil:
-		return nil, invalid(problem("issue_token", "The issue token made another key."))
+		return nil, invalid("issue_token", "The issue token made another key.")
 	}
-	return nil, invalid(problem("id", "Another key has this ID, or had it."))
+	return nil, invalid("id", "Another key has this ID, or had it.")
 }
 
 // existing returns the key of the digest. What an erasure has left is none.

@@ -31,23 +31,23 @@ func (i *Issuer) Issue(ctx context.Context, k keystore.Key) (keystore.Secret, *k
 	if err := writable(ctx); err != nil {
 		return keystore.Secret{}, nil, err
 	}
-	now := field.Now()
-	problems := append(i.actProblems(), ownerProblems(k.Organization, k.IssueToken)...)
-	if problems == nil {
+	p := i.actProblems()
+	p.addOwner(k.Organization, k.IssueToken)
+	if p == nil {
 		existing, err := i.issuedBefore(ctx, k.Organization, i.actor, k.IssueToken)
 		if existing != nil || err != nil {
 			return keystore.Secret{}, existing, cmp.Or(err, ErrExists)
 		}
 	}
-	problems = append(i.actProblems(), fieldProblems(&k, i.options.Service.Scopes)...)
-	problems = append(problems, i.options.problems(&k, now)...)
-	problems = append(problems, noChild(&k)...)
-	if problems != nil {
-		return keystore.Secret{}, nil, i.invalidKey(&k, problems)
+	now := field.Now()
+	p = i.actProblems()
+	p.addFields(&k, i.options.Service.Scopes)
+	p.addLimits(&i.options, &k, now)
+	p.addParent(&k)
+	if p != nil {
+		return keystore.Secret{}, nil, p.ofKey(&k, i.options.Service.Scopes)
 	}
-	secret := i.options.Service.Generate(k.Environment)
-	made := newKey(&k, keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
-	made.CreatedBy = i.actor
+	secret, made := i.make(&k, now)
 	made, err := i.insert(ctx, "issue", made, i.options.MaxKeys)
 	if err != nil {
 		return keystore.Secret{}, made, err
@@ -55,12 +55,11 @@ func (i *Issuer) Issue(ctx context.Context, k keystore.Key) (keystore.Secret, *k
 	return secret, made, nil
 }
 
-// noChild returns a problem if k has a parent.
-func noChild(k *keystore.Key) []keystore.FieldError {
-	if k.Parent == "" {
-		return nil
+// addParent adds that k has a parent.
+func (p *problems) addParent(k *keystore.Key) {
+	if k.Parent != "" {
+		p.add("parent", "Only Delegate makes the child of a key.")
 	}
-	return []keystore.FieldError{problem("parent", "Only Delegate makes the child of a key.")}
 }
 
 // insert stores k. With [ErrExists] it returns the key that k.IssueToken made,

@@ -73,8 +73,8 @@ func New(keys keystore.Store, o Options) *Issuer {
 		panic(err.Error())
 	}
 	o.Service = service
-	if err := o.validate(); err != nil {
-		panic(err.Error())
+	if o.MaxLife < 0 || o.MaxKeys < 0 || o.MaxChildLife < 0 || o.MaxChildren < 0 {
+		panic("issuing: Options with a negative limit")
 	}
 	if behind == nil {
 		panic(fmt.Sprintf("issuing: New with a %T, which embeds a Cached: give that Cached, "+

@@ -1,28 +1,17 @@
 package issuing
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-// validate returns an error when the limits cannot be meant.
-func (o Options) validate() error {
-	if o.MaxLife < 0 || o.MaxKeys < 0 || o.MaxChildLife < 0 || o.MaxChildren < 0 {
-		return errors.New("issuing: Options with a negative limit")
-	}
-	return nil
-}
-
-// problems returns what the limits have against a new key, but for MaxKeys.
-func (o Options) problems(k *keystore.Key, now time.Time) []keystore.FieldError {
+// addLimits adds what the limits have against a new key, but for MaxKeys.
+func (p *problems) addLimits(o *Options, k *keystore.Key, now time.Time) {
 	if o.MaxLife > 0 && (k.ExpiresAt.IsZero() || k.ExpiresAt.After(now.Add(o.MaxLife))) {
-		message := fmt.Sprintf("The key must expire within %s.", lifeText(o.MaxLife))
-		return []keystore.FieldError{problem("expires_at", message)}
+		p.add("expires_at", "The key must expire within %s.", lifeText(o.MaxLife))
 	}
-	return nil
 }
 
 // latest returns when the successor of a key expires.
@@ -36,17 +25,10 @@ func (o Options) latest(expires, now time.Time) time.Time {
 // tooManyKeys is the error of a new key with this parent.
 func (o Options) tooManyKeys(parent string) error {
 	if parent != "" {
-		return invalid(problem("parent", fmt.Sprintf(
-			"The limit of children of a key and theirs, %d, is reached. Revoke one, or wait until one expires.",
-			o.MaxChildren)))
+		return invalid("parent", "The limit of children of a key and theirs, %d, is reached. "+
+			"Revoke one, or wait until one expires.", o.MaxChildren)
 	}
-	return invalid(problem("organization", fmt.Sprintf(
-		"The limit of an organization, %d, is reached. Revoke a key first.", o.MaxKeys)))
-}
-
-func (o Options) tooManyOverlaps() error {
-	return invalid(problem("overlap", fmt.Sprintf(
-		"The limit of rotated keys that still work, %d, is reached. Revoke one, or end this one at once.", o.MaxKeys)))
+	return invalid("organization", "The limit of an organization, %d, is reached. Revoke a key first.", o.MaxKeys)
 }
 
 func lifeText(d time.Duration) string {

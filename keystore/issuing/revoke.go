@@ -15,8 +15,8 @@ import (
 // [keystore.ErrNotFound] for a key of another organization.
 func (i *Issuer) Revoke(ctx context.Context, organization, id string) (*keystore.Key, error) {
 	i = i.By(i.actor, cmp.Or(i.reason, ReasonOther))
-	if problems := i.actProblems(); problems != nil {
-		return nil, invalid(problems...)
+	if p := i.actProblems(); p != nil {
+		return nil, p.err()
 	}
 	return i.retire(ctx, organization, id, field.Now())
 }

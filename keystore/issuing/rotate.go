@@ -53,12 +53,13 @@ func (i *Issuer) Rotate(ctx context.Context, r Rotation) (keystore.Secret, *keys
 	if err := writable(ctx); err != nil {
 		return keystore.Secret{}, nil, err
 	}
-	problems := append(i.actProblems(), ownerProblems(r.Organization, r.IssueToken)...)
+	p := i.actProblems()
+	p.addOwner(r.Organization, r.IssueToken)
 	if r.Overlap < 0 {
-		problems = append(problems, problem("overlap", "The overlap is negative."))
+		p.add("overlap", "The overlap is negative.")
 	}
-	if problems != nil {
-		return keystore.Secret{}, nil, invalid(problems...)
+	if p != nil {
+		return keystore.Secret{}, nil, p.err()
 	}
 	old, err := i.Key(ctx, r.Organization, r.ID)
 	if err != nil {
@@ -79,7 +80,7 @@ func (i *Issuer) Rotate(ctx context.Context, r Rotation) (keystore.Secret, *keys
 		return keystore.Secret{}, nil, err
 	}
 	if old.Parent != "" {
-		return keystore.Secret{}, nil, invalid(problem("parent", "A child cannot be rotated; make another one."))
+		return keystore.Secret{}, nil, invalid("parent", "A child cannot be rotated; make another one.")
 	}
 	if !old.Environment.Known() {
 		return keystore.Secret{}, nil, keystore.ErrCorrupt
@@ -93,9 +94,8 @@ func (i *Issuer) Rotate(ctx context.Context, r Rotation) (keystore.Secret, *keys
 			return keystore.Secret{}, nil, err
 		}
 	}
-	secret := i.options.Service.Generate(old.Environment)
-	made := newKey(old, keystore.DigestOf(secret.Reveal()), hintOf(secret.Reveal()), now)
-	made.CreatedBy, made.ExpiresAt, made.IssueToken, made.RotatedFrom = i.actor, expires, r.IssueToken, r.ID
+	secret, made := i.make(old, now)
+	made.ExpiresAt, made.IssueToken, made.RotatedFrom = expires, r.IssueToken, r.ID
 	next, err := i.insert(ctx, "rotate", made, 0)
 	if errors.Is(err, ErrExists) && next != nil {
 		return i.repeated(ctx, next, r)
@@ -135,7 +135,8 @@ func (i *Issuer) overlaps(ctx context.Context, organization string) error {
 			}
 		}
 		if old >= i.options.MaxKeys {
-			return i.options.tooManyOverlaps()
+			return invalid("overlap", "The limit of rotated keys that still work, %d, is reached. "+
+				"Revoke one, or end this one at once.", i.options.MaxKeys)
 		}
 	}
 	return nil
@@ -147,14 +148,13 @@ func (i *Issuer) expiry(old *keystore.Key, r Rotation, now time.Time) (time.Time
 		return i.options.latest(old.ExpiresAt, now), nil
 	}
 	next := keystore.Key{Organization: old.Organization, Environment: old.Environment, ExpiresAt: field.Time(r.ExpiresAt)}
-	problems := append(fieldProblems(&next, i.options.Service.Scopes), i.options.problems(&next, now)...)
+	var p problems
+	p.addFields(&next, i.options.Service.Scopes)
+	p.addLimits(&i.options, &next, now)
 	if r.NeverExpires && !r.ExpiresAt.IsZero() {
-		problems = append(problems, problem("expires_at", "An expiry is given, and that there is none."))
+		p.add("expires_at", "An expiry is given, and that there is none.")
 	}
-	if problems != nil {
-		return time.Time{}, invalid(problems...)
-	}
-	return next.ExpiresAt, nil
+	return next.ExpiresAt, p.err()
 }
 
 // editedSince reports whether a field that [Issuer.Edit] changes differs from

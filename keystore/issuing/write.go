@@ -1,16 +1,20 @@
 package issuing
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
+
+	"github.com/rs/xid"
 
 	"github.com/sallyport-go/sallyport/internal/transaction"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
+	"github.com/sallyport-go/sallyport/scope"
 )
 
 // writable returns an error in the context of a transaction.
@@ -20,11 +24,6 @@ func writable(ctx context.Context) error {
 	}
 	return fmt.Errorf("issuing: an Issuer cannot write in the transaction of a joined request: "+
 		"serve this route in lease mode, by an idem.Runner without Join: %w", errors.ErrUnsupported)
-}
-
-func (i *Issuer) actProblems() []keystore.FieldError {
-	return wrong(problem("actor", cmp.Or(field.Text("actor", i.actor), field.Name("actor", i.actor))),
-		problem("reason", field.Text("reason", i.reason)))
 }
 
 // write stores the key after, which was before, or is new if that is nil, and
@@ -66,3 +65,47 @@ func (i *Issuer) entry(act string, before, after *keystore.Key) AuditEntry {
 		Organization: after.Organization, Key: after.ID, Reason: i.reason, Changes: changesOf(before, after),
 	}
 }
+
+// make returns a new token, and its record at now with those fields of k that its
+// owner chooses.
+func (i *Issuer) make(k *keystore.Key, now time.Time, ancestors ...*keystore.Key) (keystore.Secret, *keystore.Key) {
+	secret := i.options.Service.Generate(k.Environment, ancestors...)
+	text := secret.Reveal()
+	made := newKey(k, keystore.DigestOf(text), hintOf(text), now)
+	made.CreatedBy, made.Ancestors = i.actor, ancestors
+	if len(ancestors) > 0 {
+		made.Parent = ancestors[0].ID
+	}
+	return secret, made
+}
+
+// newKey returns the record of a token at now, with those fields of k that its
+// owner chooses.
+func newKey(k *keystore.Key, d keystore.Digest, hint string, now time.Time) *keystore.Key {
+	return &keystore.Key{
+		ID: newID(), Digest: d, Hint: hint, CreatedAt: now, Version: 1,
+		Organization: k.Organization,
+		Environment:  k.Environment,
+		Name:         k.Name,
+		Scopes:       once(k.Scopes),
+		Attributes:   field.Attributes(k.Attributes),
+		Networks:     field.Networks(k.Networks),
+		ExpiresAt:    field.Time(k.ExpiresAt),
+		IssueToken:   k.IssueToken,
+	}
+}
+
+// hintOf returns the end of a token, by which its owner recognizes it.
+func hintOf(token string) string { return token[len(token)-4:] }
+
+func once(names []scope.Name) []scope.Name {
+	kept := make([]scope.Name, 0, len(names))
+	for _, n := range names {
+		if !slices.Contains(kept, n) {
+			kept = append(kept, n)
+		}
+	}
+	return kept
+}
+
+func newID() string { return "key_" + xid.New().String() }
