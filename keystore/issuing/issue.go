@@ -84,6 +84,15 @@ func (i *Issuer) insert(ctx context.Context, act string, k *keystore.Key, maxKey
 	return nil, err
 }
 
+// tooManyKeys is the error of a new key with this parent.
+func (o Options) tooManyKeys(parent string) error {
+	if parent != "" {
+		return invalid("parent", "The limit of children of a key and theirs, %d, is reached. "+
+			"Revoke one, or wait until one expires.", o.MaxChildren)
+	}
+	return invalid("organization", "The limit of an organization, %d, is reached. Revoke a key first.", o.MaxKeys)
+}
+
 // issuedBefore returns the key that an issue token made, or nil.
 func (i *Issuer) issuedBefore(ctx context.Context, organization, actor, token string) (*keystore.Key, error) {
 	if token == "" {

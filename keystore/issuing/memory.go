@@ -132,6 +132,11 @@ func (m *memory) Insert(ctx context.Context, k *keystore.Key, e AuditEntry, maxK
 	})
 }
 
+// counts reports whether the key is one of Options.MaxKeys.
+func counts(k *keystore.Key, now time.Time) bool {
+	return k.RevokedAt.IsZero() && k.Status(now) != keystore.Expired
+}
+
 // root returns the id of the last of the ancestors, "" if there are none.
 func root(k *keystore.Key) string {
 	if n := len(k.Ancestors); n > 0 {
@@ -248,7 +253,7 @@ func (m *memory) children(keys []*keystore.Key, now time.Time) map[string]int {
 func (m *memory) AddUses(ctx context.Context, uses []keystore.Use) error {
 	return m.do(ctx, func() error {
 		for _, u := range uses {
-			u.At = wallTime(u.At)
+			u.At = u.At.Round(0)
 			r := m.byID(u.Organization, u.ID)
 			if r == nil {
 				continue
@@ -402,14 +407,12 @@ func (m *memory) Erase(ctx context.Context, organization string) (keys, entries 
 	return keys, entries, err
 }
 
-// stored returns a copy of a key with times of the wall clock alone.
+// stored returns a copy of a key, its times without a monotonic reading.
 func stored(k *keystore.Key) *keystore.Key {
 	c := k.Clone()
 	c.Ancestors = nil
-	c.CreatedAt, c.ExpiresAt = wallTime(c.CreatedAt), wallTime(c.ExpiresAt)
-	c.RevokedAt, c.LastUsedAt = wallTime(c.RevokedAt), wallTime(c.LastUsedAt)
+	for _, t := range []*time.Time{&c.CreatedAt, &c.ExpiresAt, &c.RevokedAt, &c.LastUsedAt} {
+		*t = t.Round(0)
+	}
 	return c
 }
-
-// wallTime returns t without its monotonic reading.
-func wallTime(t time.Time) time.Time { return t.Round(0) }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
@@ -29,6 +30,20 @@ func (p *problems) addFields(k *keystore.Key, r *scope.Registry) {
 	if wrong, ok := errors.AsType[*keystore.FieldsError](k.Validate(r)); ok {
 		*p = append(*p, wrong.Fields...)
 	}
+}
+
+// addLimits adds what the limits have against a new key, but for MaxKeys.
+func (p *problems) addLimits(o *Options, k *keystore.Key, now time.Time) {
+	if o.MaxLife > 0 && (k.ExpiresAt.IsZero() || k.ExpiresAt.After(now.Add(o.MaxLife))) {
+		p.add("expires_at", "The key must expire within %s.", lifeText(o.MaxLife))
+	}
+}
+
+func lifeText(d time.Duration) string {
+	if days := d / (24 * time.Hour); days > 1 && d%(24*time.Hour) == 0 {
+		return fmt.Sprintf("%d days", days)
+	}
+	return d.String()
 }
 
 // addOwner checks the part of a key that a rotation has too.

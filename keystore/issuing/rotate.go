@@ -157,6 +157,14 @@ func (i *Issuer) expiry(old *keystore.Key, r Rotation, now time.Time) (time.Time
 	return next.ExpiresAt, p.err()
 }
 
+// latest returns when the successor of a key expires.
+func (o Options) latest(expires, now time.Time) time.Time {
+	if last := now.Add(o.MaxLife); o.MaxLife > 0 && (expires.IsZero() || expires.After(last)) {
+		return last
+	}
+	return expires
+}
+
 // editedSince reports whether a field that [Issuer.Edit] changes differs from
 // what it was.
 func editedSince(k, before *keystore.Key) bool {
