@@ -13,14 +13,12 @@ import (
 )
 
 // Delegate makes a child of the key with the id k.Parent, such as for one run of
-// an agent. It takes of k what [Issuer.Issue] does; the Environment may be
-// empty, the ExpiresAt not. The child can do no more than its parent can now and
-// later, see [keystore.Key], and is refused as soon as that is. A parent that is
-// rotated keeps its children until it ends.
+// an agent. It takes of k what [Issuer.Issue] does; the Environment may be empty,
+// the ExpiresAt not. The child can do no more than its parent, now and later, and
+// is refused as soon as that is. A parent that is rotated keeps its children.
 //
 // The actor of an Issuer without one is the parent. An endpoint that lets
-// callers delegate takes Organization and Parent from the caller, and so gives
-// nobody more than they have:
+// callers delegate gives nobody more than they have:
 //
 //	k.Organization, k.Parent = caller.Organization(), caller.KeyID()
 //

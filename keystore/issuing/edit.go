@@ -12,12 +12,11 @@ import (
 )
 
 // Edit stores what the caller has changed in k, a copy of a key that [Issuer.Key]
-// or [Issuer.Keys] returned. The Name and the Attributes can be any that a new key
-// can have; an attribute without a value is removed, and a child can have those that
-// [Issuer.Delegate] gives it. Suspended refuses the key
-// until another Edit. Otherwise a key can only be made to do less: Scopes taken
-// away, Networks narrowed, ExpiresAt brought forward. Other fields are not
-// looked at. Edit returns the key as it is then.
+// or [Issuer.Keys] returned, and returns the key as it is then. The Name and the
+// Attributes can be any that a new key or child can have; an attribute without a
+// value is removed. Suspended refuses the key until another Edit. Otherwise a key
+// can only be made to do less: Scopes taken away, Networks narrowed, ExpiresAt
+// brought forward. Other fields are not looked at.
 //
 // It changes nothing and returns a [*keystore.FieldsError] when a changed field
 // is not valid or would give the key more rights, which needs a new key;

@@ -10,27 +10,26 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/internal/field"
 )
 
-// maxHint is how many bytes of a secret a record may show: at most half of a
-// legacy token, which has minLegacy bytes or more.
+// maxHint is how many bytes of a secret a record may show: half of the shortest
+// legacy token.
 const maxHint = 8
 
 // Import stores a key that an older system issued. Of old it takes what
-// [Issuer.Issue] does, and the ID, Hint, CreatedAt and LastUsedAt as far as they are
-// known; the actor is the one of the audit alone.
+// [Issuer.Issue] does, and CreatedBy, ID, Hint, CreatedAt and LastUsedAt as far as
+// they are known; the actor is that of the audit alone.
 //
-// token is the text of the key. Then [keystore.Service.Parse] decides whether
-// it is acceptable, as it does for every request later, and its error is
-// returned unchanged; the Environment must be the one that the token names, if
-// it names one. A legacy token is stored under the first of its digests.
+// token is the text of the key. [keystore.Service.Parse] decides whether it is
+// acceptable, and its error is returned unchanged; the Environment must be the
+// one that the token names, if any. A legacy token is stored under the first of
+// its digests.
 //
-// If only the hash is known, token is empty. Then old.Digest is the one under
-// which the older system kept the token, as [keystore.LegacyFormat.Digests]
-// returns it among others, and must be the only record of the token; old.Legacy
-// is the Name of the LegacyFormat.
+// If only the hash is known, token is empty. old.Digest is then the only one under
+// which the older system kept the token, one of [keystore.LegacyFormat.Digests],
+// and old.Legacy is the Name of the format.
 //
-// The digest does not protect a token that can be guessed: import only those
-// from a random generator. A key that was revoked, is suspended or has expired
-// is refused. A legacy key is marked until it is rotated.
+// The digest does not protect a token that can be guessed: import only random
+// ones. A key that was revoked, is suspended or has expired is refused. A legacy
+// key is marked until it is rotated.
 //
 // Import returns [ErrExists] when there is such a key already, under whichever
 // digest, and the key too when it belongs to the organization: a program that
@@ -59,18 +58,13 @@ func (i *Issuer) Import(ctx context.Context, old keystore.Key, token string) (*k
 		return nil, p.ofKey(&old, i.options.Service.Scopes)
 	}
 	k := newKey(&old, digests[0], hint, field.Now())
-	k.ID = cmp.Or(old.ID, k.ID)
-	k.Legacy = t.Legacy
-	k.CreatedBy = old.CreatedBy
-	k.LastUsedAt = field.Time(old.LastUsedAt)
-	if !old.CreatedAt.IsZero() {
-		k.CreatedAt = field.Time(old.CreatedAt)
-	}
+	k.ID, k.Legacy, k.CreatedBy = cmp.Or(old.ID, k.ID), t.Legacy, old.CreatedBy
+	k.LastUsedAt, k.CreatedAt = field.Time(old.LastUsedAt), cmp.Or(field.Time(old.CreatedAt), k.CreatedAt)
 	// A second record would outlive the revocation of the first one.
 	for _, d := range digests[1:] {
-		switch existing, err := i.existing(ctx, d); {
+		switch existing, err := i.existing(ctx, d, old.Organization); {
 		case err == nil:
-			return ownCopy(existing, old.Organization), ErrExists
+			return existing, ErrExists
 		case !errors.Is(err, keystore.ErrNotFound):
 			return nil, err
 		}
@@ -111,12 +105,11 @@ func (p *problems) addImport(o *Options, old *keystore.Key, t keystore.Token, d 
 	}
 }
 
-// insertImported stores k. With [ErrExists] it returns the existing key, if it
-// belongs to the organization. If only the ID or the IssueToken is taken, the
-// error is another one: the caller of an import takes ErrExists for success.
+// insertImported stores k, or returns the existing key with [ErrExists]. If only
+// the ID or the IssueToken is taken, the error is another one: the caller of an
+// import takes ErrExists for success.
 func (i *Issuer) insertImported(ctx context.Context, k *keystore.Key) (*keystore.Key, error) {
-	// Where the key with this ID was swept, its children would no longer be
-	// refused.
+	// The children of a key with this ID that was swept would be usable again.
 	below, err := i.store.List(ctx, k.Organization, Query{Parent: k.ID, Limit: 1})
 	if err != nil {
 		return nil, err
@@ -128,10 +121,10 @@ func (i *Issuer) insertImported(ctx context.Context, k *keystore.Key) (*keystore
 	if !errors.Is(err, ErrExists) {
 		return stored, err
 	}
-	existing, lookupErr := i.existing(ctx, k.Digest)
+	existing, lookupErr := i.existing(ctx, k.Digest, k.Organization)
 	switch {
 	case lookupErr == nil:
-		return ownCopy(existing, k.Organization), err
+		return existing, err
 	case !errors.Is(lookupErr, keystore.ErrNotFound):
 		return nil, lookupErr
 	case stored != nil:
@@ -140,19 +133,17 @@ func (i *Issuer) insertImported(ctx context.Context, k *keystore.Key) (*keystore
 	return nil, invalid("id", "Another key has this ID, or had it.")
 }
 
-// existing returns the key of the digest. What an erasure has left is none.
-func (i *Issuer) existing(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+// existing returns a copy of the key of the digest, or nil and no error if that
+// belongs to another organization. What an erasure has left is no key.
+func (i *Issuer) existing(ctx context.Context, d keystore.Digest, organization string) (*keystore.Key, error) {
 	k, err := i.store.Lookup(ctx, d)
-	if err == nil && k != nil && k.Organization == "" && !k.RevokedAt.IsZero() {
+	switch {
+	case err != nil || k == nil:
+		return nil, err
+	case k.Organization == "" && !k.RevokedAt.IsZero():
 		return nil, keystore.ErrNotFound
+	case k.Organization != organization:
+		return nil, nil
 	}
-	return k, err
-}
-
-// ownCopy returns a copy of k if it belongs to the organization.
-func ownCopy(k *keystore.Key, organization string) *keystore.Key {
-	if k == nil || k.Organization != organization {
-		return nil
-	}
-	return k.Clone()
+	return k.Clone(), nil
 }

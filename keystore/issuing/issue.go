@@ -13,20 +13,19 @@ import (
 // Attributes, Networks, ExpiresAt and IssueToken of k, within the limits of
 // [keystore.Key.Validate]. It refuses one with a Parent, which [Issuer.Delegate]
 // is for, and does not look at other fields. The record of a child lacks the
-// limits of its ancestors: do not issue a key like it. An IssueToken, unless it is empty,
-// is unique within the organization and actor. A key without scopes is allowed,
-// and authenticates without permitting anything.
+// limits of its ancestors: do not issue a key like it. A key without scopes
+// authenticates without permitting anything.
 //
 // The Secret is the only copy of the token there will ever be: an endpoint that
 // issues keys under an Idempotency-Key calls DropResponse of its
 // middleware.Execution, so that no stored reply holds it.
 //
 // It returns a [*keystore.FieldsError] when k is not valid or the [Options]
-// refuse it. When the actor and k.IssueToken made a key already, it returns
-// that key, no secret, and [ErrExists], whatever else k says: a caller who lost
-// the first answer can rotate the key or revoke it. After any other error the
-// key may or may not exist. Repeating the call with the same non-empty
-// k.IssueToken makes no second one.
+// refuse it. When the actor and a k.IssueToken that is not empty made a key of the
+// organization already, it returns that key, no secret, and [ErrExists], whatever
+// else k says: a caller who lost the first answer can rotate the key or revoke it.
+// After any other error the key may or may not exist; a repeat with the IssueToken
+// makes no second one.
 func (i *Issuer) Issue(ctx context.Context, k keystore.Key) (keystore.Secret, *keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return keystore.Secret{}, nil, err

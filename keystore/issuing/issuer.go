@@ -13,9 +13,9 @@ import (
 // organization, but [Issuer.Keys] where it is asked for all. The caller checks
 // that the person who asks is an administrator of that organization.
 //
-// Every act is audited: the store writes the entry in the transaction of the
-// act, and [Issuer.Audit] reads it. [Options.Audit] is called after the act: a
-// process that dies in between has acted and has not told.
+// The store writes an entry of the audit in the transaction of each act, which
+// [Issuer.Audit] reads. [Options.Audit] is called after it: a process that dies in
+// between has acted and has not told.
 //
 // Over a [keystore.Cached], a key that the Issuer revokes is refused as soon as
 // the call returns. It does not write in the transaction of a joined request: a
@@ -43,11 +43,11 @@ type Options struct {
 
 	MaxLife time.Duration // longest time until a key expires: each needs an expiry then. Zero: any
 
-	// MaxKeys is how many keys an organization may have. Those that have
-	// expired, are revoked, or will be after a rotation do not count. Keys that
-	// a rotation will end have a limit of their own, of the same number: once
-	// it is reached, [Issuer.Rotate] takes no Overlap but zero; concurrent calls
-	// of it can each add the last one. Zero: any number.
+	// MaxKeys is how many keys an organization may have that have not expired and
+	// will not be revoked. Keys that a rotation will end have a limit of their
+	// own, of the same number: once it is reached, [Issuer.Rotate] takes no
+	// Overlap but zero; concurrent calls of it can each add the last one. Zero:
+	// any number.
 	MaxKeys int
 
 	// Of children, see [Issuer.Delegate]: the longest time until one expires;

@@ -26,25 +26,24 @@ type Rotation struct {
 }
 
 // Rotate makes a key that replaces another one, with the same name, environment,
-// scopes, attributes and networks. It revokes the old one, with [ReasonRotated],
-// after the overlap. An old key that would expire before that still does. The new
-// token has the form of the [keystore.Service], whatever the old one is like.
+// scopes, attributes and networks, and a token of the [keystore.Service]. It
+// revokes the old one, with [ReasonRotated], after the overlap, unless that ends
+// before.
 //
 // A child cannot be rotated, and no key that is revoked, expired or suspended,
 // for which the error is that of [keystore.Key.Refused]. It is a
 // [*keystore.FieldsError] if Options.MaxKeys old keys or more still work and
 // this one is to work on too, or if the expiry that is given is not valid or
-// the Options refuse it. A key can be rotated once. The error is [ErrRotated]
-// when it has a successor, whoever made it; of several concurrent calls one
-// succeeds. The successor can be rotated in turn.
+// the Options refuse it. It is [ErrRotated] if the key has a successor, whoever
+// made it; of several concurrent calls one succeeds. The successor can be rotated
+// in turn.
 //
 // When the actor and the IssueToken made a key already, Rotate returns that key,
 // no secret, and [ErrExists], after it has revoked the old key in case the first
 // call could not. If it cannot either, the error is the store's.
 //
 // When the new key was stored and revoking the old one failed, Rotate returns
-// the secret, the new key and the error: the new key works, and so does the
-// old one until [Issuer.Revoke] ends it.
+// the secret, the new key and the error: both work until [Issuer.Revoke].
 //
 // What an [Issuer.Edit] changes in the old key meanwhile is changed in the new
 // one too. If that fails, Rotate returns the new key and the error, and no

@@ -50,13 +50,12 @@ func (i *Issuer) Keys(ctx context.Context, organization string, q Query) (Listin
 	return page, nil
 }
 
-// Usage is what is known of the use of a key. A scope that is not in Scopes was
-// not needed since ObservedSince, as far as all processes record uses. A day is
-// its midnight in UTC.
+// Usage is what is known of the use of a key, by it and by its children. A scope
+// that is not in Scopes was not needed since ObservedSince, as far as all
+// processes record uses. A day is its midnight in UTC.
 //
-// Requests are those that [keystore.Uses] has recorded; one that was
-// refused later, by a limit or for lack of a scope, is among them, and needed
-// no scope. What its children do is a use of a key.
+// Requests are those that [keystore.Uses] has recorded. One that was refused
+// later, by a limit or for lack of a scope, is among them, and needed no scope.
 type Usage struct {
 	LastUsedAt    time.Time                `json:"last_used_at,omitzero"`   // zero: never used
 	LastUsedFrom  netip.Addr               `json:"last_used_from,omitzero"` // the client's address then; zero: unknown
@@ -76,11 +75,10 @@ func (i *Issuer) Usage(ctx context.Context, organization, id string) (*Usage, er
 	return i.store.Usage(ctx, organization, id)
 }
 
-// KeyOf returns the key of a token that somebody has found, whatever the status
-// of the key. It returns a [keystore.TokenError] for a text that cannot be a
-// key, and [keystore.ErrNotFound] for one that no organization has. After any
-// other error it is not known whose the token is. The key belongs to the
-// caller.
+// KeyOf returns the key of a token that somebody has found, whatever its status.
+// It returns a [keystore.TokenError] for a text that cannot be a key, and
+// [keystore.ErrNotFound] for one that no organization has. After any other error
+// it is not known whose the token is. The key belongs to the caller.
 func (i *Issuer) KeyOf(ctx context.Context, token string) (*keystore.Key, error) {
 	t, err := i.options.Service.Parse(token)
 	if err != nil {
@@ -96,9 +94,8 @@ func (i *Issuer) KeyOf(ctx context.Context, token string) (*keystore.Key, error)
 	return i.Key(ctx, c.Organization(), c.KeyID())
 }
 
-// owned returns what the store gave, or an error that wraps
-// [keystore.ErrCorrupt] when that is neither a key nor an error, or a key of
-// another organization.
+// owned returns what the store gave, or [keystore.ErrCorrupt] when that is neither
+// a key nor an error, or a key of another organization.
 func owned(k *keystore.Key, err error, organization string) (*keystore.Key, error) {
 	switch {
 	case err != nil:
