@@ -3,7 +3,6 @@ package keystore_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -16,8 +15,7 @@ import (
 )
 
 func TestStoreErrorsAreNotRemembered(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	store, cached := newCached(keystore.CacheOptions{})
 	d := store.add(t)
 	store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errStoreDown })
 	for range 3 {
@@ -30,8 +28,7 @@ func TestStoreErrorsAreNotRemembered(t *testing.T) {
 
 func TestStoreDownAfterLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute})
+		store, cached := newCached(keystore.CacheOptions{TTL: time.Minute})
 		d := store.add(t)
 		want(t, cached, d, nil, "a key")
 		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errStoreDown })
@@ -67,26 +64,9 @@ func hang(store *fake, release <-chan struct{}) func(context.Context, keystore.D
 	}
 }
 
-func TestStoreThatHeedsItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: 3 * time.Second})
-		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		})
-		start := time.Now()
-		want(t, cached, unknown(1), context.DeadlineExceeded, "a store that never answers")
-		if waited := time.Since(start); waited != 3*time.Second {
-			t.Errorf("the lookup waited %v, want Timeout", waited)
-		}
-	})
-}
-
 func TestStoreThatIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: 3 * time.Second, TTL: time.Hour})
+		store, cached := newCached(keystore.CacheOptions{Timeout: 3 * time.Second, TTL: time.Hour})
 		late := store.add(t)
 		release := make(chan struct{})
 		store.lookup.set(hang(store, release))
@@ -128,14 +108,9 @@ func TestStoreThatIgnoresItsContext(t *testing.T) {
 // Timeout is at most TTL, or an answer could be older than TTL when it is used.
 func TestTimeoutIsAtMostTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Second, Timeout: time.Hour})
+		store, cached := newCached(keystore.CacheOptions{TTL: time.Second, Timeout: time.Hour})
 		d := store.add(t)
-		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := store.Store.Lookup(ctx, d)
-			time.Sleep(2 * time.Second)
-			return k, err
-		})
+		store.slow(2 * time.Second)
 		want(t, cached, d, context.DeadlineExceeded, "an answer that takes longer than TTL")
 		time.Sleep(2 * time.Second)
 	})
@@ -145,8 +120,7 @@ func TestTimeoutIsAtMostTTL(t *testing.T) {
 // whichever is noticed first.
 func TestAnswerAtTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: time.Second})
+		store, cached := newCached(keystore.CacheOptions{Timeout: time.Second})
 		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) {
 			time.Sleep(time.Second)
 			return nil, keystore.ErrNotFound
@@ -175,8 +149,7 @@ func TestQuestionIsPutAgain(t *testing.T) {
 		{31, 1, 1, 4 * time.Second, context.DeadlineExceeded},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store := newFake()
-			cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: 4 * time.Second})
+			store, cached := newCached(keystore.CacheOptions{Timeout: 4 * time.Second})
 			d := store.add(t)
 			release := make(chan struct{})
 			store.lookup.set(hang(store, release))
@@ -238,8 +211,7 @@ func TestCorruptRecords(t *testing.T) {
 // the question, and gives its slot back.
 func TestStoreThatPanics(t *testing.T) {
 	var log logged
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	store, cached := newCached(keystore.CacheOptions{Logger: log.logger()})
 	d := store.add(t)
 	for name, c := range map[string]struct {
 		fail func()
@@ -274,8 +246,7 @@ func TestStoreThatPanics(t *testing.T) {
 // Whatever comes in, no more than 64 questions are open.
 func TestLoadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{})
+		store, cached := newCached(keystore.CacheOptions{})
 		var open, most atomic.Int64
 		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) {
 			now := open.Add(1)
@@ -318,8 +289,7 @@ func TestFloodStopsNoLiveKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newFake()
-				cached := keystore.NewCached(store, keystore.CacheOptions{})
+				store, cached := newCached(keystore.CacheOptions{})
 				d := store.add(t)
 				want(t, cached, d, nil, "a key")
 				lapse(t, cached, d)
@@ -347,8 +317,7 @@ func TestFloodStopsNoLiveKey(t *testing.T) {
 // Keys that were live before wait for a place, and no longer than Timeout.
 func TestLiveKeysWaitForAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{Timeout: 100 * time.Millisecond})
+		store, cached := newCached(keystore.CacheOptions{Timeout: 100 * time.Millisecond})
 		keys := make([]keystore.Digest, 320)
 		for i := range keys {
 			keys[i] = store.add(t)

@@ -192,8 +192,7 @@ func BenchmarkRecordUse(b *testing.B) {
 // what runs for a flood of bad tokens.
 func TestAllocations(t *testing.T) {
 	ctx := t.Context()
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour})
+	store, cached := newCached(keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour})
 	d := store.add(t)
 	k, err := cached.Lookup(ctx, d)
 	if err != nil {

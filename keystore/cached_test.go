@@ -36,15 +36,10 @@ func want(t testing.TB, c *keystore.Cached, d keystore.Digest, wanted error, rul
 
 func TestCachedRemembersForTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: 30 * time.Second})
+		store, cached := newCached(keystore.CacheOptions{TTL: 30 * time.Second})
 		d := store.add(t)
 		// The answer is as old as the question, which took a second.
-		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := store.Store.Lookup(ctx, d)
-			time.Sleep(time.Second)
-			return k, err
-		})
+		store.slow(time.Second)
 		want(t, cached, d, nil, "the first lookup")
 		store.edit(t, d, suspended)
 		time.Sleep(29*time.Second - time.Nanosecond)
@@ -67,8 +62,7 @@ func TestCachedRemembersForTTL(t *testing.T) {
 
 // The digests of an older system are remembered whatever their parts repeat.
 func TestCachedRemembersEachDigest(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	store, cached := newCached(keystore.CacheOptions{})
 	var digests []keystore.Digest
 	for _, repeated := range []int{8, 16, 32} { // bytes
 		for i := range byte(20) {
@@ -158,8 +152,7 @@ func TestCachedCopies(t *testing.T) {
 // Each scope that nobody knows is logged once, and not without end.
 func TestCachedReportsUnknownScopes(t *testing.T) {
 	var log logged
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	store, cached := newCached(keystore.CacheOptions{Logger: log.logger()})
 	for range 3 {
 		d := store.add(t, func(k *keystore.Key) { k.Scopes = []scope.Name{"future:thing", scope.TasksRead, "tasks:*"} })
 		want(t, cached, d, nil, "a key with unknown scopes")
@@ -182,8 +175,7 @@ func TestCachedReportsUnknownScopes(t *testing.T) {
 // A key that expires while it is cached is refused on the nanosecond.
 func TestCachedKeyExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour})
+		store, cached := newCached(keystore.CacheOptions{TTL: time.Hour})
 		expiring := store.add(t, func(k *keystore.Key) { k.ExpiresAt = time.Now().Add(time.Minute) })
 		ending := store.add(t, func(k *keystore.Key) { k.RevokedAt = time.Now().Add(time.Minute) })
 		want(t, cached, expiring, nil, "a key that will expire")
@@ -208,8 +200,7 @@ func TestCachedKeyExpires(t *testing.T) {
 // and for as long as they.
 func TestCachedRefusedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Second})
+		store, cached := newCached(keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Second})
 		d := store.add(t, suspended)
 		want(t, cached, d, keystore.ErrSuspended, "a suspended key")
 		want(t, cached, d, keystore.ErrSuspended, "a suspended key, again")
@@ -229,34 +220,9 @@ func TestCachedRefusedKey(t *testing.T) {
 	})
 }
 
-func TestPeek(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute})
-		d := store.add(t)
-		if k, ok := cached.Peek(d); ok {
-			t.Errorf("Peek returned %v, want nothing before the key was looked up", k)
-		}
-		store.wantCalls(t, 0, "Peek")
-		want(t, cached, d, nil, "a key")
-		want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token")
-		if k, ok := cached.Peek(d); !ok || k.KeyID() == "" {
-			t.Errorf("Peek returned %v, %v, want the key", k, ok)
-		}
-		if k, ok := cached.Peek(unknown(1)); ok {
-			t.Errorf("Peek returned %v for an unknown token, want nothing", k)
-		}
-		time.Sleep(time.Minute)
-		if k, ok := cached.Peek(d); ok {
-			t.Errorf("Peek returned %v, want nothing after TTL", k)
-		}
-	})
-}
-
 // However many tokens somebody makes up, a key that is remembered stays so.
 func TestCachedFloodOfUnknownTokens(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 10, TTL: time.Hour, Timeout: time.Hour})
+	store, cached := newCached(keystore.CacheOptions{Size: 10, TTL: time.Hour, Timeout: time.Hour})
 	var keys []keystore.Digest
 	for range 10 {
 		keys = append(keys, store.add(t))
@@ -288,8 +254,7 @@ func TestCachedOrder(t *testing.T) {
 		{[]time.Duration{0, 0, time.Second, 0, time.Second}, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store := newFake()
-			cached := keystore.NewCached(store, keystore.CacheOptions{Size: 2})
+			store, cached := newCached(keystore.CacheOptions{Size: 2})
 			keys, third := []keystore.Digest{store.add(t), store.add(t)}, store.add(t)
 			for i, after := range tt.uses {
 				time.Sleep(after)
@@ -307,8 +272,7 @@ func TestCachedOrder(t *testing.T) {
 
 // Both memories are bounded, and Invalidate of all leaves the order as it is.
 func TestCachedSize(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 2})
+	store, cached := newCached(keystore.CacheOptions{Size: 2})
 	a, b, c := store.add(t), store.add(t), store.add(t)
 	want(t, cached, a, nil, "a key")
 	want(t, cached, b, nil, "a key")
@@ -330,8 +294,7 @@ func TestCachedSize(t *testing.T) {
 
 // Digests with one sum have one place.
 func TestCachedDigestsThatShareAPlace(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	store, cached := newCached(keystore.CacheOptions{})
 	a := store.add(t)
 	shifted := func(by uint64) keystore.Digest {
 		d, word := a, binary.LittleEndian
@@ -359,8 +322,7 @@ func TestCachedDigestsThatShareAPlace(t *testing.T) {
 
 // A LegacyFormat may have its random bytes anywhere in a digest.
 func TestCachedDigestsOfFewRandomBytes(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Size: 1 << 10}) // in 16 LRUs
+	store, cached := newCached(keystore.CacheOptions{Size: 1 << 10}) // in 16 LRUs
 	for _, at := range []int{0, 7, 12, 28} {
 		var digests []keystore.Digest
 		for i := range 100 {
@@ -379,8 +341,7 @@ func TestCachedDigestsOfFewRandomBytes(t *testing.T) {
 }
 
 func TestForget(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	store, cached := newCached(keystore.CacheOptions{})
 	d, other := store.add(t), store.add(t)
 	want(t, cached, d, nil, "a key")
 	want(t, cached, other, nil, "another key")
@@ -399,8 +360,7 @@ func TestForget(t *testing.T) {
 // A token that the store refused last is not remembered as one that was usable.
 func TestRemembersTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{})
+		store, cached := newCached(keystore.CacheOptions{})
 		d := store.add(t)
 		want(t, cached, d, nil, "a key")
 		time.Sleep(time.Hour)
@@ -417,13 +377,9 @@ func TestRemembersTheLastAnswer(t *testing.T) {
 
 func TestOneLoadForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{})
+		store, cached := newCached(keystore.CacheOptions{})
 		d := store.add(t)
-		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			time.Sleep(10 * time.Millisecond)
-			return store.Store.Lookup(ctx, d)
-		})
+		store.slow(10 * time.Millisecond)
 		var callers sync.WaitGroup
 		for range 500 {
 			callers.Go(func() { want(t, cached, d, nil, "one of 500 callers") })
@@ -441,8 +397,7 @@ func TestOneLoadForMany(t *testing.T) {
 // cancels the context of a client that has closed its side and still reads.
 func TestCallerWhoLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{})
+		store, cached := newCached(keystore.CacheOptions{})
 		d := store.add(t)
 		type traceKey struct{}
 		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
@@ -488,8 +443,7 @@ func TestCallerWhoLeaves(t *testing.T) {
 // A cache of many keys is bounded too, though it has several LRUs.
 func TestCachedSizeOfMany(t *testing.T) {
 	const size = 2048
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Size: size})
+	store, cached := newCached(keystore.CacheOptions{Size: size})
 	var keys []keystore.Digest
 	for range 2 * size {
 		keys = append(keys, store.add(t))
@@ -510,8 +464,7 @@ func TestCachedSizeOfMany(t *testing.T) {
 
 // When a Logger panics, its own request ends, and nobody waits for it.
 func TestCachedLoggerPanics(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Logger: slog.New(panicHandler{})})
+	store, cached := newCached(keystore.CacheOptions{Logger: slog.New(panicHandler{})})
 	d := store.add(t, func(k *keystore.Key) { k.Scopes = []scope.Name{"future:thing"} })
 	if !panics(func() { cached.Lookup(t.Context(), d) }) {
 		t.Error("the Logger was not asked")
@@ -599,18 +552,13 @@ func TestRevokeWhileLoading(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newFake()
-				cached := keystore.NewCached(store, keystore.CacheOptions{})
+				store, cached := newCached(keystore.CacheOptions{})
 				d := store.add(t)
 				read, err := store.Store.Lookup(t.Context(), d)
 				if err != nil {
 					t.Fatal(err)
 				}
-				store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-					k, err := store.Store.Lookup(ctx, d)
-					time.Sleep(time.Second)
-					return k, err
-				})
+				store.slow(time.Second)
 				var before sync.WaitGroup
 				before.Go(func() { cached.Lookup(t.Context(), d) })
 				synctest.Wait()
@@ -640,8 +588,7 @@ func TestRevokeWhileLoading(t *testing.T) {
 // An old answer that arrives last does not replace the new one.
 func TestOldAnswerArrivesLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute, NegativeTTL: time.Second})
+		store, cached := newCached(keystore.CacheOptions{TTL: time.Minute, NegativeTTL: time.Second})
 		d := store.add(t)
 		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			k, err := store.Store.Lookup(ctx, d)

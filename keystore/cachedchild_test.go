@@ -29,8 +29,7 @@ func (f *fake) line(t testing.TB, n int) (digests []keystore.Digest) {
 // Invalidate of an ancestor is one of the child, and of no other unless their
 // digests share a place.
 func TestCachedChild(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour})
+	store, cached := newCached(keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour})
 	keys := store.line(t, 4)
 	child := keys[3]
 	var others []keystore.Digest
@@ -103,8 +102,7 @@ func TestCachedChildIsLoading(t *testing.T) {
 // The feed of another process names the ancestor alone.
 func TestFeedNamesAnAncestor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour})
+		store, here := newFed(keystore.CacheOptions{TTL: time.Hour})
 		defer run(t, here)()
 		keys := store.line(t, 4)
 		want(t, here, keys[3], nil, "a child")
@@ -117,8 +115,7 @@ func TestFeedNamesAnAncestor(t *testing.T) {
 // No look-up of a child that begins after Invalidate of an ancestor has what
 // was true before, whoever else looks it up or changes other keys.
 func TestCachedChildRace(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	store, cached := newCached(keystore.CacheOptions{})
 	var neighbours []keystore.Digest
 	keys := store.line(t, 3)
 	for n := range 4 {

@@ -31,6 +31,15 @@ func newFeedFake() *feedFake {
 	return f
 }
 
+func failingFeed(err error) changesFunc {
+	return func(context.Context, string) ([]keystore.Digest, string, error) { return nil, "", err }
+}
+
+func newFed(o keystore.CacheOptions) (*feedFake, *keystore.Cached) {
+	f := newFeedFake()
+	return f, keystore.NewCached(f, o)
+}
+
 func (f *feedFake) Changes(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 	f.polls.Add(1)
 	return f.changes.get()(ctx, since)
@@ -153,8 +162,7 @@ func slowly(changes changesFunc, timeout time.Duration) changesFunc {
 // keys of which it knows nothing.
 func TestFeedOfManyNewKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour, Size: 1})
+		store, here := newFed(keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour, Size: 1})
 		d := store.add(t)
 		defer run(t, here)()
 		want(t, here, d, nil, "a key")
@@ -185,8 +193,7 @@ func TestMaxStalenessAtOnce(t *testing.T) {
 // Without the feed the revocation would not have been noticed for an hour.
 func TestFeedForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
+		store, here := newFed(keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
 		early := store.add(t)
 		want(t, here, early, nil, "a key that was cached before Run")
 		store.edit(t, early, suspended)
@@ -213,40 +220,15 @@ func TestFeedForgets(t *testing.T) {
 	})
 }
 
-// A load that began before the feed named its key is not remembered.
-func TestFeedDuringLoad(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
-		d := store.add(t)
-		defer run(t, here)()
-		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := store.Store.Lookup(ctx, d)
-			time.Sleep(1500 * time.Millisecond)
-			return k, err
-		})
-		go here.Lookup(t.Context(), d)
-		synctest.Wait()
-		store.edit(t, d, suspended)
-		time.Sleep(2 * time.Second)
-		want(t, here, d, keystore.ErrSuspended, "a lookup after the old answer has arrived")
-	})
-}
-
 // When Run starts it forgets refusals too, and the answers of questions that
 // are still open.
 func TestFeedStartForgetsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour})
+		store, here := newFed(keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour})
 		refused, loading := store.add(t, suspended), store.add(t)
 		want(t, here, refused, keystore.ErrSuspended, "a refused key")
 		store.edit(t, refused, func(k *keystore.Key) { k.Suspended = false })
-		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := store.Store.Lookup(ctx, d)
-			time.Sleep(time.Second)
-			return k, err
-		})
+		store.slow(time.Second)
 		go here.Lookup(t.Context(), loading)
 		synctest.Wait()
 		store.edit(t, loading, suspended)
@@ -255,26 +237,6 @@ func TestFeedStartForgetsAll(t *testing.T) {
 		want(t, here, loading, keystore.ErrSuspended, "a key that was being loaded when Run started")
 		time.Sleep(time.Second)
 		want(t, here, loading, keystore.ErrSuspended, "a lookup after the old answer has arrived")
-	})
-}
-
-func TestFeedReadsAllPages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour})
-		var keys []keystore.Digest
-		for range 2500 {
-			keys = append(keys, store.add(t))
-		}
-		defer run(t, here)()
-		for _, d := range keys {
-			want(t, here, d, nil, "a key")
-			store.edit(t, d, suspended)
-		}
-		time.Sleep(5*time.Second + time.Nanosecond)
-		for _, d := range keys {
-			want(t, here, d, keystore.ErrSuspended, "one of 2500 changed keys, after one poll")
-		}
 	})
 }
 
@@ -328,8 +290,7 @@ func TestFeedDuringAnOutage(t *testing.T) {
 // few it names at a time, and whatever it calls the positions.
 func TestFeedAsksUntilNothingIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
+		store, here := newFed(keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
 		keys := []keystore.Digest{store.add(t), store.add(t), store.add(t)}
 		// A position can move without a change, as that of a log can that
 		// others write to as well.
@@ -366,17 +327,14 @@ func TestFeedFails(t *testing.T) {
 		var log logged
 		store := newFeedFake()
 		here := keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second,
-			Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			Logger: log.logger()})
 		other := store.add(t)
 		defer run(t, here)()
 		want(t, here, other, nil, "another key")
 		d := store.add(t)
 		want(t, here, d, nil, "a key")
 
-		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) {
-			return nil, "",
-				errStoreDown
-		})
+		store.changes.set(failingFeed(errStoreDown))
 		store.edit(t, d, suspended)
 		time.Sleep(10*time.Second + time.Nanosecond)
 		want(t, here, d, nil, "a change while the feed fails and TTL has not passed")
@@ -407,8 +365,7 @@ func TestFeedFails(t *testing.T) {
 // for one that answers.
 func TestFeedHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second})
+		store, here := newFed(keystore.CacheOptions{FeedInterval: time.Second})
 		stop := run(t, here)
 		release := make(chan struct{})
 		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) {
@@ -441,7 +398,7 @@ func TestFeedLosesThePosition(t *testing.T) {
 				var log logged
 				store := newFeedFake()
 				here := keystore.NewCached(store,
-					keystore.CacheOptions{TTL: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+					keystore.CacheOptions{TTL: time.Hour, Logger: log.logger()})
 				defer run(t, here)()
 				time.Sleep(10 * time.Second)
 				d := store.add(t)
@@ -472,10 +429,7 @@ func TestFeedLosesThePosition(t *testing.T) {
 func TestFeedWithoutAPosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFeedFake()
-		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) {
-			return nil, "",
-				keystore.ErrNotFound
-		})
+		store.changes.set(failingFeed(keystore.ErrNotFound))
 		here := keystore.NewCached(store, keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
 		defer run(t, here)()
 		time.Sleep(time.Minute)
@@ -543,7 +497,7 @@ func TestRunWasNotStarted(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var log logged
 			c := keystore.NewCached(row.store(),
-				keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				keystore.CacheOptions{Logger: log.logger()})
 			said := func() int { return strings.Count(log.String(), "Run was not started") }
 			ask := func() { c.Lookup(t.Context(), keystore.Digest{}) }
 			if row.run {
@@ -576,10 +530,7 @@ func TestPolledInTheFigures(t *testing.T) {
 		stop := run(t, c)
 		time.Sleep(12 * time.Second)
 		last := time.Now().Add(-2 * time.Second)
-		f.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) {
-			return nil, "",
-				errors.New("away")
-		})
+		f.changes.set(failingFeed(errors.New("away")))
 		time.Sleep(time.Minute)
 		if got := c.Stats().Polled; !got.Equal(last) {
 			t.Errorf("got %v, want the last poll that succeeded, %v", got, last)

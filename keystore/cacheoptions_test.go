@@ -67,8 +67,7 @@ func TestCachedWithoutEnd(t *testing.T) {
 
 // A size that is meant as no bound takes no memory for what is not there.
 func TestCachedUnbounded(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Size: math.MaxInt})
+	store, cached := newCached(keystore.CacheOptions{Size: math.MaxInt})
 	d := store.add(t)
 	want(t, cached, d, nil, "a key")
 	want(t, cached, d, nil, "a key")

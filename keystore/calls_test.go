@@ -3,7 +3,6 @@ package keystore_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,8 +18,8 @@ type observed struct{} // of a context
 func TestObserveCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		var log strings.Builder
-		c := keystore.NewCached(f, keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		var log logged
+		c := keystore.NewCached(f, keystore.CacheOptions{Logger: log.logger()})
 		var told []string
 		c.ObserveCalls(func(context.Context, string, time.Duration, bool) { t.Error("one that was replaced is told") })
 		c.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
@@ -29,10 +28,7 @@ func TestObserveCalls(t *testing.T) {
 		})
 		ctx := context.WithValue(t.Context(), observed{}, "value ")
 		d := f.add(t)
-		f.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			time.Sleep(10 * time.Millisecond)
-			return f.Store.Lookup(ctx, d)
-		})
+		f.slow(10 * time.Millisecond)
 		for range 2 {
 			if _, err := c.Lookup(ctx, d); err != nil {
 				t.Error(err)

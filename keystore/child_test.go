@@ -143,11 +143,3 @@ func TestOrphans(t *testing.T) {
 		}
 	}
 }
-
-func TestCloneOfAChild(t *testing.T) {
-	k := descendant(&keystore.Key{Scopes: []scope.Name{scope.TasksRead}}, &keystore.Key{})
-	k.Clone().Ancestors[0].Scopes[0] = scope.ChatRead
-	if k.Ancestors[0].Scopes[0] != scope.TasksRead {
-		t.Error("a change of a clone changed an ancestor")
-	}
-}

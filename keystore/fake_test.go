@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -35,9 +36,24 @@ func newFake() *fake {
 	return f
 }
 
+// newCached returns a fake and a Cached in front of it.
+func newCached(o keystore.CacheOptions) (*fake, *keystore.Cached) {
+	f := newFake()
+	return f, keystore.NewCached(f, o)
+}
+
 func (f *fake) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 	f.calls.Add(1)
 	return f.lookup.get()(ctx, d)
+}
+
+// slow makes the store hold each answer back for so long.
+func (f *fake) slow(takes time.Duration) {
+	f.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+		k, err := f.Store.Lookup(ctx, d)
+		time.Sleep(takes)
+		return k, err
+	})
 }
 
 // wantCalls reports a number of lookups since the last time that is not want.

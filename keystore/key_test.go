@@ -76,10 +76,11 @@ func TestTenant(t *testing.T) {
 }
 
 func TestClone(t *testing.T) {
-	k := &keystore.Key{Organization: "acme", Scopes: []scope.Name{"tasks:read"}}
-	k.Clone().Scopes[0] = scope.ChatRead
-	if k.Scopes[0] != scope.TasksRead {
-		t.Error("changing the scopes of a clone changed the key's")
+	k := descendant(&keystore.Key{Scopes: []scope.Name{"tasks:read"}}, &keystore.Key{Scopes: []scope.Name{"tasks:read"}})
+	clone := k.Clone()
+	clone.Scopes[0], clone.Ancestors[0].Scopes[0] = scope.ChatRead, scope.ChatRead
+	if k.Scopes[0] != scope.TasksRead || k.Ancestors[0].Scopes[0] != scope.TasksRead {
+		t.Error("changing the scopes of a clone changed the key's, or those of an ancestor")
 	}
 }
 

@@ -25,8 +25,7 @@ func TestTokenLookup(t *testing.T) {
 		}
 		return all
 	}
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{NegativeTTL: time.Nanosecond})
+	store, cached := newCached(keystore.CacheOptions{NegativeTTL: time.Nanosecond})
 	issuer := issuing.New(store, issuing.Options{Service: format})
 	if _, err := issuer.Import(t.Context(), record(grant(),
 		keystore.Key{Digest: digests("1")[2], Legacy: "v1", ID: "third"}), ""); err != nil {
@@ -114,8 +113,7 @@ func TestTokenLookup(t *testing.T) {
 func TestRemembered(t *testing.T) {
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"),
 		[]byte("the old pepper"))}}
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{Service: format})
+	store, cached := newCached(keystore.CacheOptions{Service: format})
 	issuer := issuing.New(cached, issuing.Options{})
 	c, _ := format.Parse(acme("1"))
 	imported, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: c.Digests()[1], Legacy: "v1"}), "")
@@ -260,8 +258,7 @@ func TestTokenInAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"),
 			[]byte("the old pepper"))}}
-		store := newFake()
-		cached := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Minute})
+		store, cached := newCached(keystore.CacheOptions{TTL: time.Minute})
 		live := keystore.Key{Digest: hmacOf([]byte("the old pepper"), acme("1")), Legacy: "v1"}
 		if _, err := issuing.New(store, issuing.Options{Service: format}).Import(t.Context(),
 			record(grant(), live), ""); err != nil {
@@ -306,8 +303,7 @@ func (overruling) Lookup(context.Context, keystore.Digest) (*keystore.Key, error
 // The caller of a token is the same with and without a Cached. A type that
 // embeds one is asked by its own Lookup.
 func TestTokenCaller(t *testing.T) {
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	store, cached := newCached(keystore.CacheOptions{})
 	known, k := issue(t, issuing.New(cached, issuing.Options{}), grant())
 	unknown := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
 	for _, c := range []struct {

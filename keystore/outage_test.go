@@ -1,7 +1,6 @@
 package keystore_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -23,7 +22,7 @@ func refuseLookup(context.Context, keystore.Digest) (*keystore.Key, error) {
 }
 
 // mustHaveLine wants the line so many times, the last time with the attribute.
-func mustHaveLine(t testing.TB, what string, log *bytes.Buffer, times int, attribute string) {
+func mustHaveLine(t testing.TB, what string, log *logged, times int, attribute string) {
 	t.Helper()
 	synctest.Wait()
 	if n := strings.Count(log.String(), again); n != times || !strings.Contains(log.String(), attribute) {
@@ -34,8 +33,8 @@ func mustHaveLine(t testing.TB, what string, log *bytes.Buffer, times int, attri
 // An outage is five lookups in a row without an answer. Its end is one line.
 func TestStoreAnswersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, log := newFake(), new(bytes.Buffer)
-		c := keystore.NewCached(f, keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(log, nil))})
+		f, log := newFake(), new(logged)
+		c := keystore.NewCached(f, keystore.CacheOptions{Logger: log.logger()})
 		look := func(times int) {
 			for range times {
 				c.Lookup(t.Context(), keystore.DigestOf(time.Now().String()))
@@ -62,9 +61,9 @@ func TestStoreAnswersAgain(t *testing.T) {
 // no outage, and one that began before an outage does not end it.
 func TestLateResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f, log := newFake(), new(bytes.Buffer)
+		f, log := newFake(), new(logged)
 		c := keystore.NewCached(f, keystore.CacheOptions{Timeout: time.Hour,
-			Logger: slog.New(slog.NewTextHandler(log, nil))})
+			Logger: log.logger()})
 		results := make(chan error)
 		for n := range 11 {
 			f.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, <-results })
@@ -159,7 +158,7 @@ func TestStoreAnswersAgainWithoutRequests(t *testing.T) {
 }
 
 func testProbes(t *testing.T, runs bool) {
-	f, log := newFeedFake(), new(bytes.Buffer)
+	f, log := newFeedFake(), new(logged)
 	away := func(c *keystore.Cached) {
 		t.Helper()
 		f.lookup.set(refuseLookup)
@@ -174,7 +173,7 @@ func testProbes(t *testing.T, runs bool) {
 		}
 		f.calls.Store(0)
 	}
-	o := keystore.CacheOptions{Logger: slog.New(slog.NewTextHandler(log, nil))}
+	o := keystore.CacheOptions{Logger: log.logger()}
 	c := keystore.NewCached(f, o)
 	stop := func() {}
 	if runs {

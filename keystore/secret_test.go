@@ -118,15 +118,6 @@ func TestSecretDoesNotMarshal(t *testing.T) {
 	}
 }
 
-func TestSecretDoesNotPanicOut(t *testing.T) {
-	defer func() {
-		if piece := leak(fmt.Sprint(recover())); piece != "" {
-			t.Errorf("a panic with a secret shows %q of it", piece)
-		}
-	}()
-	panic(unexported{"key_1", keystore.NewSecret(secretText)})
-}
-
 func TestReveal(t *testing.T) {
 	s := keystore.NewSecret(secretText)
 	if got := s.Reveal(); got != secretText {

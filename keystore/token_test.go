@@ -65,42 +65,30 @@ func reasonOf(t *testing.T, f keystore.Service, token string) string {
 func TestGenerate(t *testing.T) {
 	pattern := regexp.MustCompile(`^svc_(live|test)_[0-9A-Za-z]{38}$`)
 	seen := make(map[string]bool)
-	for i := range 20_000 {
+	for i := range 40_000 {
 		environment, word := keystore.Production, "live"
 		if i%2 == 1 {
 			environment, word = keystore.Sandbox, "test"
 		}
-		token := keystore.Service{}.Generate(environment).Reveal()
-		if !pattern.MatchString(token) || token[4:8] != word {
-			t.Fatalf("Generate(%s) = %q, want it to match %v with %q", environment, token, pattern, word)
+		var ancestors []*keystore.Key
+		sum, other := withChecksum, asChild
+		if child := i%4 > 1; child {
+			ancestors, sum, other = make([]*keystore.Key, 1), asChild, withChecksum
 		}
-		if got, err := (keystore.Service{}).Parse(token); got.Environment != environment || err != nil {
-			t.Fatalf("Parse(%q) = %q, %v, want %q", token, got.Environment, err, environment)
+		token := keystore.Service{}.Generate(environment, ancestors...).Reveal()
+		body := token[:len(token)-6]
+		if !pattern.MatchString(token) || token[4:8] != word || token != sum(body) || token == other(body) {
+			t.Fatalf("Generate(%s) of a child: %t = %q, want it to match %v with %q, and its checksum",
+				environment, ancestors != nil, token, pattern, word)
 		}
-		if want := withChecksum(token[:len(token)-6]); token != want {
-			t.Fatalf("Generate(%s) = %q, want the checksum of %q", environment, token, want)
+		if got, err := (keystore.Service{}).Parse(token); err != nil || got.Environment != environment ||
+			got.Child != (ancestors != nil) || got.Digests()[0] != keystore.DigestOf(token) {
+			t.Fatalf("Parse(%q) = %+v, %v, want %q, a child's: %t", token, got, err, environment, ancestors != nil)
 		}
 		if seen[token] {
 			t.Fatalf("Generate returned %q twice", token)
 		}
 		seen[token] = true
-	}
-}
-
-// The token of a child looks like any other, and an earlier version, which knows
-// the first checksum alone, refuses each.
-func TestGenerateChild(t *testing.T) {
-	pattern := regexp.MustCompile("^" + keystore.Service{}.Pattern() + "$")
-	for range 20_000 {
-		token := keystore.Service{}.Generate(keystore.Sandbox, new(keystore.Key)).Reveal()
-		got, err := keystore.Service{}.Parse(token)
-		if err != nil || !got.Child || got.Environment != keystore.Sandbox || got.Digests()[0] != keystore.DigestOf(token) {
-			t.Fatalf("Parse(%q) = %+v, %v, want a child's", token, got, err)
-		}
-		body := token[:len(token)-6]
-		if token != asChild(body) || token == withChecksum(body) || !pattern.MatchString(token) {
-			t.Fatalf("Generate for a child returned %q", token)
-		}
 	}
 	if got, _ := (keystore.Service{}).Parse(withChecksum("svc_test_" + strings.Repeat("aB", 16))); got.Child {
 		t.Error("a token is taken for that of a child")
@@ -340,8 +328,7 @@ func TestParseOfThePresentShape(t *testing.T) {
 		Match:   func(string) bool { t.Error("a token of the present shape was matched"); return true },
 		Digests: func(string) []keystore.Digest { t.Error("a token of the present shape was hashed"); return nil },
 	}}}
-	store := newFake()
-	cached := keystore.NewCached(store, keystore.CacheOptions{})
+	store, cached := newCached(keystore.CacheOptions{})
 	for _, s := range []keystore.Store{store, cached} {
 		token, _ := issue(t, issuing.New(store, issuing.Options{Service: format}), grant())
 		for _, text := range []string{token, keystore.Service{}.Generate(keystore.Sandbox).Reveal()} {

@@ -50,6 +50,8 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.out.Write(p)
 }
 
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
 func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +189,7 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 		var log logged
 		written := newBook(func(context.Context, []keystore.Use) error { return errStoreDown })
 		uses := keystore.NewUses(written,
-			keystore.UsesOptions{Interval: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			keystore.UsesOptions{Interval: time.Second, Logger: log.logger()})
 		stop := runLastUsed(t, uses)
 		uses.Record(key(1), anywhere)
 		first := time.Now()
@@ -253,7 +255,7 @@ func TestLastUsedNeverGoesBack(t *testing.T) {
 func TestLastUsedIsBounded(t *testing.T) {
 	var log logged
 	written := newBook(func(context.Context, []keystore.Use) error { return errStoreDown })
-	uses := keystore.NewUses(written, keystore.UsesOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	uses := keystore.NewUses(written, keystore.UsesOptions{Logger: log.logger()})
 	uses.SetRoom(10)
 	for range 3 {
 		for n := range 25 {
@@ -270,7 +272,7 @@ func TestLastUsedIsBounded(t *testing.T) {
 		t.Errorf("the log does not say that 15 uses were dropped: %s", log.String())
 	}
 	// What has come meanwhile stays, and what failed goes.
-	full := keystore.NewUses(written, keystore.UsesOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	full := keystore.NewUses(written, keystore.UsesOptions{Logger: log.logger()})
 	full.SetRoom(10)
 	written.fail.set(func(context.Context, []keystore.Use) error {
 		for n := range 10 {
@@ -289,7 +291,7 @@ func TestLastUsedIsBounded(t *testing.T) {
 	for n, lines := range map[int]int{10: 0, 11: 1} {
 		var log logged
 		uses := keystore.NewUses(newBook(nil),
-			keystore.UsesOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			keystore.UsesOptions{Logger: log.logger()})
 		uses.SetRoom(10)
 		for i := range n {
 			uses.Record(key(i), anywhere)
@@ -448,7 +450,7 @@ func TestNewLastUsedPanics(t *testing.T) {
 func TestLastUsedDefaultSize(t *testing.T) {
 	var log logged
 	l := keystore.NewUses(issuing.NewMemory(),
-		keystore.UsesOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		keystore.UsesOptions{Logger: log.logger()})
 	for i := range 100_001 {
 		l.Record(key(i), anywhere)
 	}
@@ -470,7 +472,7 @@ func TestLastUsedRunWasNotStarted(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var log logged
 			uses := keystore.NewUses(newBook(nil),
-				keystore.UsesOptions{Interval: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				keystore.UsesOptions{Interval: time.Hour, Logger: log.logger()})
 			time.Sleep(row.runsAfter)
 			if row.run {
 				defer runLastUsed(t, uses)()
