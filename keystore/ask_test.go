@@ -243,42 +243,6 @@ func TestStoreThatPanics(t *testing.T) {
 	want(t, cached, d, nil, "the store is well again")
 }
 
-// Whatever comes in, no more than 64 questions are open.
-func TestLoadsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, cached := newCached(keystore.CacheOptions{})
-		var open, most atomic.Int64
-		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) {
-			now := open.Add(1)
-			defer open.Add(-1)
-			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
-			}
-			time.Sleep(12850 * time.Microsecond)
-			return nil, keystore.ErrNotFound
-		})
-		var answered, refused atomic.Int64
-		var callers sync.WaitGroup
-		for n := range 600 {
-			callers.Go(func() {
-				time.Sleep(time.Duration(n) * 100 * time.Microsecond)
-				switch _, err := cached.Lookup(t.Context(), unknown(n)); {
-				case errors.Is(err, keystore.ErrNotFound):
-					answered.Add(1)
-				case errors.Is(err, keystore.ErrOverloaded):
-					refused.Add(1)
-				default:
-					t.Errorf("Lookup returned %v, want ErrNotFound or ErrOverloaded", err)
-				}
-			})
-		}
-		callers.Wait()
-		if most.Load() != 64 || answered.Load() < 280 || refused.Load() < 280 {
-			t.Errorf("%d questions were open at once, %d were answered and %d refused, want 64 and about half each",
-				most.Load(), answered.Load(), refused.Load())
-		}
-	})
-}
-
 // A flood of strange tokens takes every place, and keys that were live before
 // are loaded again all the same.
 func TestFloodStopsNoLiveKey(t *testing.T) {

@@ -340,23 +340,6 @@ func TestCachedDigestsOfFewRandomBytes(t *testing.T) {
 	}
 }
 
-func TestForget(t *testing.T) {
-	store, cached := newCached(keystore.CacheOptions{})
-	d, other := store.add(t), store.add(t)
-	want(t, cached, d, nil, "a key")
-	want(t, cached, other, nil, "another key")
-	want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token")
-	store.edit(t, d, suspended)
-	cached.Invalidate(d)
-	cached.Invalidate(unknown(1))
-	store.calls.Store(0)
-	want(t, cached, other, nil, "a key that was not forgotten")
-	store.wantCalls(t, 0, "a key that was not forgotten")
-	want(t, cached, d, keystore.ErrSuspended, "a key that was forgotten")
-	want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token that was forgotten")
-	store.wantCalls(t, 2, "what was forgotten")
-}
-
 // A token that the store refused last is not remembered as one that was usable.
 func TestRemembersTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -583,28 +566,4 @@ func TestRevokeWhileLoading(t *testing.T) {
 			})
 		})
 	}
-}
-
-// An old answer that arrives last does not replace the new one.
-func TestOldAnswerArrivesLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, cached := newCached(keystore.CacheOptions{TTL: time.Minute, NegativeTTL: time.Second})
-		d := store.add(t)
-		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := store.Store.Lookup(ctx, d)
-			if store.calls.Load() == 1 {
-				time.Sleep(1900 * time.Millisecond)
-			}
-			return k, err
-		})
-		var before sync.WaitGroup
-		before.Go(func() { cached.Lookup(t.Context(), d) })
-		synctest.Wait()
-		store.edit(t, d, suspended)
-		cached.Invalidate(d)
-		want(t, cached, d, keystore.ErrSuspended, "the new answer")
-		before.Wait()
-		time.Sleep(time.Second)
-		want(t, cached, d, keystore.ErrSuspended, "after the new answer was forgotten")
-	})
 }

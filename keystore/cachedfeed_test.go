@@ -68,81 +68,52 @@ func TestRunWithoutFeed(t *testing.T) {
 }
 
 // Two processes with one store: what one revokes the other refuses within
-// MaxStaleness, with a feed and without.
+// MaxStaleness, with a feed and without. A key that one makes the other accepts
+// within that time of the feed or NegativeTTL, also when it was asked for it before.
 func TestMaxStaleness(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		options keystore.CacheOptions
-		feed    bool
-		want    time.Duration
+		name          string
+		options       keystore.CacheOptions
+		feed          bool
+		revoked, made time.Duration
 	}{
-		{"no feed", keystore.CacheOptions{TTL: 20 * time.Second}, false, 20 * time.Second},
-		{"feed", keystore.CacheOptions{}, true, 7 * time.Second},
-		{"feed with times of its own", keystore.CacheOptions{FeedInterval: time.Second,
-			Timeout: 500 * time.Millisecond}, true, 1500 * time.Millisecond},
+		{"no feed", keystore.CacheOptions{TTL: 20 * time.Second}, false, 20 * time.Second, 5 * time.Second},
+		{"feed", keystore.CacheOptions{NegativeTTL: time.Hour}, true, 7 * time.Second, 7 * time.Second},
+		{"feed with times of its own", keystore.CacheOptions{FeedInterval: time.Second, Timeout: 500 * time.Millisecond},
+			true, 1500 * time.Millisecond, 1500 * time.Millisecond},
 		{"feed slower than its interval", keystore.CacheOptions{FeedInterval: time.Second, Timeout: 4 * time.Second},
-			true, 8 * time.Second},
-		{"feed slower than TTL", keystore.CacheOptions{TTL: 3 * time.Second}, true, 3 * time.Second},
+			true, 8 * time.Second, 5 * time.Second},
+		{"feed slower than TTL", keystore.CacheOptions{TTL: 3 * time.Second}, true, 3 * time.Second, 5 * time.Second},
+		{"feed slower than NegativeTTL", keystore.CacheOptions{NegativeTTL: time.Second}, true, 7 * time.Second,
+			time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newFeedFake()
-				here := keystore.NewCached(store, c.options)
+				store, here := newFed(c.options)
 				if c.feed {
 					// The feed is as slow as it may be.
 					store.changes.set(slowly(store.Store.Changes, cmp.Or(c.options.Timeout, 2*time.Second)))
 					defer run(t, here)()
 					time.Sleep(10 * time.Second)
 				}
-				if got := here.Stats().MaxStaleness; got != c.want {
-					t.Errorf("MaxStaleness = %v, want %v", got, c.want)
+				if got := here.Stats().MaxStaleness; got != c.revoked {
+					t.Errorf("MaxStaleness = %v, want %v", got, c.revoked)
 				}
-				// Wherever between two polls the revocation falls.
-				for range 20 {
+				// Wherever between two polls the change falls.
+				for i := range 20 {
 					d := store.add(t)
 					time.Sleep(330 * time.Millisecond)
 					want(t, here, d, nil, "a key")
 					store.edit(t, d, func(k *keystore.Key) { k.RevokedAt = time.Now() })
 					time.Sleep(here.Stats().MaxStaleness)
 					want(t, here, d, keystore.ErrRevoked, "MaxStaleness after a revocation elsewhere")
-				}
-			})
-		})
-	}
-}
 
-// Two processes with one store: a key that one makes the other accepts within
-// NegativeTTL or the time of the feed, also when it was asked for the key
-// before.
-func TestNewKeyElsewhere(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		options keystore.CacheOptions
-		feed    bool
-		want    time.Duration
-	}{
-		{"no feed", keystore.CacheOptions{}, false, 5 * time.Second},
-		{"feed", keystore.CacheOptions{NegativeTTL: time.Hour}, true, 7 * time.Second},
-		{"feed slower than NegativeTTL", keystore.CacheOptions{NegativeTTL: time.Second}, true, time.Second},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newFeedFake()
-				here := keystore.NewCached(store, c.options)
-				if c.feed {
-					store.changes.set(slowly(store.Store.Changes, 2*time.Second))
-					defer run(t, here)()
-					time.Sleep(10 * time.Second)
-				}
-				// Wherever between two polls the insert falls.
-				for i := range 20 {
-					d := unknown(i)
-					want(t, here, d, keystore.ErrNotFound, "a key that is not there yet")
-					store.add(t, func(k *keystore.Key) { k.Digest = d })
-					want(t, here, d, keystore.ErrNotFound, "a key that was made elsewhere, at once")
-					time.Sleep(c.want)
-					want(t, here, d, nil, "a key that was made elsewhere, after the bound")
-					time.Sleep(330 * time.Millisecond)
+					made := unknown(i)
+					want(t, here, made, keystore.ErrNotFound, "a key that is not there yet")
+					store.add(t, func(k *keystore.Key) { k.Digest = made })
+					want(t, here, made, keystore.ErrNotFound, "a key that was made elsewhere, at once")
+					time.Sleep(c.made)
+					want(t, here, made, nil, "a key that was made elsewhere, after the bound")
 				}
 			})
 		})

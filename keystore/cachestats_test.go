@@ -42,10 +42,7 @@ func TestRememberedCountsAsHit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := keystore.Service{}.Parse(secret.Reveal())
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := parse(t, keystore.Service{}, secret.Reveal())
 	token.Remembered(c, nil)
 	_, err = token.Lookup(t.Context(), c)
 	token.Remembered(c, nil)

@@ -45,10 +45,7 @@ func TestTokenLookup(t *testing.T) {
 		{"the third pepper again", store, "1", "third", 3},
 		{"the third pepper, remembered", cached, "1", "third", 0},
 	} {
-		candidates, err := format.Parse(acme(c.digit))
-		if err != nil {
-			t.Fatal(err)
-		}
+		candidates := parse(t, format, acme(c.digit))
 		k, err := candidates.Lookup(t.Context(), c.store)
 		if c.want == "" && !errors.Is(err, keystore.ErrNotFound) || c.want != "" && (err != nil || k.ID != c.want) {
 			t.Errorf("%s: got %v, %v, want %q", c.name, k, err, c.want)
@@ -61,7 +58,7 @@ func TestTokenLookup(t *testing.T) {
 
 	// What is remembered but too old is asked for first.
 	cached.Invalidate(digests("1")[2])
-	candidates, _ := format.Parse(acme("1"))
+	candidates := parse(t, format, acme("1"))
 	if _, err := candidates.Lookup(t.Context(), cached); err != nil {
 		t.Error(err)
 	}
@@ -87,7 +84,7 @@ func TestTokenLookup(t *testing.T) {
 		}
 		return store.Store.Lookup(ctx, d)
 	})
-	candidates, _ = format.Parse(acme("2"))
+	candidates = parse(t, format, acme("2"))
 	if k, err := candidates.Lookup(t.Context(), cached); err != nil || k.ID != "second" {
 		t.Errorf("got %v, %v, want the second key", k, err)
 	}
@@ -103,7 +100,7 @@ func TestTokenLookup(t *testing.T) {
 		}
 		return store.Store.Lookup(ctx, d)
 	})
-	candidates, _ = format.Parse(acme("0"))
+	candidates = parse(t, format, acme("0"))
 	if _, err := candidates.Lookup(t.Context(), store); !errors.Is(err, errStoreDown) {
 		t.Errorf("got %v, want the error of the store", err)
 	}
@@ -115,7 +112,7 @@ func TestRemembered(t *testing.T) {
 		[]byte("the old pepper"))}}
 	store, cached := newCached(keystore.CacheOptions{Service: format})
 	issuer := issuing.New(cached, issuing.Options{})
-	c, _ := format.Parse(acme("1"))
+	c := parse(t, format, acme("1"))
 	imported, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: c.Digests()[1], Legacy: "v1"}), "")
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +176,7 @@ func TestFirstDigestDecides(t *testing.T) {
 	if _, err := issuer.Revoke(t.Context(), "acme", "newer"); err != nil {
 		t.Fatal(err)
 	}
-	c, _ := format.Parse(acme("1"))
+	c := parse(t, format, acme("1"))
 	if k, err := c.Lookup(t.Context(), memory); err != nil || k.ID != "newer" ||
 		!errors.Is(k.Refused(), keystore.ErrRevoked) {
 		t.Errorf("got %v, %v, want the revoked key", k, err)
@@ -230,10 +227,7 @@ func TestTokenCorrupt(t *testing.T) {
 			}
 			return c.key, nil
 		})
-		candidates, err := format.Parse(c.token)
-		if err != nil {
-			t.Fatal(err)
-		}
+		candidates := parse(t, format, c.token)
 		k, err := candidates.Lookup(t.Context(), store)
 		if c.ok && (err != nil || k.ID != "key_1") || !c.ok &&
 			(!errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) || k != nil) {
@@ -264,7 +258,7 @@ func TestTokenInAFlood(t *testing.T) {
 			record(grant(), live), ""); err != nil {
 			t.Fatal(err)
 		}
-		c, _ := format.Parse(acme("1"))
+		c := parse(t, format, acme("1"))
 		if _, err := c.Lookup(t.Context(), cached); err != nil {
 			t.Fatal(err)
 		}
@@ -317,10 +311,7 @@ func TestTokenCaller(t *testing.T) {
 		{"a store, unknown", unknown, store, keystore.ErrNotFound},
 		{"a Cached, unknown", unknown, cached, keystore.ErrNotFound},
 	} {
-		token, err := keystore.Service{}.Parse(c.token)
-		if err != nil {
-			t.Fatal(err)
-		}
+		token := parse(t, keystore.Service{}, c.token)
 		caller, err := token.Caller(t.Context(), c.s, nil)
 		if !errors.Is(err, c.want) || (err == nil) != (caller != nil) || err == nil && caller.KeyID() != k.ID {
 			t.Errorf("%s: got %v, %v, want %v", c.name, caller, err, c.want)

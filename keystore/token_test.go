@@ -49,6 +49,15 @@ const (
 )
 
 // reasonOf returns why a token was refused, or "" when it was accepted.
+func parse(t *testing.T, s keystore.Service, text string) keystore.Token {
+	t.Helper()
+	got, err := s.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
 func reasonOf(t *testing.T, f keystore.Service, token string) string {
 	t.Helper()
 	got, err := f.Parse(token)
@@ -332,10 +341,7 @@ func TestParseOfThePresentShape(t *testing.T) {
 	for _, s := range []keystore.Store{store, cached} {
 		token, _ := issue(t, issuing.New(store, issuing.Options{Service: format}), grant())
 		for _, text := range []string{token, keystore.Service{}.Generate(keystore.Sandbox).Reveal()} {
-			c, err := format.Parse(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := parse(t, format, text)
 			store.wantCalls(t, 0, "before the look-up")
 			if _, err := c.Lookup(t.Context(), s); (err == nil) != (text == token) {
 				t.Errorf("Lookup returned %v", err)

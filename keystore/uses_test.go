@@ -38,6 +38,14 @@ func newBook(fail touchFunc) *book {
 	return b
 }
 
+// newUses returns Uses and the book that they are written to.
+func newUses(fail touchFunc, o keystore.UsesOptions) (*book, *keystore.Uses) {
+	b := newBook(fail)
+	return b, keystore.NewUses(b, o)
+}
+
+func storeDown(context.Context, []keystore.Use) error { return errStoreDown }
+
 // A logged keeps what a logger wrote. It can be read while the logger writes.
 type logged struct {
 	mu  sync.Mutex
@@ -86,20 +94,15 @@ func TestUseOfAChild(t *testing.T) {
 	}
 	k, parent, root := line("key_3", "read"), line("key_2", "read"), line("key_1", "all")
 	k.Parent, parent.Parent, k.Ancestors = "key_2", "key_1", []*keystore.Key{parent, root}
-	book := newBook(nil)
-	used := keystore.NewUses(book, keystore.UsesOptions{})
+	book, used := newUses(nil, keystore.UsesOptions{})
 	caller := k.Bind(registry)
 	for range 2 {
 		used.Record(caller, func() netip.Addr { return netip.MustParseAddr("192.0.2.1") })
 	}
 	caller.Use("read")
-	if err := used.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, used)
 	caller.Use("read") // the scopes of a request that came before the flush
-	if err := used.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, used)
 	calls := book.take()
 	if len(calls) != 2 {
 		t.Fatalf("got %d calls, want one for each flush", len(calls))
@@ -121,9 +124,7 @@ func TestUseOfAChild(t *testing.T) {
 	for _, c := range []*keystore.Caller{caller, caller, sibling.Bind(registry), parent.Bind(registry)} {
 		used.Record(c, anywhere)
 	}
-	if err := used.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, used)
 	of := make(map[string]int)
 	for _, u := range slices.Concat(book.take()...) {
 		of[u.ID]++
@@ -153,8 +154,7 @@ func runLastUsed(t *testing.T, l *keystore.Uses) (stop func() error) {
 
 func TestLastUsedBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		written := newBook(nil)
-		uses := keystore.NewUses(written, keystore.UsesOptions{})
+		written, uses := newUses(nil, keystore.UsesOptions{})
 		stop := runLastUsed(t, uses)
 		for range 10_000 {
 			uses.Record(key(1), anywhere)
@@ -187,7 +187,7 @@ func TestLastUsedBatches(t *testing.T) {
 func TestLastUsedKeepsWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
-		written := newBook(func(context.Context, []keystore.Use) error { return errStoreDown })
+		written := newBook(storeDown)
 		uses := keystore.NewUses(written,
 			keystore.UsesOptions{Interval: time.Second, Logger: log.logger()})
 		stop := runLastUsed(t, uses)
@@ -218,7 +218,7 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 				t.Errorf("the use of %s is written as %v, want %v", u.ID, u.At, want)
 			}
 		}
-		written.fail.set(func(context.Context, []keystore.Use) error { return errStoreDown })
+		written.fail.set(storeDown)
 		uses.Record(key(3), anywhere)
 		if err := stop(); !errors.Is(err, errStoreDown) {
 			t.Errorf("Run, whose last flush failed, returned %v, want its error", err)
@@ -226,35 +226,9 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 	})
 }
 
-// A use that is recorded while an older one fails to be written is not lost.
-func TestLastUsedNeverGoesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var uses *keystore.Uses
-		written := newBook(nil)
-		written.fail.set(func(context.Context, []keystore.Use) error {
-			time.Sleep(time.Second)
-			uses.Record(key(1), anywhere)
-			return errStoreDown
-		})
-		uses = keystore.NewUses(written, keystore.UsesOptions{})
-		uses.Record(key(1), anywhere)
-		if err := uses.Flush(t.Context()); !errors.Is(err, errStoreDown) {
-			t.Errorf("Flush returned %v, want the store's error", err)
-		}
-		written.fail.set(nil)
-		written.take()
-		if err := uses.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if calls := written.take(); len(calls) != 1 || len(calls[0]) != 1 || !calls[0][0].At.Equal(time.Now()) {
-			t.Errorf("the calls are %v, want the later use", calls)
-		}
-	})
-}
-
 func TestLastUsedIsBounded(t *testing.T) {
 	var log logged
-	written := newBook(func(context.Context, []keystore.Use) error { return errStoreDown })
+	written := newBook(storeDown)
 	uses := keystore.NewUses(written, keystore.UsesOptions{Logger: log.logger()})
 	uses.SetRoom(10)
 	for range 3 {
@@ -304,8 +278,7 @@ func TestLastUsedIsBounded(t *testing.T) {
 }
 
 func TestLastUsedWritesInParts(t *testing.T) {
-	written := newBook(nil)
-	uses := keystore.NewUses(written, keystore.UsesOptions{})
+	written, uses := newUses(nil, keystore.UsesOptions{})
 	for n := range 2500 {
 		uses.Record(key(n), anywhere)
 	}
@@ -320,9 +293,7 @@ func TestLastUsedWritesInParts(t *testing.T) {
 		t.Errorf("Flush returned %v, want the store's error", err)
 	}
 	written.fail.set(nil)
-	if err := uses.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, uses)
 	seen := make(map[string]int)
 	var sizes []int
 	for i, call := range written.take() {
@@ -366,33 +337,10 @@ func TestLastUsedEndsItsContext(t *testing.T) {
 		return ctx.Err()
 	}), keystore.UsesOptions{})
 	uses.Record(key(1), anywhere)
-	if err := uses.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, uses)
 	if !errors.Is(given.Err(), context.Canceled) {
 		t.Errorf("after Flush the context of AddUses has the error %v, want it cancelled", given.Err())
 	}
-}
-
-// A store that hangs delays no request.
-func TestRecordDoesNotWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		written := newBook(func(context.Context, []keystore.Use) error {
-			<-release
-			return nil
-		})
-		uses := keystore.NewUses(written, keystore.UsesOptions{})
-		uses.Record(key(1), anywhere)
-		var flushing sync.WaitGroup
-		flushing.Go(func() { uses.Flush(t.Context()) })
-		synctest.Wait()
-		// In a bubble this would deadlock, and not merely be slow.
-		uses.Record(key(1), anywhere)
-		uses.Record(key(2), anywhere)
-		close(release)
-		flushing.Wait()
-	})
 }
 
 // Uses are written while the key is revoked, through the same cache.
@@ -454,9 +402,7 @@ func TestLastUsedDefaultSize(t *testing.T) {
 	for i := range 100_001 {
 		l.Record(key(i), anywhere)
 	}
-	if err := l.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	flush(t, l)
 	if !strings.Contains(log.String(), "uses=1\n") {
 		t.Errorf("the log does not say that one use was dropped: %s", log.String())
 	}
@@ -488,11 +434,16 @@ func TestLastUsedRunWasNotStarted(t *testing.T) {
 	}
 }
 
-func flushed(t *testing.T, l *keystore.Uses, b *book) []keystore.Use {
+func flush(t *testing.T, l *keystore.Uses) {
 	t.Helper()
 	if err := l.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func flushed(t *testing.T, l *keystore.Uses, b *book) []keystore.Use {
+	t.Helper()
+	flush(t, l)
 	var uses []keystore.Use
 	for _, call := range b.take() {
 		uses = append(uses, call...)
@@ -516,8 +467,7 @@ func wantUses(t *testing.T, when string, got []keystore.Use, want ...string) {
 // In a bubble it is midnight of 2000-01-01 in UTC.
 func TestLastUsedCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		written := newBook(nil)
-		uses := keystore.NewUses(written, keystore.UsesOptions{})
+		written, uses := newUses(nil, keystore.UsesOptions{})
 		k := key(1, scope.TasksRead, scope.TasksWrite, scope.ChatRead)
 		k.Use(scope.ChatRead) // not recorded yet
 		from := func(text string) func() netip.Addr {
@@ -568,33 +518,34 @@ func TestLastUsedCounts(t *testing.T) {
 	})
 }
 
-// The counts of a flush that failed are added to those since.
+// What a flush that failed had is added to what came since, and its time does not
+// go back. A store that does not answer delays no request.
 func TestLastUsedAddsWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		written := newBook(nil)
-		uses := keystore.NewUses(written, keystore.UsesOptions{})
+		written, uses := newUses(nil, keystore.UsesOptions{})
 		k := key(1, scope.TasksRead, scope.TasksWrite)
 		record := func(k *keystore.Caller, n scope.Name) {
 			uses.Record(k, anywhere)
 			k.Use(n)
 		}
 		record(k, scope.TasksRead)
-		written.fail.set(func(context.Context, []keystore.Use) error {
-			record(k, scope.TasksWrite) // while the store does not answer
-			return errStoreDown
-		})
-		for range 2 {
+		// A cache that has loaded the key anew has another Caller of it.
+		record(key(1, scope.TasksRead), scope.TasksRead)
+		record(k, scope.TasksRead)
+		for _, k := range []*keystore.Caller{k, key(1, scope.TasksWrite)} {
+			written.fail.set(func(context.Context, []keystore.Use) error {
+				time.Sleep(time.Second)
+				record(k, scope.TasksWrite)
+				return errStoreDown
+			})
 			if err := uses.Flush(t.Context()); !errors.Is(err, errStoreDown) {
 				t.Fatalf("Flush returned %v, want the store's error", err)
 			}
 		}
 		written.fail.set(nil)
 		written.take()
-		// A cache that has loaded the key anew has another Caller of it.
-		record(key(1, scope.TasksRead), scope.TasksRead)
-		record(k, scope.TasksRead)
 		wantUses(t, "after two failures", flushed(t, uses, written),
-			"key_1 of acme at 2000-01-01T00:00:00Z from invalid IP: 5, [tasks:read tasks:write]")
+			"key_1 of acme at 2000-01-01T00:00:02Z from invalid IP: 5, [tasks:read tasks:write]")
 	})
 }
 
