@@ -86,8 +86,7 @@ func TestDelegateRefuses(t *testing.T) {
 	_, twice := delegate(t, issuer, delegationOf(child))
 	_, thrice := delegate(t, issuer, delegationOf(twice))
 	leaving := make(func(*keystore.Key) {})
-	if _, _, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: leaving.ID,
-		Overlap: 10 * time.Minute}); err != nil {
+	if _, _, err := rotate(t, issuer, issuing.Rotation{ID: leaving.ID, Overlap: 10 * time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	set := func(parent *keystore.Key, change func(k *keystore.Key)) keystore.Key {
@@ -165,7 +164,7 @@ func TestDelegateRefuses(t *testing.T) {
 	wantField(t, err, "parent", "Issue of a key with a parent")
 	_, err = issuer.Import(t.Context(), k, sandboxToken())
 	wantField(t, err, "parent", "Import of a key with a parent")
-	_, _, err = issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: child.ID})
+	_, _, err = rotate(t, issuer, issuing.Rotation{ID: child.ID})
 	wantField(t, err, "parent", "Rotate of a child")
 	_, _, err = issuer.Delegate(transaction.With(t.Context()), middle)
 	if !errors.Is(err, errors.ErrUnsupported) {
@@ -288,7 +287,7 @@ func TestDelegateOfOtherKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	token, _ := delegate(t, issuer, delegation(old))
-	_, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour})
+	_, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

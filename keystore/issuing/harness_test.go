@@ -103,6 +103,31 @@ func panicOf(f func()) (text string) {
 	return ""
 }
 
+// rotate rotates a key of acme as ada.
+func rotate(t testing.TB, i *issuing.Issuer, r issuing.Rotation) (keystore.Secret, *keystore.Key, error) {
+	t.Helper()
+	r.Organization = "acme"
+	return i.By("ada", "").Rotate(t.Context(), r)
+}
+
+// wantKey reports another error than wanted, or another key than that with the id,
+// which is empty for none.
+func wantKey(t testing.TB, k *keystore.Key, err, wanted error, id, rule string) {
+	t.Helper()
+	if !errors.Is(err, wanted) || (err == nil) != (wanted == nil) || (k != nil) != (id != "") || k != nil && k.ID != id {
+		t.Errorf("%s: got %v, %v, want the key %q and %v", rule, k, err, id, wanted)
+	}
+}
+
+// wantExisting reports anything but [issuing.ErrExists], the key and no secret.
+func wantExisting(t testing.TB, secret keystore.Secret, k *keystore.Key, err error, id, rule string) {
+	t.Helper()
+	wantKey(t, k, err, issuing.ErrExists, id, rule)
+	if secret.Reveal() != "" {
+		t.Errorf("%s: got a secret", rule)
+	}
+}
+
 // wantField reports an error that does not name this field alone.
 func wantField(t testing.TB, err error, field, rule string) {
 	t.Helper()

@@ -96,22 +96,19 @@ func TestImportTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token); !errors.Is(err,
-		issuing.ErrExists) || again == nil || again.ID != first.ID || again.Hint != first.Hint || again.Version != 1 {
-		t.Errorf("a second Import returned %v, %v, want ErrExists and the key", again, err)
+	again, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token)
+	wantKey(t, again, err, issuing.ErrExists, first.ID, "a second Import")
+	if again.Hint != first.Hint || again.Version != 1 {
+		t.Errorf("a second Import returned %+v, want the key", again)
 	}
-	// The existing key belongs to the caller, and not to whoever shares it.
-	again, _ := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token)
-	again.Name = "changed"
+	again.Name = "changed" // it belongs to the caller, and not to whoever shares it
 	if third, _ := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token); third.Name == "changed" {
 		t.Error("changing the key that Import returned changed the store's")
 	}
 	other := grant()
 	other.Organization = "other"
-	if k, err := issuer.Import(t.Context(), record(other, keystore.Key{}), token); !errors.Is(err,
-		issuing.ErrExists) || k != nil {
-		t.Errorf("Import by another organization returned %v, %v, want ErrExists and nothing about whose it is", k, err)
-	}
+	k, err := issuer.Import(t.Context(), record(other, keystore.Key{}), token)
+	wantKey(t, k, err, issuing.ErrExists, "", "Import by another organization, which learns nothing about whose it is")
 	// Nobody takes the token of a key that was not stored for one that was.
 	tokened := grant()
 	tokened.IssueToken = "form-1"
@@ -119,29 +116,25 @@ func TestImportTwice(t *testing.T) {
 	if _, err := issuer.Import(t.Context(), record(tokened, keystore.Key{}), imported); err != nil {
 		t.Fatal(err)
 	}
-	k, err := issuer.Import(t.Context(), record(tokened, keystore.Key{}), sandboxToken())
+	k, err = issuer.Import(t.Context(), record(tokened, keystore.Key{}), sandboxToken())
 	wantField(t, err, "issue_token", "Import with the issue token of another key")
 	if k != nil {
 		t.Errorf("Import with the issue token of another key returned %v", k)
 	}
 	for _, token := range []string{imported, token} { // the second was stored without an issue token
-		if k, err := issuer.Import(t.Context(), record(tokened, keystore.Key{}), token); !errors.Is(err,
-			issuing.ErrExists) || k == nil || k.Digest != keystore.DigestOf(token) {
+		k, err := issuer.Import(t.Context(), record(tokened, keystore.Key{}), token)
+		if !errors.Is(err, issuing.ErrExists) || k == nil || k.Digest != keystore.DigestOf(token) {
 			t.Errorf("Import with an issue token of a key that is there returned %v, %v, want ErrExists and the key", k, err)
 		}
 	}
 
 	// When the store fails, no key is returned, also if it exists.
 	broken := issuing.New(failing{Store: memory, insert: down}, issuing.Options{})
-	if k, err := broken.Import(t.Context(), record(grant(), keystore.Key{}), token); !errors.Is(err, errStoreDown) ||
-		k != nil {
-		t.Errorf("Import into a store that fails returned %v, %v, want no key and the error of the store", k, err)
-	}
+	k, err = broken.Import(t.Context(), record(grant(), keystore.Key{}), token)
+	wantKey(t, k, err, errStoreDown, "", "Import into a store that fails")
 	unread := issuing.New(unsure{memory}, issuing.Options{})
-	if k, err := unread.Import(t.Context(), record(grant(), keystore.Key{}), token); !errors.Is(err, errStoreDown) ||
-		k != nil {
-		t.Errorf("Import of a key that is there and cannot be read returned %v, %v, want the error of the store", k, err)
-	}
+	k, err = unread.Import(t.Context(), record(grant(), keystore.Key{}), token)
+	wantKey(t, k, err, errStoreDown, "", "Import of a key that is there and cannot be read")
 }
 
 func TestImportOfADigest(t *testing.T) {
@@ -176,17 +169,12 @@ func TestImportOfADigest(t *testing.T) {
 	}
 
 	// A program that imports many can be run again.
-	if again, err := issuer.Import(t.Context(), record(g, old), ""); !errors.Is(err, issuing.ErrExists) ||
-		again == nil || again.ID != "ak_17" {
-		t.Errorf("a second Import of a digest returned %v, %v, want ErrExists and the key", again, err)
-	}
+	again, err := issuer.Import(t.Context(), record(g, old), "")
+	wantKey(t, again, err, issuing.ErrExists, "ak_17", "a second Import of a digest")
 	other := g
 	other.Organization = "other"
-	if again, err := issuer.Import(t.Context(), record(other, old), ""); !errors.Is(err, issuing.ErrExists) ||
-		again != nil {
-		t.Errorf("Import of a digest by another organization returned %v, %v, want ErrExists and nothing about whose "+
-			"it is", again, err)
-	}
+	again, err = issuer.Import(t.Context(), record(other, old), "")
+	wantKey(t, again, err, issuing.ErrExists, "", "Import of a digest by another organization")
 	// A key that cannot be stored is not taken for one that is there: two older
 	// systems may both have a key 17.
 	for _, g := range []keystore.Key{g, other} {
@@ -204,8 +192,7 @@ func TestImportOfADigest(t *testing.T) {
 	}
 
 	// Rotation ends the mark.
-	secret, next, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: "ak_17",
-		Overlap: time.Hour})
+	secret, next, err := rotate(t, issuer, issuing.Rotation{ID: "ak_17", Overlap: time.Hour})
 	if err != nil || next.Legacy != "" || next.RotatedFrom != "ak_17" || next.Attributes["plan"] != "pro" ||
 		!strings.HasPrefix(secret.Reveal(), "svc_test_") {
 		t.Errorf("Rotate of a legacy key returned %+v, %v, want a key of the present shape", next, err)
@@ -266,10 +253,8 @@ func TestImportUnderAnotherPepper(t *testing.T) {
 	if err != nil || first.Digest != hmacOf([]byte("the old pepper"), acme("1")) {
 		t.Fatalf("Import returned %+v, %v", first, err)
 	}
-	if again, err := after.Import(t.Context(), record(grant(), keystore.Key{}), acme("1")); !errors.Is(err,
-		issuing.ErrExists) || again == nil || again.ID != first.ID {
-		t.Errorf("Import of the token under a newer pepper returned %v, %v, want ErrExists and the key", again, err)
-	}
+	again, err := after.Import(t.Context(), record(grant(), keystore.Key{}), acme("1"))
+	wantKey(t, again, err, issuing.ErrExists, first.ID, "Import of the token under a newer pepper")
 	second, err := after.Import(t.Context(), record(grant(), keystore.Key{}), acme("2"))
 	if err != nil || second.Digest != hmacOf([]byte("the new pepper"), acme("2")) {
 		t.Errorf("Import returned %+v, %v, want the digest of the newest pepper", second, err)

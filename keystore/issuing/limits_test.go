@@ -60,7 +60,7 @@ func TestLimitOfRotation(t *testing.T) {
 				g.ExpiresAt = time.Now().Add(expires)
 			}
 			_, old := issue(t, free, g)
-			_, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour})
+			_, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour})
 			if err != nil || !next.ExpiresAt.Equal(time.Now().Add(want)) {
 				t.Errorf("Rotate of a key with %v to live returned %+v, %v, want one with %v", expires, next, err, want)
 			}
@@ -97,8 +97,8 @@ func TestRotateWithAnotherExpiry(t *testing.T) {
 			if c.expires != 0 {
 				expires = time.Now().Add(c.expires)
 			}
-			_, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour,
-				ExpiresAt: expires, NeverExpires: c.expires == 0})
+			_, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour, ExpiresAt: expires,
+				NeverExpires: c.expires == 0})
 			wrong, _ := errors.AsType[*keystore.FieldsError](err)
 			switch {
 			case c.want != "" && (wrong == nil || len(wrong.Fields) != 1 ||
@@ -134,12 +134,9 @@ func TestLimitOfMaxKeys(t *testing.T) {
 			!strings.Contains(wrong.Fields[0].Message, "The limit of an organization, 2, is reached. Revoke a key") {
 			t.Errorf("%s: a third Issue returned %v, want a problem with the organization", name, err)
 		}
-		if _, again, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, issuing.ErrExists) ||
-			again == nil || again.ID != first.ID {
-			t.Errorf("%s: a repeat returned %v, %v, want the key that it made", name, again, err)
-		}
-		if _, _, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: second.ID,
-			Overlap: time.Hour}); err != nil {
+		secret, again, err := issuer.By("ada", "").Issue(t.Context(), g)
+		wantExisting(t, secret, again, err, first.ID, name+": a repeat")
+		if _, _, err := rotate(t, issuer, issuing.Rotation{ID: second.ID, Overlap: time.Hour}); err != nil {
 			t.Errorf("%s: Rotate returned %v, want a successor in place of a key", name, err)
 		}
 		if _, err := issuer.Revoke(t.Context(), "acme", first.ID); err != nil {
@@ -163,10 +160,8 @@ func TestLimitOfMaxKeys(t *testing.T) {
 	g.IssueToken = "form-1"
 	_, first := issue(t, issuing.New(memory, issuing.Options{}), g)
 	issuer := issuing.New(late, issuing.Options{MaxKeys: 1})
-	if _, again, err := issuer.By("ada", "").Issue(t.Context(), g); !errors.Is(err, issuing.ErrExists) ||
-		again == nil || again.ID != first.ID {
-		t.Errorf("a repeat beside the first call returned %v, %v, want the key that it made", again, err)
-	}
+	secret, again, err := issuer.By("ada", "").Issue(t.Context(), g)
+	wantExisting(t, secret, again, err, first.ID, "a repeat beside the first call")
 	issuer = issuing.New(issuing.NewMemory(), issuing.Options{MaxKeys: 3})
 	var made atomic.Int64
 	var clicks sync.WaitGroup
@@ -190,10 +185,9 @@ func TestLimitOfOverlaps(t *testing.T) {
 		store := issuing.NewMemory()
 		issuer := issuing.New(store, issuing.Options{MaxKeys: 2})
 		_, k := issue(t, issuer, grant())
-		rotate := func(overlap time.Duration, want bool) {
+		try := func(overlap time.Duration, want bool) {
 			t.Helper()
-			_, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID, Overlap: overlap,
-				IssueToken: "form-" + k.ID})
+			_, next, err := rotate(t, issuer, issuing.Rotation{ID: k.ID, Overlap: overlap, IssueToken: "form-" + k.ID})
 			wrong, _ := errors.AsType[*keystore.FieldsError](err)
 			switch {
 			case want != (err == nil):
@@ -205,19 +199,18 @@ func TestLimitOfOverlaps(t *testing.T) {
 				t.Errorf("Rotate returned %v, want a problem with the overlap", err)
 			}
 		}
-		rotate(time.Hour, true)
+		try(time.Hour, true)
 		old := k
-		rotate(100*365*day, true)
-		if _, _, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour,
-			IssueToken: "form-" + old.ID}); !errors.Is(err,
-			issuing.ErrExists) {
+		try(100*365*day, true)
+		_, _, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour, IssueToken: "form-" + old.ID})
+		if !errors.Is(err, issuing.ErrExists) {
 			t.Errorf("a repeat returned %v, want ErrExists", err)
 		}
-		rotate(time.Minute, false)
-		rotate(0, true)
-		rotate(time.Minute, false)
+		try(time.Minute, false)
+		try(0, true)
+		try(time.Minute, false)
 		time.Sleep(time.Hour)
-		rotate(time.Minute, true)
+		try(time.Minute, true)
 	})
 }
 
@@ -226,7 +219,7 @@ func TestPolicyWhenTheStoreFails(t *testing.T) {
 	memory := issuing.NewMemory()
 	_, old := issue(t, issuing.New(memory, issuing.Options{}), grant())
 	issuer := issuing.New(unlisted{memory}, issuing.Options{MaxKeys: 2})
-	secret, k, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour})
+	secret, k, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour})
 	if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
 		t.Errorf("Rotate returned %v and the key %v, want the store's error alone", err, k)
 	}

@@ -72,7 +72,7 @@ func TestAttributesAreCopied(t *testing.T) {
 	g.Attributes, g.Networks = map[string]string{"plan": "pro"}, prefixes("10.0.0.0/8")
 	_, k := issue(t, issuer, g)
 	g.Attributes["plan"] = "free"
-	secret, next, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID})
+	secret, next, err := rotate(t, issuer, issuing.Rotation{ID: k.ID})
 	if err != nil || k.Attributes["plan"] != "pro" || next.Attributes["plan"] != "pro" || len(next.Networks) != 1 ||
 		next.Networks[0] != g.Networks[0] || secret == (keystore.Secret{}) {
 		t.Errorf("after a rotation the key has %v and %v, %v, want those of the old one", next.Attributes,

@@ -12,36 +12,21 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-func refusal(t testing.TB, s keystore.Store, token string) error {
-	t.Helper()
-	k, err := s.Lookup(t.Context(), keystore.DigestOf(token))
-	if err != nil {
-		t.Fatalf("Lookup returned %v, want the key", err)
-	}
-	return k.Refused()
-}
-
 func TestRevoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 		issuer := issuing.New(keys, issuing.Options{})
 		token, k := issue(t, issuer, grant())
-		if err := refusal(t, keys, token); err != nil {
-			t.Fatalf("a new key is refused: %v", err)
-		}
+		want(t, keys, keystore.DigestOf(token), nil, "a new key")
 		if _, err := issuer.Revoke(t.Context(), "other", k.ID); !errors.Is(err, keystore.ErrNotFound) {
 			t.Errorf("Revoke by another organization returned %v, want ErrNotFound", err)
 		}
-		if err := refusal(t, keys, token); err != nil {
-			t.Fatalf("a key is refused after another organization tried to revoke it: %v", err)
-		}
+		want(t, keys, keystore.DigestOf(token), nil, "after another organization tried to revoke it")
 		first, err := issuer.Revoke(t.Context(), "acme", k.ID)
 		if err != nil || first.Version != 2 || !errors.Is(first.Refused(), keystore.ErrRevoked) {
 			t.Fatalf("Revoke returned %+v, %v, want the revoked key", first, err)
 		}
-		if err := refusal(t, keys, token); !errors.Is(err, keystore.ErrRevoked) {
-			t.Errorf("after Revoke the key is refused with %v, want ErrRevoked", err)
-		}
+		want(t, keys, keystore.DigestOf(token), keystore.ErrRevoked, "after Revoke")
 		time.Sleep(time.Hour)
 		again, err := issuer.Revoke(t.Context(), "acme", k.ID)
 		if err != nil || !again.RevokedAt.Equal(first.RevokedAt) || again.Version != 2 {
@@ -50,42 +35,29 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-// Another process has suspended the key, and this one has it cached.
-func TestEditOfWhatIsEditedElsewhere(t *testing.T) {
-	memory := issuing.NewMemory()
-	here := keystore.NewCached(memory, keystore.CacheOptions{})
-	there := issuing.New(memory, issuing.Options{})
-	token, k := issue(t, there, grant())
-	if err := refusal(t, here, token); err != nil {
-		t.Fatal(err)
-	}
-	for _, issuer := range []*issuing.Issuer{there, issuing.New(here, issuing.Options{})} {
-		if _, err := edit(t, issuer, "acme", k.ID, suspended); err != nil {
-			t.Fatal(err)
+// Another process has done it already, and this one has the key cached.
+func TestWhatIsDoneElsewhere(t *testing.T) {
+	for wanted, do := range map[error]func(i *issuing.Issuer, id string) error{
+		keystore.ErrSuspended: func(i *issuing.Issuer, id string) error {
+			_, err := edit(t, i, "acme", id, suspended)
+			return err
+		},
+		keystore.ErrRevoked: func(i *issuing.Issuer, id string) error {
+			_, err := i.Revoke(t.Context(), "acme", id)
+			return err
+		},
+	} {
+		memory := issuing.NewMemory()
+		here := keystore.NewCached(memory, keystore.CacheOptions{})
+		there := issuing.New(memory, issuing.Options{})
+		token, k := issue(t, there, grant())
+		want(t, here, keystore.DigestOf(token), nil, "a new key")
+		for _, issuer := range []*issuing.Issuer{there, issuing.New(here, issuing.Options{})} {
+			if err := do(issuer, k.ID); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	if err := refusal(t, here, token); !errors.Is(err, keystore.ErrSuspended) {
-		t.Errorf("after Edit the key is refused with %v, want ErrSuspended though there was nothing to write", err)
-	}
-}
-
-// Another process has revoked the key, and this one has it cached.
-func TestRevokeOfWhatIsRevokedElsewhere(t *testing.T) {
-	memory := issuing.NewMemory()
-	here := keystore.NewCached(memory, keystore.CacheOptions{})
-	there := issuing.New(memory, issuing.Options{})
-	token, k := issue(t, there, grant())
-	if err := refusal(t, here, token); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := there.Revoke(t.Context(), "acme", k.ID); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := issuing.New(here, issuing.Options{}).Revoke(t.Context(), "acme", k.ID); err != nil {
-		t.Fatal(err)
-	}
-	if err := refusal(t, here, token); !errors.Is(err, keystore.ErrRevoked) {
-		t.Errorf("after Revoke the key is refused with %v, want ErrRevoked though there was nothing to write", err)
+		want(t, here, keystore.DigestOf(token), wanted, "though there was nothing to write")
 	}
 }
 
@@ -108,9 +80,7 @@ func TestRevokeAgainstOtherWriters(t *testing.T) {
 		})
 	}
 	writers.Wait()
-	if err := refusal(t, memory, token); !errors.Is(err, keystore.ErrRevoked) {
-		t.Errorf("the key is refused with %v, want ErrRevoked whoever wrote last", err)
-	}
+	want(t, memory, keystore.DigestOf(token), keystore.ErrRevoked, "whoever wrote last")
 
 	stuck := issuing.New(failing{Store: memory, update: func() error { return issuing.ErrConflict }},
 		issuing.Options{})
@@ -145,9 +115,7 @@ func TestSuspend(t *testing.T) {
 		if _, err := c.do(); err != nil {
 			t.Fatal(err)
 		}
-		if err := refusal(t, keys, token); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
-			t.Errorf("the key is refused with %v, want %v", err, c.want)
-		}
+		want(t, keys, keystore.DigestOf(token), c.want, "after an edit")
 	}
 	if _, err := edit(t, issuer, "other", k.ID, suspended); !errors.Is(err, keystore.ErrNotFound) {
 		t.Errorf("Suspend by another organization returned %v, want ErrNotFound", err)

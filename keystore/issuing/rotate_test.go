@@ -25,9 +25,7 @@ func TestRotateWithOverlap(t *testing.T) {
 		g := grant()
 		g.ExpiresAt = time.Now().Add(72 * time.Hour)
 		oldToken, old := issue(t, issuer, g)
-		if err := refusal(t, keys, oldToken); err != nil {
-			t.Fatal(err)
-		}
+		want(t, keys, keystore.DigestOf(oldToken), nil, "a key that is live")
 		time.Sleep(time.Hour)
 		rotated := time.Now()
 		secret, next, err := issuer.By("grace", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
@@ -42,22 +40,13 @@ func TestRotateWithOverlap(t *testing.T) {
 			t.Errorf("Rotate of %+v made %+v, want the same but for who made it and when", old, next)
 		}
 		for _, token := range []string{oldToken, secret.Reveal()} {
-			if err := refusal(t, keys, token); err != nil {
-				t.Errorf("during the overlap a key is refused: %v", err)
-			}
+			want(t, keys, keystore.DigestOf(token), nil, "during the overlap")
 		}
 		time.Sleep(24*time.Hour - time.Nanosecond)
-		if err := refusal(t, keys, oldToken); err != nil {
-			t.Errorf("1 ns before the end of the overlap the old key is refused: %v", err)
-		}
+		want(t, keys, keystore.DigestOf(oldToken), nil, "1 ns before the end of the overlap")
 		time.Sleep(time.Nanosecond)
-		if err := refusal(t, keys, oldToken); !errors.Is(err, keystore.ErrRevoked) {
-			t.Errorf("at the end of the overlap the old key is refused with %v, want ErrRevoked, from the cache too",
-				err)
-		}
-		if err := refusal(t, keys, secret.Reveal()); err != nil {
-			t.Errorf("at the end of the overlap the new key is refused: %v", err)
-		}
+		want(t, keys, keystore.DigestOf(oldToken), keystore.ErrRevoked, "at the end of the overlap")
+		want(t, keys, keystore.DigestOf(secret.Reveal()), nil, "at the end of the overlap")
 	})
 }
 
@@ -65,16 +54,11 @@ func TestRotateAtOnce(t *testing.T) {
 	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
 	issuer := issuing.New(keys, issuing.Options{})
 	token, old := issue(t, issuer, grant())
-	if err := refusal(t, keys, token); err != nil {
+	want(t, keys, keystore.DigestOf(token), nil, "a key that is live")
+	if _, _, err := rotate(t, issuer, issuing.Rotation{ID: old.ID}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme",
-		ID: old.ID}); err != nil {
-		t.Fatal(err)
-	}
-	if err := refusal(t, keys, token); !errors.Is(err, keystore.ErrRevoked) {
-		t.Errorf("after Rotate without overlap the old key is refused with %v, want ErrRevoked", err)
-	}
+	want(t, keys, keystore.DigestOf(token), keystore.ErrRevoked, "after Rotate without overlap")
 }
 
 // A key for tests is replaced by one for tests, in the record and in the token.
@@ -84,7 +68,7 @@ func TestRotateKeepsTheEnvironment(t *testing.T) {
 		g := grant()
 		g.Environment = e
 		_, old := issue(t, issuer, g)
-		secret, next, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID})
+		secret, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,8 +93,7 @@ func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 			if err := memory.Update(t.Context(), old, entry()); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
-				Overlap: c.overlap}); err != nil {
+			if _, _, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: c.overlap}); err != nil {
 				t.Fatal(err)
 			}
 			got, err := memory.Find(t.Context(), "acme", old.ID)
@@ -139,17 +122,14 @@ func TestRotateRefusals(t *testing.T) {
 		if err := memory.Insert(t.Context(), &c.key, entry(), 0); err != nil {
 			t.Fatal(err)
 		}
-		if secret, k, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: id,
-			IssueToken: "form-1"}); !errors.Is(err,
-			c.want) ||
+		if secret, k, err := rotate(t, issuer, issuing.Rotation{ID: id, IssueToken: "form-1"}); !errors.Is(err, c.want) ||
 			k != nil || secret.Reveal() != "" {
 			t.Errorf("Rotate of a key that is %s returned %v and the key %v, want %v alone", id, err, k, c.want)
 		}
 	}
 	_, k := issue(t, issuer, grant())
 	if _, _, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "other",
-		ID: k.ID}); !errors.Is(err,
-		keystore.ErrNotFound) {
+		ID: k.ID}); !errors.Is(err, keystore.ErrNotFound) {
 		t.Errorf("Rotate by another organization returned %v, want ErrNotFound", err)
 	}
 	var problems *keystore.FieldsError
@@ -158,8 +138,7 @@ func TestRotateRefusals(t *testing.T) {
 		len(problems.Fields) != 2 {
 		t.Errorf("Rotate with a bad actor and a negative overlap returned %v, want both problems", err)
 	}
-	_, _, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID,
-		ExpiresAt: time.Now().Add(time.Hour), NeverExpires: true})
+	_, _, err := rotate(t, issuer, issuing.Rotation{ID: k.ID, ExpiresAt: time.Now().Add(time.Hour), NeverExpires: true})
 	wantField(t, err, "expires_at", "an expiry, and that there is none")
 	if page, _ := memory.List(t.Context(), "acme",
 		issuing.Query{Status: keystore.Active, Environment: keystore.Sandbox}); len(page.Keys) != 1 {
@@ -174,8 +153,7 @@ func TestRotateKeepsUnknownScopes(t *testing.T) {
 	if err := memory.Insert(t.Context(), k, entry(), 0); err != nil {
 		t.Fatal(err)
 	}
-	_, next, err := issuing.New(memory, issuing.Options{}).By("ada", "").Rotate(t.Context(),
-		issuing.Rotation{Organization: "acme", ID: "key_1"})
+	_, next, err := rotate(t, issuing.New(memory, issuing.Options{}), issuing.Rotation{ID: "key_1"})
 	if err != nil || !slices.Equal(next.Scopes, k.Scopes) {
 		t.Errorf("Rotate made a key with scopes %q, %v, want %q", next.Scopes, err, k.Scopes)
 	}
@@ -187,18 +165,13 @@ func TestRotateTwice(t *testing.T) {
 		issuer := issuing.New(memory, issuing.Options{})
 		for _, overlap := range []time.Duration{0, time.Hour} {
 			_, old := issue(t, issuer, grant())
-			_, next, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
-				Overlap: overlap, IssueToken: "form-" + old.ID})
+			_, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: overlap, IssueToken: "form-" + old.ID})
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
-			secret, again, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
-				Overlap: overlap, IssueToken: "form-" + old.ID})
-			if !errors.Is(err, issuing.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
-				t.Errorf("Rotate, overlap %v, repeated after a minute returned %v and the key %v, want ErrExists and "+
-					"%v", overlap, err, again, next.ID)
-			}
+			secret, again, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: overlap, IssueToken: "form-" + old.ID})
+			wantExisting(t, secret, again, err, next.ID, fmt.Sprintf("Rotate, overlap %v, after a minute", overlap))
 			got, err := memory.Find(t.Context(), "acme", old.ID)
 			if err != nil || !got.RevokedAt.Equal(next.CreatedAt.Add(overlap)) {
 				t.Errorf("after a repeated rotation the old key ends at %v, want %v as after the first", got.RevokedAt,
@@ -264,14 +237,9 @@ func TestRotateWithATokenOfAnotherKey(t *testing.T) {
 	g.IssueToken = "form-1"
 	_, other := issue(t, issuer, g)
 	token, k := issue(t, issuer, grant())
-	secret, got, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID,
-		IssueToken: "form-1"})
-	if !errors.Is(err, issuing.ErrExists) || got == nil || got.ID != other.ID || secret.Reveal() != "" {
-		t.Errorf("Rotate returned %v, %v, want ErrExists and the key that the token made", got, err)
-	}
-	if err := refusal(t, keys, token); err != nil {
-		t.Errorf("the key is refused, though it was not rotated: %v", err)
-	}
+	secret, got, err := rotate(t, issuer, issuing.Rotation{ID: k.ID, IssueToken: "form-1"})
+	wantExisting(t, secret, got, err, other.ID, "the key that the token made")
+	want(t, keys, keystore.DigestOf(token), nil, "a key that was not rotated")
 }
 
 // The new key was stored and revoking the old one failed: the secret must not
@@ -281,37 +249,26 @@ func TestRotateHalfDone(t *testing.T) {
 		memory := issuing.NewMemory()
 		oldToken, old := issue(t, issuing.New(memory, issuing.Options{}), grant())
 		half := issuing.New(failing{Store: memory, update: down}, issuing.Options{})
-		secret, next, err := half.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
-			Overlap: time.Hour, IssueToken: "form-1"})
+		secret, next, err := rotate(t, half, issuing.Rotation{ID: old.ID, Overlap: time.Hour, IssueToken: "form-1"})
 		if !errors.Is(err, errStoreDown) || next == nil || secret.Reveal() == "" {
 			t.Fatalf("Rotate, unable to revoke, returned %v and the key %v, want the error, the key and its secret",
 				err, next)
 		}
 		for _, token := range []string{oldToken, secret.Reveal()} {
-			if err := refusal(t, memory, token); err != nil {
-				t.Errorf("after half a rotation a key is refused: %v", err)
-			}
+			want(t, memory, keystore.DigestOf(token), nil, "after half a rotation")
 		}
-		if none, again, err := half.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
-			Overlap: time.Hour, IssueToken: "form-1"}); !errors.Is(err,
-			errStoreDown) || again == nil || again.ID != next.ID || none.Reveal() != "" {
-			t.Errorf("a repeat that cannot revoke either returned %v and the key %v, want the store's error and the "+
-				"key", err, again)
+		r := issuing.Rotation{ID: old.ID, Overlap: time.Hour, IssueToken: "form-1"}
+		none, again, err := rotate(t, half, r)
+		if wantKey(t, again, err, errStoreDown, next.ID, "a repeat that cannot revoke either"); none.Reveal() != "" {
+			t.Error("a repeat has a secret")
 		}
 		time.Sleep(time.Hour - time.Nanosecond)
 		whole := issuing.New(memory, issuing.Options{})
-		if _, again, err := whole.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
-			Overlap: time.Hour, IssueToken: "form-1"}); !errors.Is(err,
-			issuing.ErrExists) || again.ID != next.ID {
-			t.Errorf("a repeat returned %v and the key %v, want ErrExists and %v", err, again, next.ID)
-		}
-		if err := refusal(t, memory, oldToken); err != nil {
-			t.Errorf("1 ns before the end of the overlap the old key is refused: %v", err)
-		}
+		none, again, err = rotate(t, whole, r)
+		wantExisting(t, none, again, err, next.ID, "a repeat")
+		want(t, memory, keystore.DigestOf(oldToken), nil, "1 ns before the end of the overlap")
 		time.Sleep(time.Nanosecond)
-		if err := refusal(t, memory, oldToken); !errors.Is(err, keystore.ErrRevoked) {
-			t.Errorf("an hour after the first call the old key is refused with %v, want ErrRevoked", err)
-		}
+		want(t, memory, keystore.DigestOf(oldToken), keystore.ErrRevoked, "an hour after the first call")
 		if entries, err := whole.Audit(t.Context(), "acme", old.ID, ""); err != nil ||
 			entries[0].Act != "revoke" || entries[0].Reason != issuing.ReasonRotated {
 			t.Errorf("the audit of the old key ends with %+v, %v, want a revocation for the rotation", entries, err)
@@ -355,8 +312,7 @@ func TestRotateBesideAnEdit(t *testing.T) {
 				}
 				return nil
 			}}, issuing.Options{})
-			secret, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
-				Overlap: time.Hour, ExpiresAt: expires})
+			secret, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour, ExpiresAt: expires})
 			if next == nil || broken != errors.Is(err, errStoreDown) || broken != (secret.Reveal() == "") {
 				t.Fatalf("%s: Rotate returned %v, %v; the second update fails: %t", name, next, err, broken)
 			}
@@ -385,8 +341,7 @@ func TestRotateTwiceAtOnce(t *testing.T) {
 	memory := issuing.NewMemory()
 	issuer := issuing.New(memory, issuing.Options{})
 	_, old := issue(t, issuer, grant())
-	_, next, err := issuer.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
-		Overlap: time.Hour, IssueToken: "form-1"})
+	_, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour, IssueToken: "form-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,12 +353,8 @@ func TestRotateTwiceAtOnce(t *testing.T) {
 		asked = true
 		return keystore.ErrNotFound
 	}}, issuing.Options{})
-	secret, again, err := late.By("ada", "").Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID,
-		Overlap: time.Hour, IssueToken: "form-1"})
-	if !errors.Is(err, issuing.ErrExists) || again == nil || again.ID != next.ID || secret.Reveal() != "" {
-		t.Errorf("the later Rotate returned %v and the key %v, want ErrExists and the key of the earlier one", err,
-			again)
-	}
+	secret, again, err := rotate(t, late, issuing.Rotation{ID: old.ID, Overlap: time.Hour, IssueToken: "form-1"})
+	wantExisting(t, secret, again, err, next.ID, "the later Rotate")
 }
 
 func TestRotateWhenTheStoreFails(t *testing.T) {
@@ -413,13 +364,10 @@ func TestRotateWhenTheStoreFails(t *testing.T) {
 		"insert":     failing{Store: memory, insert: down},
 		"findIssued": failing{Store: memory, findIssued: down},
 	} {
-		secret, k, err := issuing.New(store, issuing.Options{}).By("ada", "").Rotate(t.Context(),
-			issuing.Rotation{Organization: "acme", ID: old.ID, IssueToken: "form-1"})
-		if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
-			t.Errorf("Rotate with a failing %s returned %v and the key %v, want the store's error alone", name, err, k)
+		secret, k, err := rotate(t, issuing.New(store, issuing.Options{}), issuing.Rotation{ID: old.ID, IssueToken: "form-1"})
+		if wantKey(t, k, err, errStoreDown, "", "Rotate with a failing "+name); secret.Reveal() != "" {
+			t.Errorf("Rotate with a failing %s has a secret", name)
 		}
 	}
-	if err := refusal(t, memory, token); err != nil {
-		t.Errorf("after a rotation that made no key the old one is refused: %v", err)
-	}
+	want(t, memory, keystore.DigestOf(token), nil, "after a rotation that made no key")
 }

@@ -52,19 +52,16 @@ func TestKeyOf(t *testing.T) {
 	if again, err := issuer.KeyOf(t.Context(), token); err != nil || again.Scopes[0] == "changed" {
 		t.Errorf("got %v, %v: the key does not belong to the caller", again, err)
 	}
-	if _, err := issuer.KeyOf(t.Context(), keystore.Service{}.Generate(keystore.Production).Reveal()); !errors.Is(err,
-		keystore.ErrNotFound) {
-		t.Errorf("of nobody: got %v, want ErrNotFound", err)
-	}
+	nobodys, err := issuer.KeyOf(t.Context(), keystore.Service{}.Generate(keystore.Production).Reveal())
+	wantKey(t, nobodys, err, keystore.ErrNotFound, "", "the token of nobody")
 	erased := keystore.Service{}.Generate(keystore.Production).Reveal()
 	left := &keystore.Key{ID: "x", Digest: keystore.DigestOf(erased), Environment: keystore.Production,
 		RevokedAt: time.Now()}
 	if err := memory.Insert(t.Context(), left, entry(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if k, err := issuer.KeyOf(t.Context(), erased); !errors.Is(err, keystore.ErrNotFound) {
-		t.Errorf("of an erased key: got %v, %v, want ErrNotFound", k, err)
-	}
+	nobodys, err = issuer.KeyOf(t.Context(), erased)
+	wantKey(t, nobodys, err, keystore.ErrNotFound, "", "the token of an erased key")
 	_, err = issuer.KeyOf(t.Context(), token+"x")
 	if _, ok := errors.AsType[keystore.TokenError](err); !ok {
 		t.Errorf("no key: got %v, want a TokenError", err)
@@ -140,10 +137,8 @@ func TestIssuerOverCorruptStore(t *testing.T) {
 			}
 		}
 		token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
-		if got, err := issuer.Import(ctx, record(grant(), keystore.Key{}), token); !errors.Is(err,
-			issuing.ErrExists) || got != nil {
-			t.Errorf("%s: Import of a token that exists returned %v, %v, want ErrExists alone", name, got, err)
-		}
+		got, err := issuer.Import(ctx, record(grant(), keystore.Key{}), token)
+		wantKey(t, got, err, issuing.ErrExists, "", name+": Import of a token that exists")
 	}
 }
 
