@@ -247,20 +247,6 @@ func TestSweepAudit(t *testing.T) {
 	})
 }
 
-// A key that was asked for before it was imported is known at once.
-func TestImportThroughACached(t *testing.T) {
-	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
-	if _, err := keys.Lookup(t.Context(), keystore.DigestOf(token)); !errors.Is(err, keystore.ErrNotFound) {
-		t.Fatal(err)
-	}
-	issuer := issuing.New(keys, issuing.Options{})
-	if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token); err != nil {
-		t.Fatal(err)
-	}
-	want(t, keys, keystore.DigestOf(token), nil, "after Import")
-}
-
 // In the transaction of others an Issuer reads, and writes nothing.
 func TestInTransaction(t *testing.T) {
 	memory := issuing.NewMemory()

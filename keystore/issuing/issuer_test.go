@@ -39,18 +39,6 @@ func TestFailedWritesAreSeen(t *testing.T) {
 		t.Fatalf("Revoke returned %v, want the store's error", err)
 	}
 	want(t, cached, d, keystore.ErrRevoked, "after a Revoke that took place and failed")
-}
-
-// An erasure that took place and reported an error is noticed too.
-func TestFailedErasureIsSeen(t *testing.T) {
-	lost := errors.New("connection lost")
-	store := losing{Store: issuing.NewMemory()}
-	cached := keystore.NewCached(&store, keystore.CacheOptions{})
-	issuer := issuing.New(cached, issuing.Options{})
-	token, _ := issue(t, issuer, grant())
-	d := keystore.DigestOf(token)
-	want(t, cached, d, nil, "before Erase")
-	store.err = lost
 	if _, _, err := issuer.Erase(t.Context(), "acme"); !errors.Is(err, lost) {
 		t.Fatalf("Erase returned %v, want the store's error", err)
 	}
@@ -132,6 +120,8 @@ func TestNewPanics(t *testing.T) {
 	for want, start := range map[string]func(){
 		"issuing: New with a nil store": func() { issuing.New(nil, issuing.Options{}) },
 		"a nil store":                   func() { issuing.New((*keystore.Cached)(nil), issuing.Options{}) },
+		"issuing: Options with":         func() { issuing.New(issuing.NewMemory(), issuing.Options{MaxLife: -1}) },
+		"a negative limit":              func() { issuing.New(issuing.NewMemory(), issuing.Options{MaxKeys: -1}) },
 		"other characters": func() {
 			issuing.New(issuing.NewMemory(), issuing.Options{Service: keystore.Service{Prefix: "A"}})
 		},

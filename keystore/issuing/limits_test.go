@@ -231,12 +231,3 @@ type unlisted struct{ issuing.Store }
 func (unlisted) List(context.Context, string, issuing.Query) (issuing.Listing, error) {
 	return issuing.Listing{}, errStoreDown
 }
-
-func TestLimitsPanic(t *testing.T) {
-	for _, p := range []issuing.Options{{MaxLife: -1}, {MaxKeys: -1}} {
-		got := panicOf(func() { issuing.New(issuing.NewMemory(), p) })
-		if !strings.HasPrefix(got, "issuing: Options") {
-			t.Errorf("New with %+v: got the panic %q", p, got)
-		}
-	}
-}

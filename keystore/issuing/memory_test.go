@@ -1,6 +1,7 @@
 package issuing_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"reflect"
@@ -96,8 +97,7 @@ func TestMemoryAfterTheContext(t *testing.T) {
 	}
 }
 
-// The feed keeps one entry a key, however often it changes, and leaves none
-// out.
+// The feed names a key once, however often it has changed, and leaves none out.
 func TestMemoryChanges(t *testing.T) {
 	store := issuing.NewMemory()
 	_, start, err := store.Changes(t.Context(), "")
@@ -106,36 +106,22 @@ func TestMemoryChanges(t *testing.T) {
 	}
 	keys := []keystore.Digest{add(t, store), add(t, store), add(t, store)}
 	for i := range 1000 {
-		rewrite(t, store, keys[0])
-		if changed, _, _ := store.Changes(t.Context(), start); len(changed) < 3 || len(changed) > 6 {
-			t.Fatalf("Changes after %d changes of 3 keys returned %d digests, want 3 to 6", i+4, len(changed))
-		}
-	}
-	rewrite(t, store, keys[2])
-	for range 500 {
-		rewrite(t, store, keys[0])
+		rewrite(t, store, keys[i%2*2])
 	}
 	changed, next, err := store.Changes(t.Context(), start)
-	if err != nil || len(changed) < 3 || len(changed) > 6 {
-		t.Errorf("Changes after 1504 changes of 3 keys returned %d digests and %v, want 3 to 6", len(changed), err)
-	}
-	seen := make(map[keystore.Digest]bool)
-	for _, d := range changed {
-		seen[d] = true
-	}
-	if len(seen) != 3 {
-		t.Errorf("Changes named %d keys, want all 3", len(seen))
+	sorted := func(a, b keystore.Digest) int { return bytes.Compare(a[:], b[:]) }
+	slices.SortFunc(changed, sorted)
+	slices.SortFunc(keys, sorted)
+	if err != nil || !slices.Equal(changed, keys) {
+		t.Errorf("Changes after 1003 changes of 3 keys returned %x, %v, want each key once", changed, err)
 	}
 	if changed, again, err := store.Changes(t.Context(), next); err != nil || len(changed) != 0 || again != next {
 		t.Errorf("Changes at the end returned %d digests, %q and %v, want none at %q", len(changed), again, err, next)
 	}
-	for _, since := range []string{"1505", "x", "-1", "18446744073709551616"} {
+	for _, since := range []string{"1004", "x", "-1", "18446744073709551615", "18446744073709551616"} {
 		if _, _, err := store.Changes(t.Context(), since); err != keystore.ErrNotFound {
 			t.Errorf("Changes from %q returned %v, want ErrNotFound", since, err)
 		}
-	}
-	if _, _, err := store.Changes(t.Context(), "18446744073709551615"); err != keystore.ErrNotFound {
-		t.Errorf("Changes from the largest number returned %v, want ErrNotFound", err)
 	}
 }
 

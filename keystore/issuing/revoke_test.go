@@ -92,32 +92,3 @@ func TestRevokeAgainstOtherWriters(t *testing.T) {
 		t.Errorf("a change on a store that is down returned %v, want its error", err)
 	}
 }
-
-func TestSuspend(t *testing.T) {
-	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	issuer := issuing.New(keys, issuing.Options{})
-	token, k := issue(t, issuer, grant())
-	for _, c := range []struct {
-		do   func() (*keystore.Key, error)
-		want error
-	}{
-		{func() (*keystore.Key, error) { return edit(t, issuer, "acme", k.ID, suspended) },
-			keystore.ErrSuspended},
-		{func() (*keystore.Key, error) { return edit(t, issuer, "acme", k.ID, suspended) },
-			keystore.ErrSuspended},
-		{func() (*keystore.Key, error) {
-			return edit(t, issuer, "acme", k.ID, func(k *keystore.Key) { k.Suspended = false })
-		}, nil},
-		{func() (*keystore.Key, error) {
-			return edit(t, issuer, "acme", k.ID, func(k *keystore.Key) { k.Suspended = false })
-		}, nil},
-	} {
-		if _, err := c.do(); err != nil {
-			t.Fatal(err)
-		}
-		want(t, keys, keystore.DigestOf(token), c.want, "after an edit")
-	}
-	if _, err := edit(t, issuer, "other", k.ID, suspended); !errors.Is(err, keystore.ErrNotFound) {
-		t.Errorf("Suspend by another organization returned %v, want ErrNotFound", err)
-	}
-}

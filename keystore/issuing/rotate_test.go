@@ -50,17 +50,6 @@ func TestRotateWithOverlap(t *testing.T) {
 	})
 }
 
-func TestRotateAtOnce(t *testing.T) {
-	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	issuer := issuing.New(keys, issuing.Options{})
-	token, old := issue(t, issuer, grant())
-	want(t, keys, keystore.DigestOf(token), nil, "a key that is live")
-	if _, _, err := rotate(t, issuer, issuing.Rotation{ID: old.ID}); err != nil {
-		t.Fatal(err)
-	}
-	want(t, keys, keystore.DigestOf(token), keystore.ErrRevoked, "after Rotate without overlap")
-}
-
 // A key for tests is replaced by one for tests, in the record and in the token.
 func TestRotateKeepsTheEnvironment(t *testing.T) {
 	for _, e := range []keystore.Environment{keystore.Sandbox, keystore.Production} {
@@ -143,19 +132,6 @@ func TestRotateRefusals(t *testing.T) {
 	if page, _ := memory.List(t.Context(), "acme",
 		issuing.Query{Status: keystore.Active, Environment: keystore.Sandbox}); len(page.Keys) != 1 {
 		t.Errorf("%d keys are active, want only the one that was issued", len(page.Keys))
-	}
-}
-
-func TestRotateKeepsUnknownScopes(t *testing.T) {
-	memory := issuing.NewMemory()
-	k := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox,
-		Scopes: []scope.Name{"future:thing", scope.TasksRead}}
-	if err := memory.Insert(t.Context(), k, entry(), 0); err != nil {
-		t.Fatal(err)
-	}
-	_, next, err := rotate(t, issuing.New(memory, issuing.Options{}), issuing.Rotation{ID: "key_1"})
-	if err != nil || !slices.Equal(next.Scopes, k.Scopes) {
-		t.Errorf("Rotate made a key with scopes %q, %v, want %q", next.Scopes, err, k.Scopes)
 	}
 }
 
