@@ -60,9 +60,9 @@ func (i *Issuer) Audit(ctx context.Context, organization, key, after string) ([]
 }
 
 // SweepAudit removes the entries of all organizations that are older than keep,
-// and returns how many. It also removes the children that expired or were revoked
-// more than a day ago. A program calls it once a day or so, or as often as its
-// children ask for. What it has removed stays removed if ctx ends.
+// and returns how many; and the children that expired or were revoked more than a
+// day ago. A program calls it once a day or so, or as often as its children ask
+// for. What it has removed stays removed if ctx ends.
 func (i *Issuer) SweepAudit(ctx context.Context, keep time.Duration) (removed int, err error) {
 	if err := writable(ctx); err != nil {
 		return 0, err
@@ -71,9 +71,8 @@ func (i *Issuer) SweepAudit(ctx context.Context, keep time.Duration) (removed in
 }
 
 // Erase removes all keys of an organization and its audit, and returns how many
-// of each; only [Options.Audit] is told. Its tokens are refused at once, and
-// elsewhere as after a revocation. A key that is issued meanwhile may stay: erase
-// again.
+// of each; only [Options.Audit] is told. Its tokens are refused as after a
+// revocation. A key that is issued meanwhile may stay: erase again.
 func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
 	if err := writable(ctx); err != nil {
 		return 0, 0, err
@@ -88,7 +87,8 @@ func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries 
 	}
 	keys, entries, err = i.store.Erase(ctx, organization)
 	if err == nil {
-		e := i.entry("erase", &keystore.Key{Organization: organization}, &keystore.Key{Organization: organization})
+		of := &keystore.Key{Organization: organization}
+		e := i.entry("erase", of, of)
 		e.Changes = []Change{{"keys", fmt.Sprint(keys), "0"}, {"entries", fmt.Sprint(entries), "0"}}
 		i.tell(ctx, e)
 	}

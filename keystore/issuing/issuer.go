@@ -30,8 +30,7 @@ type Issuer struct {
 
 // Options configures an [Issuer]. The zero value is ready to use, and limits
 // nothing. Keys that are there already, and imported ones, stay as they are; the
-// successor of a key has its expiry, or MaxLife if that is shorter, unless
-// the [Rotation] has another.
+// successor of a key has its expiry, or MaxLife if shorter, or the [Rotation]'s.
 type Options struct {
 	// Service says which scopes can be granted and what the tokens look like.
 	// Where it is zero, that of the [keystore.Cached] is taken, if there is one.
@@ -61,9 +60,9 @@ type Options struct {
 }
 
 // New returns an Issuer of keys in a [Store], or behind a [keystore.Cached] in
-// front of one. It panics when keys is neither, or embeds a Cached, whose
-// own methods an Issuer would go past; when a limit is not valid; and when
-// the service is not valid or another one than that of the Cached.
+// front of one. It panics when keys is neither, or embeds a Cached, past whose
+// methods an Issuer would go; and when a limit or the service is not valid, or
+// the service is another one than that of the Cached.
 func New(keys keystore.Store, o Options) *Issuer {
 	if absent(keys) {
 		panic("issuing: New with a nil store")

@@ -39,16 +39,21 @@ func InMemory(s keystore.Service) (*keystore.Cached, *Issuer) {
 }
 
 // NewMemory returns a store that keeps keys in the process, for tests,
-// demonstrations and programs with some thousands of keys: all but Lookup reads
-// each of them. It grows with every key inserted, and with the audit until that
-// is swept. Lookup does not allocate. The positions of its feed mean nothing to
-// another store.
+// demonstrations and programs with some thousands of keys: all but Lookup, which
+// does not allocate, reads each of them. It grows with every key, and with the
+// audit until that is swept. The positions of its feed mean nothing elsewhere.
 func NewMemory() Store { return &memory{keys: make(map[keystore.Digest]*record)} }
 
 // do runs f alone, unless ctx has ended.
 func (m *memory) do(ctx context.Context, f func() error) error {
+	_, err := result(ctx, m, func() (struct{}, error) { return struct{}{}, f() })
+	return err
+}
+
+// result is do of what has a result.
+func result[T any](ctx context.Context, m *memory, f func() (T, error)) (none T, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return none, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,9 +95,8 @@ func (m *memory) whole(k *keystore.Key) *keystore.Key {
 	return k
 }
 
-// Lookup implements [keystore.Store]. It does not wait and does not look at the
-// context: net/http cancels that of a client which has closed its side of the
-// connection and still waits for the answer.
+// Lookup implements [keystore.Store]. It does not look at the context: net/http
+// cancels that of a client which has closed its side and waits for the answer.
 func (m *memory) Lookup(_ context.Context, d keystore.Digest) (*keystore.Key, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -188,22 +192,17 @@ func (m *memory) FindIssued(ctx context.Context, organization, actor, issueToken
 	})
 }
 
-func (m *memory) one(
-	ctx context.Context, organization string, is func(*keystore.Key) bool,
-) (k *keystore.Key, err error) {
-	err = m.do(ctx, func() error {
-		r := m.find(organization, is)
-		if r == nil {
-			return keystore.ErrNotFound
+func (m *memory) one(ctx context.Context, organization string, is func(*keystore.Key) bool) (*keystore.Key, error) {
+	return result(ctx, m, func() (*keystore.Key, error) {
+		if r := m.find(organization, is); r != nil {
+			return m.whole(r.key).Clone(), nil
 		}
-		k = m.whole(r.key).Clone()
-		return nil
+		return nil, keystore.ErrNotFound
 	})
-	return k, err
 }
 
-func (m *memory) List(ctx context.Context, organization string, q Query) (page Listing, err error) {
-	err = m.do(ctx, func() error {
+func (m *memory) List(ctx context.Context, organization string, q Query) (Listing, error) {
+	return result(ctx, m, func() (page Listing, err error) {
 		// before is the order of the list.
 		before := func(a, b *keystore.Key) int {
 			if q.byExpiry() {
@@ -233,9 +232,8 @@ func (m *memory) List(ctx context.Context, organization string, q Query) (page L
 		if q.Children {
 			page.Children = m.children(page.Keys, now)
 		}
-		return nil
+		return page, nil
 	})
-	return page, err
 }
 
 // children counts the live children of keys. The lock is held.
@@ -269,18 +267,16 @@ func (m *memory) AddUses(ctx context.Context, uses []keystore.Use) error {
 	})
 }
 
-func (m *memory) Usage(ctx context.Context, organization, id string) (u *Usage, err error) {
-	err = m.do(ctx, func() error {
+func (m *memory) Usage(ctx context.Context, organization, id string) (*Usage, error) {
+	return result(ctx, m, func() (*Usage, error) {
 		r := m.byID(organization, id)
 		if r == nil {
-			return keystore.ErrNotFound
+			return nil, keystore.ErrNotFound
 		}
 		kept := r.usage
 		kept.LastUsedAt, kept.Scopes, kept.Days = r.key.LastUsedAt, maps.Clone(kept.Scopes), kept.lastDays()
-		u = &kept
-		return nil
+		return &kept, nil
 	})
-	return u, err
 }
 
 // leaves reports whether requests since the day of a time, unless it is zero,
@@ -358,8 +354,8 @@ func (m *memory) Changes(ctx context.Context, since string) (changed []keystore.
 // [keystore.Cached.Run] is not called.
 func (m *memory) ChangedHereOnly() {}
 
-func (m *memory) Audit(ctx context.Context, organization, key, after string) (page []AuditEntry, err error) {
-	err = m.do(ctx, func() error {
+func (m *memory) Audit(ctx context.Context, organization, key, after string) ([]AuditEntry, error) {
+	return result(ctx, m, func() (page []AuditEntry, err error) {
 		for _, e := range slices.Backward(m.audit) {
 			if e.Organization == organization && (key == "" || key == e.Key) && (after == "" || e.ID < after) &&
 				len(page) < 100 {
@@ -367,22 +363,19 @@ func (m *memory) Audit(ctx context.Context, organization, key, after string) (pa
 				page = append(page, e)
 			}
 		}
-		return nil
+		return page, nil
 	})
-	return page, err
 }
 
 func (m *memory) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
-	err = m.do(ctx, func() error {
+	return result(ctx, m, func() (int, error) {
 		yesterday := time.Now().Add(-oneDay) // a request is repeated for a day, and then its issue token finds the child
 		ended := func(at time.Time) bool { return !at.IsZero() && at.Before(yesterday) }
 		maps.DeleteFunc(m.keys, func(_ keystore.Digest, r *record) bool {
 			return r.key != nil && r.key.Parent != "" && (ended(r.key.ExpiresAt) || ended(r.key.RevokedAt))
 		})
-		removed = m.forget(func(e AuditEntry) bool { return e.At.Before(before) })
-		return nil
+		return m.forget(func(e AuditEntry) bool { return e.At.Before(before) }), nil
 	})
-	return removed, err
 }
 
 // forget removes entries of the audit and returns how many.

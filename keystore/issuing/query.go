@@ -25,10 +25,9 @@ type Query struct {
 	UnusedSince   time.Time // keys that were created before it and not used at it or after. Zero: all
 	NeverUsed     bool      // keys that were never used
 
-	// ScopesUnusedSince selects keys that were observed before this time
-	// already, and of whose scopes requests since its day in UTC needed some,
-	// but not all. A store may look at no more than 1000 keys from After on, and
-	// leave out the others. Zero: all.
+	// ScopesUnusedSince selects keys that were observed before this time, and of
+	// whose scopes requests since its day in UTC needed some, but not all. A store
+	// may look at no more than 1000 keys from After on. Zero: all.
 	ScopesUnusedSince time.Time
 
 	RotatedFrom string // the key that replaces the one with this id, if there is one. Empty: all

@@ -29,22 +29,19 @@ var (
 // Parent of that and so on, as far as the organization has them and 3 at most.
 // Other keys, and the Ancestors, have none.
 //
-// Strings are stored byte for byte, scope names that nobody knows included.
-// Empty Attributes, Networks and Scopes may come back as nil.
-// Times are kept to the microsecond or better and a zero time stays zero.
+// Strings are stored byte for byte. Empty Attributes, Networks and Scopes may
+// come back as nil. Times are kept to the microsecond or better, zero as zero.
 type Store interface {
 	keystore.Store
 
 	// Changes returns digests of keys that were stored or changed after the
-	// position since, and the position after them, so that caches of other
-	// processes learn early of a revocation, and of a key that they have looked
-	// up before it was there. With an empty since it returns the present
-	// position and no digests. It may return a part of the digests: everything
-	// has been read when it returns none, or since itself as the next position.
-	// It may name a key more than once, and MUST NOT leave out a key whose
-	// change returned before Changes began. A position that the store no longer
-	// knows is [keystore.ErrNotFound]: the caller forgets all it has cached and
-	// starts again.
+	// position since, and the position after them, for the caches of other
+	// processes. With an empty since it returns the present position and no
+	// digests. It may return a part of them: everything has been read when it
+	// returns none, or since itself as the next position. It may name a key more
+	// than once, and MUST NOT leave out a key whose change returned before Changes
+	// began. A position that the store no longer knows is [keystore.ErrNotFound]:
+	// the caller forgets all it has cached and starts again.
 	Changes(ctx context.Context, since string) (changed []keystore.Digest, next string, err error)
 
 	// AddUses sets LastUsedAt of each key to At, and keeps From beside it,
@@ -65,9 +62,8 @@ type Store interface {
 	// Insert stores a new key and the entry of the audit about it, both or
 	// neither: every field of the key but Ancestors, and Version, which becomes
 	// 1. k is neither kept nor changed, and the key that RotatedFrom names need
-	// not exist. A key with a Parent has no RotatedFrom, has an ExpiresAt, and
-	// has its Ancestors, so that a store can note the last of them. It stores
-	// nothing and returns
+	// not exist. A key with a Parent has no RotatedFrom, an ExpiresAt, and its
+	// Ancestors, of which a store can note the last. It stores nothing and returns
 	//
 	//   - [ErrTooManyKeys] when maxKeys is not zero and there are that many keys
 	//     already;

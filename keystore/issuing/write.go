@@ -43,8 +43,7 @@ func (i *Issuer) write(ctx context.Context, act string, before, after *keystore.
 	return err
 }
 
-// forget drops what the cache remembers of a key, so that the next lookup asks
-// the store.
+// forget makes the next lookup of a key ask the store.
 func (i *Issuer) forget(k *keystore.Key) {
 	if i.cache != nil {
 		i.cache.Invalidate(k.Digest)
@@ -79,11 +78,10 @@ func (i *Issuer) make(k *keystore.Key, now time.Time, ancestors ...*keystore.Key
 	return secret, made
 }
 
-// newKey returns the record of a token at now, with those fields of k that its
-// owner chooses.
+// newKey returns the record of a token, as make does.
 func newKey(k *keystore.Key, d keystore.Digest, hint string, now time.Time) *keystore.Key {
 	return &keystore.Key{
-		ID: newID(), Digest: d, Hint: hint, CreatedAt: now, Version: 1,
+		ID: "key_" + xid.New().String(), Digest: d, Hint: hint, CreatedAt: now, Version: 1,
 		Organization: k.Organization,
 		Environment:  k.Environment,
 		Name:         k.Name,
@@ -107,5 +105,3 @@ func once(names []scope.Name) []scope.Name {
 	}
 	return kept
 }
-
-func newID() string { return "key_" + xid.New().String() }
