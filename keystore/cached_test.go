@@ -23,7 +23,7 @@ import (
 
 // want looks d up and reports another error than wanted, or a key whose
 // refusal differs.
-func want(t testing.TB, c *keystore.Cached, d keystore.Digest, wanted error, rule string) {
+func want(t testing.TB, c keystore.Store, d keystore.Digest, wanted error, rule string) {
 	t.Helper()
 	k, err := c.Lookup(t.Context(), d)
 	if err == nil {

@@ -332,25 +332,35 @@ func TestFeedFails(t *testing.T) {
 	})
 }
 
-// A feed that hangs and ignores its context stops no lookup, and is not taken
-// for one that answers.
-func TestFeedHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, here := newFed(keystore.CacheOptions{FeedInterval: time.Second})
-		stop := run(t, here)
-		release := make(chan struct{})
-		store.changes.set(func(context.Context, string) ([]keystore.Digest, string, error) {
-			<-release
+// A feed that hangs and ignores its context, or that knows no position, not even
+// the first, is not taken for one that answers, and stops no lookup.
+func TestFeedsThatDoNotAnswer(t *testing.T) {
+	release := func(closed chan struct{}) changesFunc {
+		return func(context.Context, string) ([]keystore.Digest, string, error) {
+			<-closed
 			return nil, "", errStoreDown
-		})
-		time.Sleep(10 * time.Second)
-		if got := here.Stats().MaxStaleness; got != 30*time.Second {
-			t.Errorf("MaxStaleness while the feed hangs = %v, want TTL", got)
 		}
-		want(t, here, store.add(t), nil, "a lookup while the feed hangs")
-		close(release)
-		stop()
-	})
+	}
+	for name, hangs := range map[string]bool{"hangs": true, "knows no position": false} {
+		synctest.Test(t, func(t *testing.T) {
+			store, here := newFed(keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
+			closed := make(chan struct{})
+			if !hangs {
+				store.changes.set(failingFeed(keystore.ErrNotFound))
+			}
+			stop := run(t, here)
+			if hangs {
+				store.changes.set(release(closed))
+			}
+			time.Sleep(time.Minute)
+			if got, polls := here.Stats().MaxStaleness, store.polls.Load(); got != 30*time.Second || polls > 13 {
+				t.Errorf("%s: MaxStaleness is %v after %d polls in a minute, want TTL and one each 5 s", name, got, polls)
+			}
+			want(t, here, store.add(t), nil, "a lookup while the feed "+name)
+			close(closed)
+			stop()
+		})
+	}
 }
 
 // A feed that does not know its position any more is asked for a new one at
@@ -394,20 +404,6 @@ func TestFeedLosesThePosition(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A feed that knows no position, not even the first, fails.
-func TestFeedWithoutAPosition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFeedFake()
-		store.changes.set(failingFeed(keystore.ErrNotFound))
-		here := keystore.NewCached(store, keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
-		defer run(t, here)()
-		time.Sleep(time.Minute)
-		if got, polls := here.Stats().MaxStaleness, store.polls.Load(); got != 30*time.Second || polls > 13 {
-			t.Errorf("MaxStaleness is %v after %d polls in a minute, want TTL and one each 5 s", got, polls)
-		}
-	})
 }
 
 // Each poll has Timeout.

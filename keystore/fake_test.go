@@ -1,7 +1,6 @@
 package keystore_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -108,13 +107,16 @@ func unknown(n int) (d keystore.Digest) {
 	return d
 }
 
-// record is what Import takes: the fields of a grant, ada if nobody else made
-// it, and what else is known.
-func record(g keystore.Key, old keystore.Key) keystore.Key {
-	old.Organization, old.CreatedBy, old.Name = g.Organization, cmp.Or(old.CreatedBy, "ada"), g.Name
-	old.Environment, old.Scopes = g.Environment, g.Scopes
-	old.Attributes, old.Networks, old.ExpiresAt, old.IssueToken = g.Attributes, g.Networks, g.ExpiresAt, g.IssueToken
-	return old
+// imported is a key of an older system with the fields of a grant.
+func imported(t testing.TB, i *issuing.Issuer, old keystore.Key) *keystore.Key {
+	t.Helper()
+	g := grant()
+	old.Organization, old.Name, old.Environment, old.Scopes = g.Organization, g.Name, g.Environment, g.Scopes
+	k, err := i.Import(t.Context(), old, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 var errStoreDown = errors.New("store is down")
@@ -136,13 +138,4 @@ func issue(t testing.TB, i *issuing.Issuer, g keystore.Key) (string, *keystore.K
 		t.Fatalf("Issue(%+v) returned %v, want a key", g, err)
 	}
 	return secret.Reveal(), k
-}
-
-func refusal(t testing.TB, s keystore.Store, token string) error {
-	t.Helper()
-	k, err := s.Lookup(t.Context(), keystore.DigestOf(token))
-	if err != nil {
-		t.Fatalf("Lookup returned %v, want the key", err)
-	}
-	return k.Refused()
 }

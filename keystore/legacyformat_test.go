@@ -23,6 +23,15 @@ func legacyHMAC(peppers ...[]byte) keystore.LegacyFormat {
 	return keystore.LegacyFormat{Name: "v1", Prefix: "acme_", Match: hex40, Digests: keystore.HMACDigests(peppers...)}
 }
 
+// peppered is a service that also takes the tokens of an older system.
+func peppered(peppers ...string) keystore.Service {
+	var all [][]byte
+	for _, p := range peppers {
+		all = append(all, []byte(p))
+	}
+	return keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(all...)}}
+}
+
 // hmacOf is how the older system hashed.
 func hmacOf(pepper []byte, token string) (d keystore.Digest) {
 	h := hmac.New(sha256.New, pepper)
@@ -122,7 +131,7 @@ func TestLegacyFormatValidate(t *testing.T) {
 
 // A pepper does not show when the configuration is printed.
 func TestPeppersAreNotPrinted(t *testing.T) {
-	f := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("secretpepper of acme"))}}
+	f := peppered("secretpepper of acme")
 	for _, verb := range []string{"%v", "%+v", "%#v"} {
 		if text := fmt.Sprintf(verb, f); strings.Contains(text, "secretpepper") ||
 			strings.Contains(text, fmt.Sprint([]byte("secret"))[1:20]) {

@@ -27,10 +27,7 @@ func TestTokenLookup(t *testing.T) {
 	}
 	store, cached := newCached(keystore.CacheOptions{NegativeTTL: time.Nanosecond})
 	issuer := issuing.New(store, issuing.Options{Service: format})
-	if _, err := issuer.Import(t.Context(), record(grant(),
-		keystore.Key{Digest: digests("1")[2], Legacy: "v1", ID: "third"}), ""); err != nil {
-		t.Fatal(err)
-	}
+	imported(t, issuer, keystore.Key{Digest: digests("1")[2], Legacy: "v1", ID: "third"})
 	for _, c := range []struct {
 		name  string
 		store keystore.Store
@@ -67,10 +64,7 @@ func TestTokenLookup(t *testing.T) {
 	// The others follow in their order: the key may have got another digest.
 	second, third := digests("2")[1], digests("2")[2]
 	for id, d := range map[string]keystore.Digest{"second": second, "last": third} {
-		if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: d, Legacy: "v1", ID: id}),
-			""); err != nil {
-			t.Fatal(err)
-		}
+		imported(t, issuer, keystore.Key{Digest: d, Legacy: "v1", ID: id})
 	}
 	if _, err := cached.Lookup(t.Context(), third); err != nil {
 		t.Fatal(err)
@@ -108,19 +102,15 @@ func TestTokenLookup(t *testing.T) {
 }
 
 func TestRemembered(t *testing.T) {
-	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"),
-		[]byte("the old pepper"))}}
+	format := peppered("the new pepper", "the old pepper")
 	store, cached := newCached(keystore.CacheOptions{Service: format})
 	issuer := issuing.New(cached, issuing.Options{})
 	c := parse(t, format, acme("1"))
-	imported, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: c.Digests()[1], Legacy: "v1"}), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	known := imported(t, issuer, keystore.Key{Digest: c.Digests()[1], Legacy: "v1"})
 	want := func(ok bool, rule string) {
 		t.Helper()
 		store.wantCalls(t, 0, "before")
-		if k, _ := c.Remembered(cached, nil); (k != nil) != ok || ok && k.KeyID() != imported.ID || !ok && k != nil {
+		if k, _ := c.Remembered(cached, nil); (k != nil) != ok || ok && k.KeyID() != known.ID || !ok && k != nil {
 			t.Errorf("%s: Remembered returned %v, want one: %t", rule, k, ok)
 		}
 		store.wantCalls(t, 0, rule)
@@ -131,7 +121,7 @@ func TestRemembered(t *testing.T) {
 	}
 	store.wantCalls(t, 2, "the first look-up")
 	want(true, "a key that is remembered under the second digest")
-	if _, err := issuer.Revoke(t.Context(), "acme", imported.ID); err != nil {
+	if _, err := issuer.Revoke(t.Context(), "acme", known.ID); err != nil {
 		t.Fatal(err)
 	}
 	store.wantCalls(t, 0, "a revocation")
@@ -168,10 +158,7 @@ func TestFirstDigestDecides(t *testing.T) {
 	memory := issuing.NewMemory()
 	issuer := issuing.New(memory, issuing.Options{Service: format})
 	for id, pepper := range map[string][]byte{"newer": newer, "older": older} {
-		if _, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("1")),
-			Legacy: "v1", ID: id}), ""); err != nil {
-			t.Fatal(err)
-		}
+		imported(t, issuer, keystore.Key{Digest: hmacOf(pepper, acme("1")), Legacy: "v1", ID: id})
 	}
 	if _, err := issuer.Revoke(t.Context(), "acme", "newer"); err != nil {
 		t.Fatal(err)
@@ -250,14 +237,10 @@ func TestTokenCorrupt(t *testing.T) {
 // older pepper: its question has a place of its own.
 func TestTokenInAFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"),
-			[]byte("the old pepper"))}}
+		format := peppered("the new pepper", "the old pepper")
 		store, cached := newCached(keystore.CacheOptions{TTL: time.Minute})
 		live := keystore.Key{Digest: hmacOf([]byte("the old pepper"), acme("1")), Legacy: "v1"}
-		if _, err := issuing.New(store, issuing.Options{Service: format}).Import(t.Context(),
-			record(grant(), live), ""); err != nil {
-			t.Fatal(err)
-		}
+		imported(t, issuing.New(store, issuing.Options{Service: format}), live)
 		c := parse(t, format, acme("1"))
 		if _, err := c.Lookup(t.Context(), cached); err != nil {
 			t.Fatal(err)

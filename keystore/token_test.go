@@ -387,8 +387,7 @@ func FuzzParseLegacy(f *testing.F) {
 		"acme_", "svc_live_x", ""} {
 		f.Add(token)
 	}
-	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC([]byte("the new pepper"),
-		[]byte("the old pepper"))}}
+	format := peppered("the new pepper", "the old pepper")
 	pattern := regexp.MustCompile("^acme_[0-9a-f]{40}$")
 	f.Fuzz(func(t *testing.T, token string) {
 		c, err := format.Parse(token)

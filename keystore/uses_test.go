@@ -365,9 +365,7 @@ func TestLastUsedBesideRevoke(t *testing.T) {
 		}
 	})
 	writers.Wait()
-	if err := refusal(t, memory, token); !errors.Is(err, keystore.ErrRevoked) {
-		t.Errorf("the key is refused with %v, want ErrRevoked", err)
-	}
+	want(t, memory, keystore.DigestOf(token), keystore.ErrRevoked, "a key that was used and revoked")
 	if found, err := memory.Find(t.Context(), "acme", k.ID); err != nil || found.LastUsedAt.IsZero() {
 		t.Errorf("the key is %+v, %v, want it to have been used", found, err)
 	}

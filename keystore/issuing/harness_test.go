@@ -59,6 +59,15 @@ func legacyHMAC(peppers ...[]byte) keystore.LegacyFormat {
 		Digests: keystore.HMACDigests(peppers...)}
 }
 
+// peppered is a service that also takes the tokens of an older system.
+func peppered(peppers ...string) keystore.Service {
+	var all [][]byte
+	for _, p := range peppers {
+		all = append(all, []byte(p))
+	}
+	return keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(all...)}}
+}
+
 func hmacOf(pepper []byte, token string) (d keystore.Digest) {
 	h := hmac.New(sha256.New, pepper)
 	h.Write([]byte(token))
