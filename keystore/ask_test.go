@@ -39,22 +39,6 @@ func TestStoreDownAfterLoad(t *testing.T) {
 	})
 }
 
-// When a question is answered its context is cancelled, so that its timer does
-// not stay until Timeout.
-func TestContextOfAQuestionIsCancelled(t *testing.T) {
-	store := newFake()
-	d := store.add(t)
-	var asked context.Context
-	store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-		asked = ctx
-		return store.Store.Lookup(ctx, d)
-	})
-	want(t, keystore.NewCached(store, keystore.CacheOptions{}), d, nil, "a key")
-	if err := asked.Err(); err != context.Canceled {
-		t.Errorf("after the lookup the context of its question says %v, want that it is cancelled", err)
-	}
-}
-
 // hang never returns, whatever its context says, until release is closed.
 func hang(store *fake, release <-chan struct{}) func(context.Context, keystore.Digest) (*keystore.Key, error) {
 	return func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {

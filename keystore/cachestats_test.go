@@ -9,46 +9,27 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 func TestCacheStats(t *testing.T) {
-	f := newFake()
-	key := &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Production,
-		Digest: keystore.DigestOf("known")}
-	if err := f.Insert(t.Context(), key, issuing.AuditEntry{}, 0); err != nil {
-		t.Fatal(err)
-	}
-	c := keystore.NewCached(f, keystore.CacheOptions{})
+	f, c := newCached(keystore.CacheOptions{})
+	known, _ := issue(t, issuing.New(f, issuing.Options{}), grant())
+	token := parse(t, keystore.Service{}, known)
 	look := func(token string) { c.Lookup(t.Context(), keystore.DigestOf(token)) }
-	for range 3 {
-		look("known")
+	token.Remembered(c, nil) // is no hit
+	for range 2 {
+		look(known)
 	}
+	token.Lookup(t.Context(), c)
+	token.Remembered(c, nil)
 	look("unknown")
 	look("unknown")
 	f.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errors.New("down") })
 	look("another")
-	want := keystore.CacheStats{Usable: 1, Hits: 3, Asked: 3, Failed: 1, NeedsRun: true,
+	want := keystore.CacheStats{Usable: 1, Hits: 4, Asked: 3, Failed: 1, NeedsRun: true,
 		MaxStaleness: 30 * time.Second}
 	if got := c.Stats(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-func TestRememberedCountsAsHit(t *testing.T) {
-	c := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	secret, _, err := issuing.New(c, issuing.Options{}).Issue(t.Context(), keystore.Key{
-		Organization: "acme", Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := parse(t, keystore.Service{}, secret.Reveal())
-	token.Remembered(c, nil)
-	_, err = token.Lookup(t.Context(), c)
-	token.Remembered(c, nil)
-	want := keystore.CacheStats{Usable: 1, Hits: 1, Asked: 1, MaxStaleness: 30 * time.Second}
-	if got := c.Stats(); err != nil || got != want {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 }
 

@@ -283,14 +283,18 @@ func TestLastUsedWritesInParts(t *testing.T) {
 		uses.Record(key(n), anywhere)
 	}
 	// The second part fails: the first is done, and the others are kept.
-	written.fail.set(func(context.Context, []keystore.Use) error {
-		if len(written.calls) == 2 {
+	var given context.Context
+	written.fail.set(func(ctx context.Context, _ []keystore.Use) error {
+		if given = ctx; len(written.calls) == 2 {
 			return errStoreDown
 		}
 		return nil
 	})
 	if err := uses.Flush(t.Context()); !errors.Is(err, errStoreDown) {
 		t.Errorf("Flush returned %v, want the store's error", err)
+	}
+	if !errors.Is(given.Err(), context.Canceled) { // nothing of a call is kept, such as its timer
+		t.Errorf("after Flush the context of AddUses has the error %v, want it cancelled", given.Err())
 	}
 	written.fail.set(nil)
 	flush(t, uses)
@@ -325,22 +329,6 @@ func TestLastUsedTimeout(t *testing.T) {
 				time.Since(start))
 		}
 	})
-}
-
-// Nothing of a call is kept once it has returned, such as the timer that bounds
-// it.
-func TestLastUsedEndsItsContext(t *testing.T) {
-	var given context.Context
-	uses := keystore.NewUses(newBook(func(ctx context.Context,
-		_ []keystore.Use) error {
-		given = ctx
-		return ctx.Err()
-	}), keystore.UsesOptions{})
-	uses.Record(key(1), anywhere)
-	flush(t, uses)
-	if !errors.Is(given.Err(), context.Canceled) {
-		t.Errorf("after Flush the context of AddUses has the error %v, want it cancelled", given.Err())
-	}
 }
 
 // Uses are written while the key is revoked, through the same cache.
