@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/internal/transaction"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
@@ -166,10 +165,6 @@ func TestDelegateRefuses(t *testing.T) {
 	wantField(t, err, "parent", "Import of a key with a parent")
 	_, _, err = rotate(t, issuer, issuing.Rotation{ID: child.ID})
 	wantField(t, err, "parent", "Rotate of a child")
-	_, _, err = issuer.Delegate(transaction.With(t.Context()), middle)
-	if !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("Delegate in a transaction: got %v", err)
-	}
 }
 
 // delegationOf is a delegation without scopes.

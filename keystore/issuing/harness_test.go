@@ -138,10 +138,14 @@ func wantExisting(t testing.TB, secret keystore.Secret, k *keystore.Key, err err
 }
 
 // wantField reports an error that does not name this field alone.
-func wantField(t testing.TB, err error, field, rule string) {
+func wantField(t testing.TB, err error, field, rule string) { wantProblem(t, err, field, "", rule) }
+
+// wantProblem is wantField of an error with this message, unless that is empty.
+func wantProblem(t testing.TB, err error, field, message, rule string) {
 	t.Helper()
 	wrong, ok := errors.AsType[*keystore.FieldsError](err)
-	if !ok || len(wrong.Fields) != 1 || wrong.Fields[0].Field != field {
-		t.Errorf("%s: got %v, want that %s is wrong", rule, err, field)
+	if !ok || len(wrong.Fields) != 1 || wrong.Fields[0].Field != field ||
+		message != "" && wrong.Fields[0].Message != message {
+		t.Errorf("%s: got %v, want that %s is wrong: %s", rule, err, field, message)
 	}
 }

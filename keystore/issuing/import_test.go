@@ -256,7 +256,8 @@ func TestImportUnderAnotherPepper(t *testing.T) {
 	if err != nil || second.Digest != hmacOf([]byte("the new pepper"), acme("2")) {
 		t.Errorf("Import returned %+v, %v, want the digest of the newest pepper", second, err)
 	}
-	lost := issuing.New(unsure{store}, issuing.Options{Service: peppered("the new pepper", "the old pepper")})
+	lost := issuing.New(unsure{store},
+		issuing.Options{Service: peppered("the new pepper", "the old pepper")})
 	if _, err := lost.Import(t.Context(), record(grant(), keystore.Key{}), acme("3")); !errors.Is(err, errStoreDown) {
 		t.Errorf("Import where the older digest cannot be looked up returned %v, want the error of the store", err)
 	}
@@ -276,7 +277,8 @@ func (e erasing) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, 
 // What an erasure has left is no key: neither that of the token nor that of
 // another organization.
 func TestImportAfterAnErasure(t *testing.T) {
-	issuer := issuing.New(erasing{issuing.NewMemory()}, issuing.Options{Service: peppered("the new pepper", "the old pepper")})
+	issuer := issuing.New(erasing{issuing.NewMemory()},
+		issuing.Options{Service: peppered("the new pepper", "the old pepper")})
 	first, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), acme("1"))
 	if err != nil {
 		t.Fatalf("Import of a token that was erased under an older pepper returned %v", err)

@@ -3,8 +3,8 @@ package issuing_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,10 +38,10 @@ func TestLimitOfExpiry(t *testing.T) {
 				g.ExpiresAt = time.Now().Add(c.expires)
 			}
 			_, _, err := issuer.Issue(t.Context(), g)
-			wrong, _ := errors.AsType[*keystore.FieldsError](err)
-			if c.want == "" && err != nil || c.want != "" && (wrong == nil || len(wrong.Fields) != 1 ||
-				wrong.Fields[0] != keystore.FieldError{Field: "expires_at", Message: c.want}) {
-				t.Errorf("%+v: Issue of a key that expires in %v returned %v, want %q", c.options, c.expires, err, c.want)
+			if c.want != "" {
+				wantProblem(t, err, "expires_at", c.want, fmt.Sprint("a key that expires in ", c.expires))
+			} else if err != nil {
+				t.Errorf("%+v: Issue of a key that expires in %v returned %v", c.options, c.expires, err)
 			}
 		}
 	})
@@ -99,12 +99,9 @@ func TestRotateWithAnotherExpiry(t *testing.T) {
 			}
 			_, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour, ExpiresAt: expires,
 				NeverExpires: c.expires == 0})
-			wrong, _ := errors.AsType[*keystore.FieldsError](err)
 			switch {
-			case c.want != "" && (wrong == nil || len(wrong.Fields) != 1 ||
-				wrong.Fields[0] != keystore.FieldError{Field: "expires_at", Message: c.want}):
-				t.Errorf("%+v: Rotate until %v returned %v, want %q", c.options, expires, err, c.want)
 			case c.want != "":
+				wantProblem(t, err, "expires_at", c.want, fmt.Sprint("Rotate until ", expires))
 				if k, err := issuer.Key(t.Context(), "acme", old.ID); err != nil || !k.RevokedAt.IsZero() {
 					t.Errorf("%+v: the old key is %+v, %v, want it as it was", c.options, k, err)
 				}
@@ -129,11 +126,7 @@ func TestLimitOfMaxKeys(t *testing.T) {
 		_, first := issue(t, issuer, g)
 		_, second := issue(t, issuer, grant())
 		_, _, err := issuer.Issue(t.Context(), grant())
-		wrong, ok := errors.AsType[*keystore.FieldsError](err)
-		if !ok || wrong.Fields[0].Field != "organization" ||
-			!strings.Contains(wrong.Fields[0].Message, "The limit of an organization, 2, is reached. Revoke a key") {
-			t.Errorf("%s: a third Issue returned %v, want a problem with the organization", name, err)
-		}
+		wantProblem(t, err, "organization", "The limit of an organization, 2, is reached. Revoke a key first.", name)
 		secret, again, err := issuer.By("ada", "").Issue(t.Context(), g)
 		wantExisting(t, secret, again, err, first.ID, name+": a repeat")
 		if _, _, err := rotate(t, issuer, issuing.Rotation{ID: second.ID, Overlap: time.Hour}); err != nil {
@@ -188,15 +181,11 @@ func TestLimitOfOverlaps(t *testing.T) {
 		try := func(overlap time.Duration, want bool) {
 			t.Helper()
 			_, next, err := rotate(t, issuer, issuing.Rotation{ID: k.ID, Overlap: overlap, IssueToken: "form-" + k.ID})
-			wrong, _ := errors.AsType[*keystore.FieldsError](err)
-			switch {
-			case want != (err == nil):
-				t.Fatalf("Rotate with an overlap of %v returned %v, want a new key: %t", overlap, err, want)
-			case want:
-				k = next
-			case wrong == nil || wrong.Fields[0].Field != "overlap" ||
-				!strings.Contains(wrong.Fields[0].Message, "still work, 2, is reached. Revoke one, or end this one at once"):
-				t.Errorf("Rotate returned %v, want a problem with the overlap", err)
+			if !want {
+				wantProblem(t, err, "overlap", "The limit of rotated keys that still work, 2, is reached. "+
+					"Revoke one, or end this one at once.", "an overlap")
+			} else if k = next; err != nil {
+				t.Fatalf("Rotate with an overlap of %v returned %v, want a new key", overlap, err)
 			}
 		}
 		try(time.Hour, true)

@@ -20,27 +20,20 @@ import (
 func TestMemoryKeepsWallTimes(t *testing.T) {
 	memory := issuing.NewMemory()
 	now := time.Now()
-	k := &keystore.Key{ID: "key_1", Organization: "acme", CreatedAt: now, ExpiresAt: now, RevokedAt: now,
-		LastUsedAt: now}
-	if err := memory.Insert(t.Context(), k, entry(), 0); err != nil {
-		t.Fatal(err)
-	}
-	inserted, err := memory.Find(t.Context(), "acme", "key_1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := memory.Update(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme", Version: 1, ExpiresAt: now,
-		RevokedAt: now}, entry()); err != nil {
-		t.Fatal(err)
-	}
 	later := now.Add(time.Second)
-	if err := memory.AddUses(t.Context(), []keystore.Use{{Organization: "acme", ID: "key_1", At: later}}); err != nil {
-		t.Fatal(err)
+	k := &keystore.Key{ID: "key_1", Organization: "acme", CreatedAt: now, ExpiresAt: now, RevokedAt: now, LastUsedAt: now}
+	find := func(err error) *keystore.Key {
+		t.Helper()
+		got, findErr := memory.Find(t.Context(), "acme", "key_1")
+		if err != nil || findErr != nil {
+			t.Fatal(err, findErr)
+		}
+		return got
 	}
-	got, err := memory.Find(t.Context(), "acme", "key_1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	inserted := find(memory.Insert(t.Context(), k, entry(), 0))
+	find(memory.Update(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme", Version: 1, ExpiresAt: now,
+		RevokedAt: now}, entry()))
+	got := find(memory.AddUses(t.Context(), []keystore.Use{{Organization: "acme", ID: "key_1", At: later}}))
 	for name, pair := range map[string][2]time.Time{
 		"CreatedAt": {got.CreatedAt, now}, "ExpiresAt": {got.ExpiresAt, now}, "RevokedAt": {got.RevokedAt, now},
 		"LastUsedAt":          {got.LastUsedAt, later},
