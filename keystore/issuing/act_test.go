@@ -98,9 +98,7 @@ func TestEveryActIsAudited(t *testing.T) {
 	} {
 		before := len(*told)
 		old := k
-		if err := c.do(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.do())
 		var got []string
 		for _, e := range (*told)[before:] {
 			text := fmt.Sprint(e.Act, " ", e.Reason, " ", e.Changes)
@@ -212,13 +210,9 @@ func TestErase(t *testing.T) {
 	for _, live := range []string{token, otherToken} {
 		want(t, keys, keystore.DigestOf(live), nil, "a key that is live")
 	}
-	if _, err := edit(t, issuer, "acme", k.ID, suspended); err != nil {
-		t.Fatal(err)
-	}
+	edited(t, issuer, k.ID, suspended)
 	want(t, keys, keystore.DigestOf(token), keystore.ErrSuspended, "after Edit")
-	if _, err := edit(t, issuer, "acme", k.ID, func(k *keystore.Key) { k.Suspended = false }); err != nil {
-		t.Fatal(err)
-	}
+	edited(t, issuer, k.ID, func(k *keystore.Key) { k.Suspended = false })
 	want(t, keys, keystore.DigestOf(token), nil, "a key that is live")
 	removed, entries, err := issuer.Erase(t.Context(), "acme")
 	if err != nil || removed != 1 || entries != 3 {
@@ -255,8 +249,7 @@ func TestSweepAudit(t *testing.T) {
 
 // In the transaction of others an Issuer reads, and writes nothing.
 func TestInTransaction(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
+	_, issuer := newIssuer()
 	_, k := issue(t, issuer, grant())
 	ctx := transaction.With(t.Context())
 	errs := writes(ctx, issuer, k)

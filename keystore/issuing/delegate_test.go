@@ -53,9 +53,7 @@ func TestDelegate(t *testing.T) {
 	if err != nil || caller.Refused() != nil || caller.Granted().String() != "tasks:read" {
 		t.Errorf("the child is %v, %v", caller, err)
 	}
-	if _, err := issuer.Revoke(t.Context(), "acme", parent.ID); err != nil {
-		t.Fatal(err)
-	}
+	revoke(t, issuer, parent.ID)
 	if caller, err = parsed.Caller(t.Context(), keys, nil); err != nil || caller.Refused() != keystore.ErrRevoked {
 		t.Errorf("after its parent was revoked a child is %v, %v, want it refused", caller.Refused(), err)
 	}
@@ -175,8 +173,7 @@ func delegationOf(parent *keystore.Key) keystore.Key {
 }
 
 func TestDelegateOfARefusedKey(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
+	memory, issuer := newIssuer()
 	for wanted, change := range map[error]func(k *keystore.Key){
 		keystore.ErrRevoked:   func(k *keystore.Key) { k.RevokedAt = time.Now() },
 		keystore.ErrExpired:   func(k *keystore.Key) { k.ExpiresAt = time.Now() },
@@ -185,9 +182,7 @@ func TestDelegateOfARefusedKey(t *testing.T) {
 		_, parent := issue(t, issuer, grant())
 		_, child := delegate(t, issuer, delegation(parent))
 		change(parent)
-		if err := memory.Update(t.Context(), parent, entry()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, memory.Update(t.Context(), parent, entry()))
 		for _, k := range []*keystore.Key{parent, child} {
 			if _, _, err := issuer.Delegate(t.Context(), delegation(k)); !errors.Is(err, wanted) {
 				t.Errorf("got %v, want %v", err, wanted)
@@ -210,9 +205,7 @@ func TestDelegateAgain(t *testing.T) {
 		if !errors.Is(err, issuing.ErrExists) || secret.Reveal() != "" || again == nil || again.ID != child.ID {
 			t.Errorf("a repeat got %v, %v, want the first child", again, err)
 		}
-		if _, err := issuer.Revoke(t.Context(), "acme", child.ID); err != nil {
-			t.Fatal(err)
-		}
+		revoke(t, issuer, child.ID)
 	}
 	k.Parent = other.ID
 	if _, second := delegate(t, issuer, k); second.ID == child.ID {
@@ -235,9 +228,7 @@ func TestMaxChildren(t *testing.T) {
 	}
 	_, two := issue(t, issuer, grant()) // children do not count
 	delegate(t, issuer, delegation(two))
-	if _, err := issuer.Revoke(t.Context(), "acme", first.ID); err != nil {
-		t.Fatal(err)
-	}
+	revoke(t, issuer, first.ID)
 	delegate(t, issuer, delegation(one))
 }
 
@@ -278,14 +269,10 @@ func TestDelegateOfOtherKeys(t *testing.T) {
 	legacy := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{Service: legacy})
 	old, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), acme("1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	token, _ := delegate(t, issuer, delegation(old))
 	_, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	status := func() error {
 		k, err := issuer.KeyOf(t.Context(), token)
 		return errors.Join(err, k.Refused())
@@ -294,9 +281,7 @@ func TestDelegateOfOtherKeys(t *testing.T) {
 		t.Errorf("a child during the overlap: %v", err)
 	}
 	delegate(t, issuer, delegation(next))
-	if _, err := issuer.Revoke(t.Context(), "acme", old.ID); err != nil {
-		t.Fatal(err)
-	}
+	revoke(t, issuer, old.ID)
 	if err := status(); !errors.Is(err, keystore.ErrRevoked) {
 		t.Errorf("a child after the overlap: %v", err)
 	}

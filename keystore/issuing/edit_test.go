@@ -31,8 +31,7 @@ func edit(
 func renamed(name string) func(*keystore.Key) { return func(k *keystore.Key) { k.Name = name } }
 
 func TestEdit(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
+	memory, issuer := newIssuer()
 	_, k := issue(t, issuer, grant())
 	version := int64(1)
 	for _, c := range []struct {
@@ -87,8 +86,7 @@ func TestEdit(t *testing.T) {
 }
 
 func TestEditProblems(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
+	memory, issuer := newIssuer()
 	_, k := issue(t, issuer, grant())
 	_, err := edit(t, issuer, "acme", k.ID, func(k *keystore.Key) {
 		k.Name = "a\x00"
@@ -108,17 +106,14 @@ func TestEditProblems(t *testing.T) {
 // What another program stored outside the limits does not stand in the way of
 // a change elsewhere, and a key keeps the scopes that nobody knows any more.
 func TestEditOfAStrangeKey(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
+	memory, issuer := newIssuer()
 	k := &keystore.Key{
 		ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Scopes: []scope.Name{"future:thing"},
 		Name:       strings.Repeat("x", 200),
 		Attributes: map[string]string{"a b": "", "c": strings.Repeat("x", 300)},
 		Networks:   []netip.Prefix{netip.MustParsePrefix("::ffff:10.1.1.1/104"), {}},
 	}
-	if err := memory.Insert(t.Context(), k, entry(), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, memory.Insert(t.Context(), k, entry(), 0))
 	got, err := edit(t, issuer, "acme", "key_1", renamed("new"))
 	if err != nil || got.Name != "new" || !slices.Equal(got.Scopes, k.Scopes) ||
 		!maps.Equal(got.Attributes, k.Attributes) || !slices.Equal(got.Networks, k.Networks) {
@@ -193,8 +188,7 @@ func joined(k *keystore.Key) string {
 
 // Of two operators who edit what both have read one is told to read again.
 func TestEditAtTheSameMoment(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
+	memory, issuer := newIssuer()
 	_, k := issue(t, issuer, grant())
 	first, second := k.Clone(), k.Clone()
 	first.Name, second.Suspended, second.Name = "first", true, "second"

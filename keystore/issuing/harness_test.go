@@ -38,6 +38,20 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
+// must ends the test for an error of its set-up.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newIssuer returns an Issuer and its store.
+func newIssuer() (issuing.Store, *issuing.Issuer) {
+	memory := issuing.NewMemory()
+	return memory, issuing.New(memory, issuing.Options{})
+}
+
 // sandboxToken returns a new token.
 func sandboxToken() string { return keystore.Service{}.Generate(keystore.Sandbox).Reveal() }
 
@@ -84,9 +98,7 @@ func add(t testing.TB, m issuing.Store) keystore.Digest {
 	token := sandboxToken()
 	k := &keystore.Key{ID: "key_" + token[9:20], Digest: keystore.DigestOf(token), Organization: "acme",
 		Environment: keystore.Sandbox}
-	if err := m.Insert(t.Context(), k, entry(), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.Insert(t.Context(), k, entry(), 0))
 	return k.Digest
 }
 
@@ -94,12 +106,8 @@ func add(t testing.TB, m issuing.Store) keystore.Digest {
 func rewrite(t testing.TB, m issuing.Store, d keystore.Digest) {
 	t.Helper()
 	k, err := m.Lookup(t.Context(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Update(t.Context(), k, entry()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, m.Update(t.Context(), k, entry()))
 }
 
 func panicOf(f func()) (text string) {
@@ -110,6 +118,20 @@ func panicOf(f func()) (text string) {
 	}()
 	f()
 	return ""
+}
+
+// revoke revokes a key of acme.
+func revoke(t testing.TB, i *issuing.Issuer, id string) {
+	t.Helper()
+	_, err := i.Revoke(t.Context(), "acme", id)
+	must(t, err)
+}
+
+// edited changes a key of acme as it is now.
+func edited(t testing.TB, i *issuing.Issuer, id string, change func(*keystore.Key)) {
+	t.Helper()
+	_, err := edit(t, i, "acme", id, change)
+	must(t, err)
 }
 
 // rotate rotates a key of acme as ada.

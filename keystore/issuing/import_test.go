@@ -93,9 +93,7 @@ func TestImportTwice(t *testing.T) {
 	issuer := issuing.New(keystore.NewCached(memory, keystore.CacheOptions{}), issuing.Options{})
 	token := sandboxToken()
 	first, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	again, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token)
 	wantKey(t, again, err, issuing.ErrExists, first.ID, "a second Import")
 	if again.Hint != first.Hint || again.Version != 1 {
@@ -151,9 +149,7 @@ func TestImportOfADigest(t *testing.T) {
 		LastUsedAt: used,
 	}
 	k, err := issuer.Import(t.Context(), record(g, old), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	stored, err := memory.Find(t.Context(), "acme", "ak_17")
 	if err != nil || stored.Digest != old.Digest || stored.Legacy != "v1" || stored.Hint != "11111111" ||
 		!stored.CreatedAt.Equal(created.Truncate(time.Microsecond)) ||

@@ -78,8 +78,7 @@ func down() error { return errStoreDown }
 
 func TestIssue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := issuing.NewMemory()
-		issuer := issuing.New(memory, issuing.Options{})
+		memory, issuer := newIssuer()
 		g := grant()
 		g.Scopes = append(g.Scopes, scope.TasksRead)
 		g.ExpiresAt = time.Now().Add(time.Hour).Add(1500 * time.Nanosecond)
@@ -114,13 +113,9 @@ func TestIssueStoresNoSecret(t *testing.T) {
 	memory := issuing.NewMemory()
 	token, k := issue(t, issuing.New(memory, issuing.Options{}), grant())
 	found, err := memory.Find(t.Context(), k.Organization, k.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	text, err := json.Marshal(found)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dump := fmt.Sprintf("%+v %#v %s", found, found, text)
 	secret := token[len("svc_test_"):]
 	for i := range len(secret) - 4 {
@@ -136,8 +131,7 @@ func TestIssueStoresNoSecret(t *testing.T) {
 // What else is wrong with a field Key.Validate says, and TestValidateJudgesAsIssueDoes
 // that Issue says the same.
 func TestIssueProblems(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
+	memory, issuer := newIssuer()
 	for name, c := range map[string]struct {
 		spoil  func(g *keystore.Key)
 		fields []string

@@ -12,8 +12,7 @@ import (
 
 // An unknown token becomes a key as soon as Issue has returned.
 func TestIssueIsSeenAtOnce(t *testing.T) {
-	cached := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	issuer := issuing.New(cached, issuing.Options{})
+	cached, issuer := issuing.InMemory(keystore.Service{})
 	token := sandboxToken()
 	d := keystore.DigestOf(token)
 	want(t, cached, d, keystore.ErrNotFound, "before Import")
@@ -108,9 +107,7 @@ func TestWhatEmbedsACached(t *testing.T) {
 		t.Errorf("Audit: got %d entries, %v, want 1", len(entries), err)
 	}
 	token, err := keystore.Service{}.Parse(secret.Reveal())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := token.Caller(t.Context(), paid{cached}, nil); !errors.Is(err, keystore.ErrNotFound) {
 		t.Errorf("Token.Caller: got %v, want the ErrNotFound of the store that embeds", err)
 	}

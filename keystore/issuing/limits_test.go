@@ -90,9 +90,7 @@ func TestRotateWithAnotherExpiry(t *testing.T) {
 			g.ExpiresAt = time.Now().Add(5 * day)
 			_, old := issue(t, issuer, g)
 			old.Scopes = append(old.Scopes, "gone:scope")
-			if err := store.Update(t.Context(), old, entry()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, store.Update(t.Context(), old, entry()))
 			var expires time.Time
 			if c.expires != 0 {
 				expires = time.Now().Add(c.expires)
@@ -132,9 +130,7 @@ func TestLimitOfMaxKeys(t *testing.T) {
 		if _, _, err := rotate(t, issuer, issuing.Rotation{ID: second.ID, Overlap: time.Hour}); err != nil {
 			t.Errorf("%s: Rotate returned %v, want a successor in place of a key", name, err)
 		}
-		if _, err := issuer.Revoke(t.Context(), "acme", first.ID); err != nil {
-			t.Fatal(err)
-		}
+		revoke(t, issuer, first.ID)
 		issue(t, issuer, grant())
 		other := grant()
 		other.Organization = "other"

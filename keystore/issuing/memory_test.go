@@ -49,9 +49,7 @@ func TestMemoryKeepsWallTimes(t *testing.T) {
 func TestMemoryUpdateOfOthers(t *testing.T) {
 	memory := issuing.NewMemory()
 	k := &keystore.Key{ID: "key_1", Organization: "acme", Digest: keystore.DigestOf("1"), Version: 1}
-	if err := memory.Insert(t.Context(), k, entry(), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, memory.Insert(t.Context(), k, entry(), 0))
 	for name, other := range map[string]*keystore.Key{
 		"another organization": {ID: "key_1", Organization: "other", Digest: k.Digest, Version: 1},
 		"another digest":       {ID: "key_1", Organization: "acme", Digest: keystore.DigestOf("2"), Version: 1},
@@ -94,9 +92,7 @@ func TestMemoryAfterTheContext(t *testing.T) {
 func TestMemoryChanges(t *testing.T) {
 	store := issuing.NewMemory()
 	_, start, err := store.Changes(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	keys := []keystore.Digest{add(t, store), add(t, store), add(t, store)}
 	for i := range 1000 {
 		rewrite(t, store, keys[i%2*2])
@@ -122,14 +118,10 @@ func TestMemoryChanges(t *testing.T) {
 func TestMemoryUsageDays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := issuing.NewMemory()
-		if err := store.Insert(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme"}, entry(), 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, store.Insert(t.Context(), &keystore.Key{ID: "key_1", Organization: "acme"}, entry(), 0))
 		for range 40 {
 			use := keystore.Use{Organization: "acme", ID: "key_1", At: time.Now(), Requests: 1}
-			if err := store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, store.AddUses(t.Context(), []keystore.Use{use}))
 			time.Sleep(24 * time.Hour)
 		}
 		for n := 29; n >= 0; n -= 29 { // since the last use a day has passed, and then 30
@@ -264,9 +256,7 @@ func TestInMemory(t *testing.T) {
 		t.Errorf("the token is %q", token)
 	}
 	want(t, keys, keystore.DigestOf(token), nil, "a new key")
-	if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
-		t.Fatal(err)
-	}
+	revoke(t, issuer, k.ID)
 	want(t, keys, keystore.DigestOf(token), keystore.ErrRevoked, "a revoked key")
 }
 

@@ -66,8 +66,7 @@ func TestIssueOneLikeAnother(t *testing.T) {
 
 // A key that its caller changes later does not change the one in the store.
 func TestAttributesAreCopied(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
+	_, issuer := newIssuer()
 	g := grant()
 	g.Attributes, g.Networks = map[string]string{"plan": "pro"}, prefixes("10.0.0.0/8")
 	_, k := issue(t, issuer, g)

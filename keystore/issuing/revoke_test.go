@@ -14,8 +14,7 @@ import (
 
 func TestRevoke(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-		issuer := issuing.New(keys, issuing.Options{})
+		keys, issuer := issuing.InMemory(keystore.Service{})
 		token, k := issue(t, issuer, grant())
 		want(t, keys, keystore.DigestOf(token), nil, "a new key")
 		if _, err := issuer.Revoke(t.Context(), "other", k.ID); !errors.Is(err, keystore.ErrNotFound) {
@@ -53,17 +52,14 @@ func TestWhatIsDoneElsewhere(t *testing.T) {
 		token, k := issue(t, there, grant())
 		want(t, here, keystore.DigestOf(token), nil, "a new key")
 		for _, issuer := range []*issuing.Issuer{there, issuing.New(here, issuing.Options{})} {
-			if err := do(issuer, k.ID); err != nil {
-				t.Fatal(err)
-			}
+			must(t, do(issuer, k.ID))
 		}
 		want(t, here, keystore.DigestOf(token), wanted, "though there was nothing to write")
 	}
 }
 
 func TestRevokeAgainstOtherWriters(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
+	memory, issuer := newIssuer()
 	token, k := issue(t, issuer, grant())
 	var writers sync.WaitGroup
 	for i := range 8 {

@@ -58,9 +58,7 @@ func TestRotateKeepsTheEnvironment(t *testing.T) {
 		g.Environment = e
 		_, old := issue(t, issuer, g)
 		secret, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, err := (keystore.Service{}).Parse(secret.Reveal()); err != nil || got.Environment != e ||
 			next.Environment != e {
 			t.Errorf("a key of %s was replaced by one of %s with a token of %s (%v)", e, next.Environment,
@@ -72,16 +70,13 @@ func TestRotateKeepsTheEnvironment(t *testing.T) {
 // An end that was set before stays if it is the earlier one.
 func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := issuing.NewMemory()
-		issuer := issuing.New(memory, issuing.Options{})
+		memory, issuer := newIssuer()
 		start := time.Now()
 		for _, c := range []struct{ overlap, want time.Duration }{{2 * time.Hour, 2 * time.Hour},
 			{3 * time.Hour, 2 * time.Hour}, {time.Hour, time.Hour}} {
 			_, old := issue(t, issuer, grant())
 			old.RevokedAt = start.Add(2 * time.Hour)
-			if err := memory.Update(t.Context(), old, entry()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, memory.Update(t.Context(), old, entry()))
 			if _, _, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: c.overlap}); err != nil {
 				t.Fatal(err)
 			}
@@ -95,8 +90,7 @@ func TestRotateKeepsTheEarlierEnd(t *testing.T) {
 }
 
 func TestRotateRefusals(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
+	memory, issuer := newIssuer()
 	past := time.Now().Add(-time.Hour)
 	for id, c := range map[string]struct {
 		key  keystore.Key
@@ -108,9 +102,7 @@ func TestRotateRefusals(t *testing.T) {
 		"corrupt":   {keystore.Key{Environment: "staging"}, keystore.ErrCorrupt},
 	} {
 		c.key.ID, c.key.Organization, c.key.Digest = id, "acme", keystore.DigestOf(id)
-		if err := memory.Insert(t.Context(), &c.key, entry(), 0); err != nil {
-			t.Fatal(err)
-		}
+		must(t, memory.Insert(t.Context(), &c.key, entry(), 0))
 		if secret, k, err := rotate(t, issuer, issuing.Rotation{ID: id, IssueToken: "form-1"}); !errors.Is(err, c.want) ||
 			k != nil || secret.Reveal() != "" {
 			t.Errorf("Rotate of a key that is %s returned %v and the key %v, want %v alone", id, err, k, c.want)
@@ -137,14 +129,11 @@ func TestRotateRefusals(t *testing.T) {
 
 func TestRotateTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := issuing.NewMemory()
-		issuer := issuing.New(memory, issuing.Options{})
+		memory, issuer := newIssuer()
 		for _, overlap := range []time.Duration{0, time.Hour} {
 			_, old := issue(t, issuer, grant())
 			_, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: overlap, IssueToken: "form-" + old.ID})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			time.Sleep(time.Minute)
 			secret, again, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: overlap, IssueToken: "form-" + old.ID})
 			wantExisting(t, secret, again, err, next.ID, fmt.Sprintf("Rotate, overlap %v, after a minute", overlap))
@@ -166,8 +155,7 @@ func TestRotateOnce(t *testing.T) {
 		"all with the same":   func(id string, _ int) string { return id },
 	} {
 		t.Run(name, func(t *testing.T) {
-			memory := issuing.NewMemory()
-			issuer := issuing.New(memory, issuing.Options{})
+			_, issuer := newIssuer()
 			for range 50 {
 				_, old := issue(t, issuer, grant())
 				var made, refused atomic.Int64
@@ -314,13 +302,10 @@ func TestRotateBesideAnEdit(t *testing.T) {
 
 // Two calls with one token, of which neither finds what the other is making.
 func TestRotateTwiceAtOnce(t *testing.T) {
-	memory := issuing.NewMemory()
-	issuer := issuing.New(memory, issuing.Options{})
+	memory, issuer := newIssuer()
 	_, old := issue(t, issuer, grant())
 	_, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour, IssueToken: "form-1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	asked := false
 	late := issuing.New(failing{Store: memory, findIssued: func() error {
 		if asked {

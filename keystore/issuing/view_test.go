@@ -41,9 +41,7 @@ func TestKeyOf(t *testing.T) {
 	memory := issuing.NewMemory()
 	issuer := issuing.New(keystore.NewCached(memory, keystore.CacheOptions{}), issuing.Options{})
 	token, k := issue(t, issuer, grant())
-	if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
-		t.Fatal(err)
-	}
+	revoke(t, issuer, k.ID)
 	got, err := issuer.KeyOf(t.Context(), token)
 	if err != nil || got.ID != k.ID || got.RevokedAt.IsZero() || got.Hint != k.Hint || got.Version != 2 {
 		t.Fatalf("got %v, %v, want the revoked key", got, err)
@@ -57,9 +55,7 @@ func TestKeyOf(t *testing.T) {
 	erased := keystore.Service{}.Generate(keystore.Production).Reveal()
 	left := &keystore.Key{ID: "x", Digest: keystore.DigestOf(erased), Environment: keystore.Production,
 		RevokedAt: time.Now()}
-	if err := memory.Insert(t.Context(), left, entry(), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, memory.Insert(t.Context(), left, entry(), 0))
 	nobodys, err = issuer.KeyOf(t.Context(), erased)
 	wantKey(t, nobodys, err, keystore.ErrNotFound, "", "the token of an erased key")
 	_, err = issuer.KeyOf(t.Context(), token+"x")
