@@ -1,7 +1,6 @@
 package issuing_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -197,22 +196,4 @@ func TestLimitOfOverlaps(t *testing.T) {
 		time.Sleep(time.Hour)
 		try(time.Minute, true)
 	})
-}
-
-// A store that cannot be asked how many old keys still work adds none.
-func TestPolicyWhenTheStoreFails(t *testing.T) {
-	memory := issuing.NewMemory()
-	_, old := issue(t, issuing.New(memory, issuing.Options{}), grant())
-	issuer := issuing.New(unlisted{memory}, issuing.Options{MaxKeys: 2})
-	secret, k, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour})
-	if !errors.Is(err, errStoreDown) || k != nil || secret.Reveal() != "" {
-		t.Errorf("Rotate returned %v and the key %v, want the store's error alone", err, k)
-	}
-}
-
-// unlisted cannot list keys.
-type unlisted struct{ issuing.Store }
-
-func (unlisted) List(context.Context, string, issuing.Query) (issuing.Listing, error) {
-	return issuing.Listing{}, errStoreDown
 }

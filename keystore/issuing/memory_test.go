@@ -210,15 +210,12 @@ var errNoBackend = errors.New("connection refused")
 func (noBackend) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
 	return nil, errNoBackend
 }
-
 func (noBackend) Insert(context.Context, *keystore.Key, issuing.AuditEntry, int) error {
 	return errNoBackend
 }
-
 func (noBackend) Update(context.Context, *keystore.Key, issuing.AuditEntry) error {
 	return errNoBackend
 }
-
 func (noBackend) Find(context.Context, string, string) (*keystore.Key, error) {
 	return nil, errNoBackend
 }
@@ -232,11 +229,9 @@ func (noBackend) List(context.Context, string, issuing.Query) (issuing.Listing, 
 }
 
 func (noBackend) AddUses(context.Context, []keystore.Use) error { return errNoBackend }
-
 func (noBackend) Usage(context.Context, string, string) (*issuing.Usage, error) {
 	return nil, errNoBackend
 }
-
 func (noBackend) Changes(context.Context, string) ([]keystore.Digest, string, error) {
 	return nil, "", errNoBackend
 }

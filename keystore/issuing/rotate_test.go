@@ -1,6 +1,7 @@
 package issuing_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -324,11 +325,20 @@ func TestRotateWhenTheStoreFails(t *testing.T) {
 	for name, store := range map[string]issuing.Store{
 		"insert":     failing{Store: memory, insert: down},
 		"findIssued": failing{Store: memory, findIssued: down},
+		"list":       unlisted{memory}, // how many old keys still work
 	} {
-		secret, k, err := rotate(t, issuing.New(store, issuing.Options{}), issuing.Rotation{ID: old.ID, IssueToken: "form-1"})
+		secret, k, err := rotate(t, issuing.New(store, issuing.Options{MaxKeys: 2}),
+			issuing.Rotation{ID: old.ID, IssueToken: "form-1", Overlap: time.Hour})
 		if wantKey(t, k, err, errStoreDown, "", "Rotate with a failing "+name); secret.Reveal() != "" {
 			t.Errorf("Rotate with a failing %s has a secret", name)
 		}
 	}
 	want(t, memory, keystore.DigestOf(token), nil, "after a rotation that made no key")
+}
+
+// unlisted cannot list keys.
+type unlisted struct{ issuing.Store }
+
+func (unlisted) List(context.Context, string, issuing.Query) (issuing.Listing, error) {
+	return issuing.Listing{}, errStoreDown
 }

@@ -153,13 +153,10 @@ type corrupt struct {
 }
 
 func (c corrupt) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) { return c.key, nil }
-
 func (c corrupt) Insert(context.Context, *keystore.Key, issuing.AuditEntry, int) error {
 	return issuing.ErrExists
 }
-
 func (c corrupt) Find(context.Context, string, string) (*keystore.Key, error) { return c.key, nil }
-
 func (c corrupt) FindIssued(context.Context, string, string, string) (*keystore.Key, error) {
 	return c.key, nil
 }
