@@ -69,8 +69,7 @@ func (c *Cached) Run(ctx context.Context) error {
 	return nil
 }
 
-// noticeNoRun logs once that the program has not called Run a minute after
-// NewCached. A store that says that only this process changes it needs no Run.
+// noticeNoRun logs once, a minute after NewCached, that Run was not called.
 func (c *Cached) noticeNoRun(now time.Duration) {
 	if now >= time.Minute && !c.runChecked.Load() && !c.runChecked.Swap(true) && c.needsRun() {
 		c.options.Logger.Warn("keystore: Cached.Run was not started, revocations elsewhere take longer to be noticed",
@@ -78,6 +77,7 @@ func (c *Cached) noticeNoRun(now time.Duration) {
 	}
 }
 
+// needsRun reports whether others may change keys, and the store has a feed.
 func (c *Cached) needsRun() bool {
 	_, has := c.store.(feed)
 	_, alone := c.store.(interface{ ChangedHereOnly() })

@@ -42,10 +42,9 @@ type LegacyFormat struct {
 	// Nil: each has; Prefix must not be empty then.
 	Match func(token string) bool
 
-	// Digests returns the digests under which the key of a token can be stored,
-	// in the order in which they are asked for: none when the token turns out
-	// to be no key, and at most 4. It must not keep the token. Nil: the SHA-256
-	// of the token, see [DigestOf]. For HMACs see [HMACDigests].
+	// Digests returns the digests under which the key of a token can be stored, at
+	// most 4, in the order in which they are asked for, or none when the token is
+	// no key. It must not keep the token. Nil: [DigestOf]. See [HMACDigests].
 	Digests func(token string) []Digest
 }
 

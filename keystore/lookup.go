@@ -56,11 +56,10 @@ func (t *Token) Caller(ctx context.Context, s Store, r *scope.Registry) (*Caller
 	return nil, ErrNotFound
 }
 
-// Remembered says what s knows of the token without asking a store, if s is or
-// embeds a [Cached]: whether the token was usable when the store was last asked,
-// also when that answer is too old by now. If the key is usable now, and s is the
-// Cached itself, it returns the Caller too, as [Token.Caller] does. A type that
-// embeds a Cached decides by its own Lookup.
+// Remembered says without asking a store, if s is or embeds a [Cached], whether
+// the token was usable when the store was last asked, however long ago. If the key
+// is usable now it returns the Caller too, as [Token.Caller] does, but not for a
+// type that embeds a Cached, which decides by its own Lookup.
 func (t *Token) Remembered(s Store, r *scope.Registry) (c *Caller, wasUsable bool) {
 	cache, itself := cacheOf(s)
 	if cache == nil {

@@ -27,9 +27,8 @@ func (s Service) Resolve(keys Store) (Service, Store, error) {
 	return s, cache.store, err
 }
 
-// sameAs returns an error that names what differs in s and in other, that of
-// the Cached below. Both have their defaults. Functions cannot be compared: two
-// legacy formats of one name and prefix are the same.
+// sameAs returns an error that names what differs in s and in other, that of the
+// Cached below. Legacy formats of one name and prefix are taken for the same.
 func (s Service) sameAs(other Service) error {
 	tokens := func(s Service) string { return "tokens " + s.begin(Production) + "… and " + s.begin(Sandbox) + "…" }
 	legacy := func(s Service) string {

@@ -12,8 +12,7 @@ import (
 const (
 	maxPrefix = 16 // characters
 
-	// The words for an environment in a token, and what stands there in a key
-	// for browsers.
+	// The words for an environment in a token, and that of a key for browsers.
 	live, test, publishable = "live", "test", "pub"
 )
 

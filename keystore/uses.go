@@ -105,8 +105,7 @@ func (c *Caller) Use(names ...scope.Name) {
 	}
 }
 
-// flush writes what has been recorded. After an error the uses that were not
-// written are kept for the next one.
+// flush writes what has been recorded. What an error leaves is kept for the next.
 func (l *Uses) flush(ctx context.Context) error {
 	l.due.Store(nil)
 	tallies, dropped := l.take()

@@ -68,8 +68,7 @@ func (i *Issuer) Delegate(ctx context.Context, k keystore.Key) (keystore.Secret,
 	return secret, made, nil
 }
 
-// repeatedChild returns the key that an issue token made, unless it is no child
-// of the parent.
+// repeatedChild returns the key that an issue token made for the parent.
 func repeatedChild(k *keystore.Key, parent string, err error) (keystore.Secret, *keystore.Key, error) {
 	if errors.Is(err, ErrExists) && k != nil && k.Parent != parent {
 		return keystore.Secret{}, nil, invalid("issue_token",
@@ -116,8 +115,7 @@ func (p *problems) addChild(o *Options, k, parent *keystore.Key, now time.Time) 
 	p.addChildAttributes(o, k.Attributes, caller)
 }
 
-// addChildAttributes adds what is wrong with the attributes of a child. The parent
-// says which it has already.
+// addChildAttributes adds what is wrong with the attributes of a child.
 func (p *problems) addChildAttributes(o *Options, attributes map[string]string, parent *keystore.Caller) {
 	for _, name := range slices.Sorted(maps.Keys(field.Attributes(attributes))) {
 		if !slices.Contains(o.ChildAttributes, name) || parent.Attribute(name) != "" {

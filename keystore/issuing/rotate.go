@@ -64,34 +64,29 @@ func (i *Issuer) Rotate(ctx context.Context, r Rotation) (keystore.Secret, *keys
 	if err != nil {
 		return keystore.Secret{}, nil, err
 	}
-	// A repeat has to be recognized before the old key is judged, which the
-	// first call may have revoked.
+	// The first call may have revoked the old key: a repeat is recognized before.
 	existing, err := i.issuedBefore(ctx, r.Organization, i.actor, r.IssueToken)
-	if err != nil {
+	switch {
+	case err != nil:
 		return keystore.Secret{}, nil, err
-	}
-	if existing != nil {
+	case existing != nil:
 		return i.repeated(ctx, existing, r)
 	}
-
 	now := field.Now()
-	if err := old.Refused(); err != nil {
-		return keystore.Secret{}, nil, err
+	expires, expiryErr := i.expiry(old, r, now)
+	switch err = old.Refused(); {
+	case err != nil:
+	case old.Parent != "":
+		err = invalid("parent", "A child cannot be rotated; make another one.")
+	case !old.Environment.Known():
+		err = keystore.ErrCorrupt
+	case expiryErr != nil:
+		err = expiryErr
+	case r.Overlap > 0:
+		err = i.overlaps(ctx, r.Organization)
 	}
-	if old.Parent != "" {
-		return keystore.Secret{}, nil, invalid("parent", "A child cannot be rotated; make another one.")
-	}
-	if !old.Environment.Known() {
-		return keystore.Secret{}, nil, keystore.ErrCorrupt
-	}
-	expires, err := i.expiry(old, r, now)
 	if err != nil {
 		return keystore.Secret{}, nil, err
-	}
-	if r.Overlap > 0 {
-		if err := i.overlaps(ctx, r.Organization); err != nil {
-			return keystore.Secret{}, nil, err
-		}
 	}
 	secret, made := i.make(old, now)
 	made.ExpiresAt, made.IssueToken, made.RotatedFrom = expires, r.IssueToken, r.ID

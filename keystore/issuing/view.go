@@ -11,8 +11,8 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// Key returns a key of the organization, or [keystore.ErrNotFound]. The key
-// belongs to the caller.
+// Key returns a key of the organization, a copy for the caller, or
+// [keystore.ErrNotFound].
 func (i *Issuer) Key(ctx context.Context, organization, id string) (*keystore.Key, error) {
 	k, err := i.store.Find(ctx, organization, id)
 	return owned(k, err, organization)

@@ -26,8 +26,7 @@ func writable(ctx context.Context) error {
 		"serve this route in lease mode, by an idem.Runner without Join: %w", errors.ErrUnsupported)
 }
 
-// write stores the key after, which was before, or is new if that is nil, and
-// audits the act.
+// write stores the key after, new if before is nil, and audits the act.
 func (i *Issuer) write(ctx context.Context, act string, before, after *keystore.Key, maxKeys int) error {
 	e := i.entry(act, before, after)
 	defer i.forget(after) // also after an error, which can hide a write that took place
