@@ -44,21 +44,6 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-func BenchmarkGenerate(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		keystore.Service{}.Generate(keystore.Production)
-	}
-}
-
-func BenchmarkDigestOf(b *testing.B) {
-	token := keystore.Service{}.Generate(keystore.Production).Reveal()
-	b.ReportAllocs()
-	for b.Loop() {
-		keystore.DigestOf(token)
-	}
-}
-
 // manyKeys returns a Cached that remembers n keys, and their digests, in random
 // order.
 func manyKeys(b *testing.B, n int) (*keystore.Cached, []keystore.Digest) {
@@ -176,9 +161,7 @@ func TestAllocations(t *testing.T) {
 	store, cached := newCached(keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour})
 	d := store.add(t)
 	k, err := cached.Lookup(ctx, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	k.Networks = prefixes("2001:db8::/32", "192.0.2.0/24")
 	k.ExpiresAt = time.Now().Add(time.Hour)
 	caller := k.Bind(scope.Default())
@@ -186,9 +169,7 @@ func TestAllocations(t *testing.T) {
 	uses := keystore.NewUses(store, keystore.UsesOptions{})
 	uses.Record(caller, anywhere)
 	secret, _, err := issuing.New(cached, issuing.Options{}).Issue(ctx, grant())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	token := secret.Reveal()
 	longest := strings.Repeat("a", 256)
 	contract := scope.Default()

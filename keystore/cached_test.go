@@ -126,9 +126,7 @@ func TestCachedLookupHasNoMore(t *testing.T) {
 		k.CreatedAt, k.LastUsedAt, k.Scopes = now, now, []scope.Name{scope.TasksRead}
 	})
 	stored, err := store.Store.Lookup(t.Context(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := &keystore.Key{ID: stored.ID, Digest: d, Organization: stored.Organization,
 		Environment: stored.Environment, Scopes: stored.Scopes}
 	cached := keystore.NewCached(store, keystore.CacheOptions{})
@@ -512,9 +510,7 @@ func TestRevokeWhileLoading(t *testing.T) {
 	for name, revoke := range map[string]func(t *testing.T, c *keystore.Cached, k *keystore.Key){
 		"Revoke": func(t *testing.T, c *keystore.Cached, k *keystore.Key) {
 			_, err := issuing.New(c, issuing.Options{}).Revoke(t.Context(), k.Organization, k.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		},
 		"Invalidate": func(t *testing.T, c *keystore.Cached, k *keystore.Key) {
 			c.Invalidate(k.Digest)
@@ -528,9 +524,7 @@ func TestRevokeWhileLoading(t *testing.T) {
 				store, cached := newCached(keystore.CacheOptions{})
 				d := store.add(t)
 				read, err := store.Store.Lookup(t.Context(), d)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				store.slow(time.Second)
 				var before sync.WaitGroup
 				before.Go(func() { cached.Lookup(t.Context(), d) })
@@ -540,9 +534,7 @@ func TestRevokeWhileLoading(t *testing.T) {
 				revoked := read.Clone()
 				revoked.RevokedAt = time.Now()
 				if name != "Revoke" {
-					if err := store.Update(t.Context(), revoked, issuing.AuditEntry{}); err != nil {
-						t.Fatal(err)
-					}
+					must(t, store.Update(t.Context(), revoked, issuing.AuditEntry{}))
 				}
 				revoke(t, cached, revoked)
 				// The first question is still open, and must not be joined.

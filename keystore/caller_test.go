@@ -107,9 +107,7 @@ func TestNewCaller(t *testing.T) {
 		ExpiresAt: time.Now().Add(-time.Second),
 	}
 	c, err := keystore.NewCaller(nil, i)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	i.Scopes[0], i.Attributes["plan"], i.Networks[0] = scope.AccountRead, "free", netip.Prefix{} // it has copies
 	if c.Organization() != "org_1" || c.Environment() != keystore.Sandbox || c.Subject() != "user_1" ||
 		c.KeyID() != "" || c.Attribute("plan") != "paid" || c.Attribute("none") != "" || !c.Has(scope.TasksRead) ||

@@ -76,9 +76,7 @@ func (f *fake) add(t testing.TB, change ...func(k *keystore.Key)) keystore.Diges
 	for _, c := range change {
 		c(k)
 	}
-	if err := f.Insert(t.Context(), k, issuing.AuditEntry{}, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Insert(t.Context(), k, issuing.AuditEntry{}, 0))
 	return k.Digest
 }
 
@@ -86,17 +84,21 @@ func (f *fake) add(t testing.TB, change ...func(k *keystore.Key)) keystore.Diges
 func (f *fake) edit(t testing.TB, d keystore.Digest, change func(k *keystore.Key)) {
 	t.Helper()
 	k, err := f.Store.Lookup(t.Context(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	k = k.Clone()
 	change(k)
-	if err := f.Update(t.Context(), k, issuing.AuditEntry{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Update(t.Context(), k, issuing.AuditEntry{}))
 }
 
 func suspended(k *keystore.Key) { k.Suspended = true }
+
+// must ends the test for an error of its set-up.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // unknown returns the n-th of many digests that no key has.
 func unknown(n int) (d keystore.Digest) {
@@ -113,9 +115,7 @@ func imported(t testing.TB, i *issuing.Issuer, old keystore.Key) *keystore.Key {
 	g := grant()
 	old.Organization, old.Name, old.Environment, old.Scopes = g.Organization, g.Name, g.Environment, g.Scopes
 	k, err := i.Import(t.Context(), old, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return k
 }
 

@@ -52,9 +52,7 @@ const (
 func parse(t *testing.T, s keystore.Service, text string) keystore.Token {
 	t.Helper()
 	got, err := s.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return got
 }
 

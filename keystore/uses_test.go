@@ -422,9 +422,7 @@ func TestLastUsedRunWasNotStarted(t *testing.T) {
 
 func flush(t *testing.T, l *keystore.Uses) {
 	t.Helper()
-	if err := l.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Flush(t.Context()))
 }
 
 func flushed(t *testing.T, l *keystore.Uses, b *book) []keystore.Use {
@@ -574,9 +572,7 @@ func TestLastUsedCountsConcurrently(t *testing.T) {
 	for uses.Flush(t.Context()) != nil {
 	}
 	usage, err := issuer.Usage(t.Context(), k.Organization, k.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var sum int64
 	for _, d := range usage.Days {
 		sum += d.Requests
