@@ -134,17 +134,6 @@ func heapBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func BenchmarkCachedMiss(b *testing.B) {
-	ctx := context.Background()
-	cached := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	var d keystore.Digest
-	b.ReportAllocs()
-	for i := uint64(0); b.Loop(); i++ {
-		d[0], d[1], d[2], d[3], d[4] = byte(i), byte(i>>8), byte(i>>16), byte(i>>24), byte(i>>32)
-		cached.Lookup(ctx, d)
-	}
-}
-
 func BenchmarkRecordUse(b *testing.B) {
 	uses := keystore.NewUses(issuing.NewMemory(), keystore.UsesOptions{})
 	c := key(1)

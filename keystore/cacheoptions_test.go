@@ -45,7 +45,8 @@ func TestCachedOptionsPanic(t *testing.T) {
 func TestCachedWithoutEnd(t *testing.T) {
 	for _, o := range []keystore.CacheOptions{
 		{TTL: math.MaxInt64, NegativeTTL: math.MaxInt64},
-		{TTL: math.MaxInt64, NegativeTTL: math.MaxInt64, Timeout: math.MaxInt64, FeedInterval: math.MaxInt64},
+		{TTL: math.MaxInt64, NegativeTTL: math.MaxInt64, Timeout: math.MaxInt64, FeedInterval: math.MaxInt64,
+			Size: math.MaxInt}, // which takes no memory for what is not there
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			store := newFake()
@@ -63,13 +64,4 @@ func TestCachedWithoutEnd(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A size that is meant as no bound takes no memory for what is not there.
-func TestCachedUnbounded(t *testing.T) {
-	store, cached := newCached(keystore.CacheOptions{Size: math.MaxInt})
-	d := store.add(t)
-	want(t, cached, d, nil, "a key")
-	want(t, cached, d, nil, "a key")
-	store.wantCalls(t, 1, "a key twice")
 }
