@@ -73,12 +73,14 @@ func (e *Execution) commit(ctx context.Context, s *Settlement) error {
 	return err
 }
 
-// saving is a settlement on its way to the store.
+// saving is a settlement on its way to the store. One goroutine at a time works
+// on it.
 type saving struct {
 	ctx        context.Context // of Settle, for its values
 	settlement Settlement
-	since      time.Time // when it began
-	ambiguous  bool      // an earlier try failed, and may have been carried out
+	since      time.Time     // when it began
+	delay      time.Duration // before the next try in the background
+	ambiguous  bool          // an earlier try failed, and may have been carried out
 }
 
 // saveNow tries while the request waits, then leaves it to the background.
@@ -143,23 +145,26 @@ func (e *Execution) saveLater(s saving, err error) {
 	e.mu.Lock()
 	e.release(nil)
 	e.mu.Unlock()
-	go func() {
-		defer r.background(-1)
-		for delay := firstRetry; ; delay = min(2*delay, longestRetry) {
-			time.Sleep(jittered(delay))
-			err, final := e.save(&s, r.options.Timeout)
-			if !final && time.Since(s.since) < s.settlement.Retention {
-				continue
-			}
-			if err == nil {
-				r.options.Logger.InfoContext(s.ctx, "the outcome of a keyed request is saved", "idempotency_key", e.name())
-			} else {
-				e.logNotSaved(s.ctx, err)
-			}
-			e.end(err)
-			return
-		}
-	}()
+	s.delay = firstRetry
+	time.AfterFunc(jittered(s.delay), func() { e.saveAgain(&s) })
+}
+
+// saveAgain is one try in the background. A timer calls it.
+func (e *Execution) saveAgain(s *saving) {
+	r := e.runner
+	err, final := e.save(s, r.options.Timeout)
+	if !final && time.Since(s.since) < s.settlement.Retention {
+		s.delay = min(2*s.delay, longestRetry)
+		time.AfterFunc(jittered(s.delay), func() { e.saveAgain(s) })
+		return
+	}
+	if err == nil {
+		r.options.Logger.InfoContext(s.ctx, "the outcome of a keyed request is saved", "idempotency_key", e.name())
+	} else {
+		e.logNotSaved(s.ctx, err)
+	}
+	e.end(err)
+	r.background(-1)
 }
 
 func (e *Execution) logNotSaved(ctx context.Context, err error) {
