@@ -168,11 +168,13 @@ func TestParseSeal(t *testing.T) {
 			}
 		}
 	}
+	// In a row: a token, which is random, may have one of its bytes.
+	printed := regexp.MustCompile("97,? 97,? 97|aaaaaaaa|0x61, 0x61, 0x61|61616161|1633771873")
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%f"} {
 		s, o := seal(keyA), idem.Options{Seal: seal(keyA)}
 		for _, value := range []any{s, *s, o, idem.NewRunner(&idem.Memory{}, o), struct{ field any }{s},
 			struct{ field any }{*s}} {
-			if text := fmt.Sprintf(verb, value); regexp.MustCompile("97,? 97|aaaa|0x61|61616161|1633771873").MatchString(text) {
+			if text := fmt.Sprintf(verb, value); printed.MatchString(text) {
 				t.Errorf("%T prints its key by %s: %s", value, verb, text)
 			}
 		}
