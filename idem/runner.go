@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem/internal/token"
+	"github.com/sallyport-go/sallyport/internal/calls"
 )
 
 // The refusals of a [Runner] beyond those of its Store.
@@ -37,6 +38,8 @@ var (
 // one of a store with a method HonorsContext (see [Store]) until it returns. The
 // number of calls that never return is bounded.
 type Runner struct {
+	observed // the calls "begin" and "settle", but for those of a Memory
+
 	options Options
 	backend *backend
 	wall    func(time.Time) time.Time // wallClock, but for tests
@@ -53,6 +56,10 @@ type Runner struct {
 
 	renewalErrors, saveErrors, lost atomic.Uint64
 }
+
+// observed has a method for metrics, which is no part of the surface. A "begin" of
+// Join includes the wait for a transaction; its "settle" is COMMIT or ROLLBACK.
+type observed = calls.Observed
 
 // RunnerStats describes what a [Runner] does now and what failed since its
 // start.
@@ -83,7 +90,7 @@ func NewRunner(s Store, o Options) *Runner {
 		executions: make(map[Key]*Execution),
 		loads:      loads{tenants: make(map[string]load)},
 	}
-	r.backend = newBackend(s, &r.options, r.background)
+	r.backend = newBackend(s, &r.options, r.background, &r.observed)
 	r.lease, r.retention = o.Lease, o.Retention
 	if r.backend.local != nil {
 		r.lease, r.retention = forever, forever
@@ -111,16 +118,6 @@ func (r *Runner) Stats() RunnerStats {
 		SaveErrors:    r.saveErrors.Load(),
 		Lost:          r.lost.Load(),
 	}
-}
-
-// ObserveCalls lets f know of each claim, named "begin", and of each settlement,
-// named "settle", but for those of a [Memory]: how long it took until the store
-// answered or was not waited for any more, and whether it answered. With
-// Options.Join a claim includes the wait for a transaction, and a settlement is
-// COMMIT or ROLLBACK. f is called from many goroutines at once and must be quick;
-// its panic goes to the log. It takes the place of one that was given before.
-func (r *Runner) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
-	r.backend.observe.Store(&f)
 }
 
 // WaitSettled waits until no execution runs and no task is left in the

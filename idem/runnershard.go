@@ -27,7 +27,7 @@ const mostMissed = 30
 func (b *backend) shard(key Key) (s *shard) {
 	s = b.whole
 	if b.sharder != nil {
-		b.guard(context.Background(), "the reply store panicked", func() { s = b.named(b.sharder.Shard(key)) })
+		b.guard(context.Background(), func() { s = b.named(b.sharder.Shard(key)) })
 	}
 	return s
 }

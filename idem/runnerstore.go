@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem/internal/bounded"
+	"github.com/sallyport-go/sallyport/internal/calls"
 )
 
 // backend is the store as a Runner calls it. No call takes longer than the
@@ -30,16 +30,16 @@ type backend struct {
 	sharder sharded // nil: the store is one shard
 	whole   *shard  // what is known to lie on no other
 
-	observe atomic.Pointer[func(ctx context.Context, call string, took time.Duration, answered bool)]
+	observer *calls.Observed
 
 	mu      sync.Mutex
 	undoing map[Key]int // claims of a key that are being undone
 	shards  map[string]*shard
 }
 
-func newBackend(s Store, o *Options, background func(int)) *backend {
+func newBackend(s Store, o *Options, background func(int), observer *calls.Observed) *backend {
 	b := &backend{
-		store: s, options: o, background: background,
+		store: s, options: o, background: background, observer: observer,
 
 		extends: make(slots, slotsPerKind),
 		settles: make(slots, slotsPerKind),
@@ -111,7 +111,7 @@ func (b *backend) callUntil(
 		if s != nil {
 			defer func() { <-s }()
 		}
-		if p := b.guard(ctx, "the reply store panicked", func() { a, err = do(ctx) }); p != nil {
+		if p := b.guard(ctx, func() { a, err = do(ctx) }); p != nil {
 			return reply{}, fmt.Errorf("%w: %v", errPanicked, p)
 		}
 		return a, err
@@ -128,10 +128,10 @@ func (b *backend) callUntil(
 }
 
 // guard calls do, and logs and returns what it panicked with.
-func (b *backend) guard(ctx context.Context, text string, do func()) (p any) {
+func (b *backend) guard(ctx context.Context, do func()) (p any) {
 	defer func() {
 		if p = recover(); p != nil {
-			b.options.Logger.ErrorContext(ctx, text, "panic", p, "stack", string(debug.Stack()))
+			b.options.Logger.ErrorContext(ctx, "the reply store panicked", "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	do()
@@ -140,9 +140,7 @@ func (b *backend) guard(ctx context.Context, text string, do func()) (p any) {
 
 // called tells the observer of a call that has ended.
 func (b *backend) called(ctx context.Context, call string, began time.Time, answered bool) {
-	if f := b.observe.Load(); f != nil {
-		b.guard(ctx, "the observer of calls panicked", func() { (*f)(ctx, call, time.Since(began), answered) })
-	}
+	calls.Ended(ctx, b.observer, b.options.Logger, call, began, answered)
 }
 
 func (b *backend) extend(ctx context.Context, c *Claim, timeout time.Duration) error {

@@ -20,7 +20,7 @@ const module = "github.com/sallyport-go/sallyport"
 var mayImport = map[string][]string{
 	"scope":                 {},
 	"keystore":              {"scope", "keystore/internal", "internal/calls", "github.com/hashicorp/golang-lru/v2"},
-	"idem":                  {"idem/internal"},
+	"idem":                  {"idem/internal", "internal/calls"},
 	"idem/internal/bounded": {},
 	"idem/idemclient":       {"net/http"},
 	"idem/internal/token":   {},
