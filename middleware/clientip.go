@@ -68,8 +68,14 @@ func (p *proxies) behind(remote string, forwarded []string) netip.Addr {
 
 // forwarded reports whether a trusted proxy says who the client is.
 func (p *proxies) forwarded(r *http.Request) bool {
+	lines := r.Header["X-Forwarded-For"]
+	if len(lines) == 0 {
+		return false
+	}
+	last := lines[len(lines)-1]
+	_, named := parseAddr(strings.Trim(last[strings.LastIndexByte(last, ',')+1:], " \t")) // "unix:" of nginx is not
 	peer, ok := parseAddr(r.RemoteAddr)
-	return (ok && p.trust(peer) || !ok && p.socket) && len(r.Header["X-Forwarded-For"]) > 0
+	return named && (ok && p.trust(peer) || !ok && p.socket)
 }
 
 func (p *proxies) trust(a netip.Addr) bool {

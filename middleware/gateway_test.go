@@ -129,7 +129,12 @@ func TestGatewayNeedsTheClient(t *testing.T) {
 	untrusted.RemoteAddr = "203.0.113.9:1234"
 	socket := asked("/verify/tasks-read", reader)
 	socket.RemoteAddr = "@"
-	for name, r := range map[string]*http.Request{"unsaid": unsaid, "untrusted": untrusted, "a socket": socket} {
+	empty, unix, cut := asked("/verify/tasks-read", reader), asked("/verify/tasks-read", reader), asked("/verify/tasks-read", reader)
+	empty.Header.Set("X-Forwarded-For", "")
+	unix.Header.Set("X-Forwarded-For", "unix:") // $remote_addr of an nginx on a socket
+	cut.Header["X-Forwarded-For"] = []string{"198.51.100.7", "198.51.100.7, unknown"}
+	for name, r := range map[string]*http.Request{"unsaid": unsaid, "untrusted": untrusted, "a socket": socket,
+		"empty": empty, "no address": unix, "no address at the end": cut} {
 		out.Reset()
 		w := answered(gateway, r)
 		if w.Code != 500 || !strings.Contains(out.String(), "no X-Forwarded-For of one of Options.TrustedProxies") {
