@@ -163,7 +163,7 @@ func (o GatewayOptions) name(r *http.Request) string {
 
 // asked returns the method and the path of the request that the proxy asks for.
 func (o GatewayOptions) asked(r *http.Request) (method, uri string) {
-	method, uri = r.Method, strings.TrimPrefix(r.URL.RequestURI(), o.Path+"/"+o.name(r))
+	method, uri = r.Method, strings.TrimPrefix(r.RequestURI, o.Path+"/"+o.name(r)) // r.URL would encode it anew
 	if values := r.Header["X-Forwarded-Method"]; len(values) > 0 {
 		method = values[0]
 	}

@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -392,5 +393,27 @@ func TestGatewayRecordsUse(t *testing.T) {
 	if err != nil || usage.LastUsedFrom != netip.MustParseAddr("198.51.100.7") || len(usage.Scopes) != 1 ||
 		usage.Scopes[scope.TasksRead].IsZero() {
 		t.Errorf("got %+v: %v", usage, err)
+	}
+}
+
+// TestGatewaySignsThePathAsSent: Envoy appends the client's path, which may have
+// bytes that url.URL would encode.
+func TestGatewaySignsThePathAsSent(t *testing.T) {
+	var out bytes.Buffer
+	gateway, reader, _ := newGateway(t, middleware.Options{}, middleware.GatewayOptions{}, &out)
+	read := func(target string) *http.Request {
+		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + target + " HTTP/1.1\r\nHost: a\r\n\r\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	for _, uri := range []string{"/a|b", "/a\"b", "/{a}", "/\u00e9", "/a#b", "/a\\b", "/a?", "/a?b|c", "//a;b", "/%7c", "/verify/tasks-read"} {
+		r, sent := read("/verify/tasks-read"+uri), read(uri)
+		r.RemoteAddr, r.Header = "192.0.2.1:1", asked("/", reader).Header
+		sent.Header = answered(gateway, r).Header()
+		if _, err := middleware.FromGateway(nil, gatewaySecret)(sent); err != nil {
+			t.Errorf("%s: %v", uri, err)
+		}
 	}
 }
