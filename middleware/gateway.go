@@ -179,7 +179,7 @@ func (o GatewayOptions) admit(w http.ResponseWriter, r *http.Request) {
 	for name, value := range map[string]string{
 		callerRequest: exchangeOf(w).idOf(r), callerOrganization: url.PathEscape(c.Organization()),
 		callerEnvironment: url.PathEscape(string(c.Environment())), callerKey: url.PathEscape(c.KeyID()),
-		callerSubject: url.PathEscape(c.Subject()), callerScopes: joinNames(c.Scopes()),
+		callerSubject: url.PathEscape(c.Subject()), callerScopes: escapeNames(c.Scopes()),
 	} {
 		h[name] = []string{value}
 	}
@@ -187,6 +187,16 @@ func (o GatewayOptions) admit(w http.ResponseWriter, r *http.Request) {
 	method, uri := o.asked(r)
 	h.Set(callerSignature, expires+"."+hex.EncodeToString(signCaller(o.Secrets[0], expires, method, uri, h)))
 	w.WriteHeader(http.StatusOK) // Envoy takes no other
+}
+
+// escapeNames joins scopes. Those of a key that was stored elsewhere may have any
+// bytes, a space among them.
+func escapeNames(names []scope.Name) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = url.PathEscape(string(name))
+	}
+	return strings.Join(texts, " ")
 }
 
 // signCaller returns the HMAC of the fields of a caller.
@@ -261,7 +271,8 @@ func FromGateway(registry *scope.Registry, secrets ...[]byte) func(*http.Request
 			id[i], _ = url.PathUnescape(firstValue(r.Header[name])) // it is signed, so it was escaped
 		}
 		k := &keystore.Key{Organization: id[0], Environment: keystore.Environment(id[1]), ID: cmp.Or(id[2], id[3])}
-		for name := range strings.FieldsSeq(firstValue(r.Header[callerScopes])) {
+		for escaped := range strings.FieldsSeq(firstValue(r.Header[callerScopes])) {
+			name, _ := url.PathUnescape(escaped)
 			k.Scopes = append(k.Scopes, scope.Name(name))
 		}
 		if id[2] != "" {

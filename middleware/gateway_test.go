@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -414,6 +415,35 @@ func TestGatewaySignsThePathAsSent(t *testing.T) {
 		sent.Header = answered(gateway, r).Header()
 		if _, err := middleware.FromGateway(nil, gatewaySecret)(sent); err != nil {
 			t.Errorf("%s: %v", uri, err)
+		}
+	}
+}
+
+// TestGatewayScopes: a scope that the service does not know grants nothing, also
+// of a key that was stored with bytes that separate scopes.
+func TestGatewayScopes(t *testing.T) {
+	_, token, _ := newGateway(t, middleware.Options{}, middleware.GatewayOptions{}, new(bytes.Buffer))
+	for _, name := range []scope.Name{"old tasks:write", "old\ntasks:write", "old\u00a0tasks:write", "old%20tasks:write", "\xff"} {
+		stored := lookupFunc(func(_ context.Context, d keystore.Digest) (*keystore.Key, error) {
+			return &keystore.Key{ID: "key_1", Digest: d, Organization: "org_1", Environment: keystore.Sandbox,
+				Scopes: []scope.Name{scope.TasksRead, name}}, nil
+		})
+		gateway := httptest.NewServer(middleware.New(stored, middleware.Options{
+			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}).Gateway(middleware.GatewayOptions{
+			Secrets: [][]byte{gatewaySecret}, Requirements: map[string]middleware.Requirement{"any": middleware.AnyCaller()}}))
+		r := asked("/verify/any/x", token)
+		r.RequestURI, r.URL.Scheme, r.URL.Host = "", "http", gateway.Listener.Addr().String()
+		res, err := gateway.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		gateway.Close()
+		sent := httptest.NewRequest("GET", "/x", nil)
+		sent.Header = res.Header
+		c, err := middleware.FromGateway(nil, gatewaySecret)(sent)
+		if err != nil || !c.Has(scope.TasksRead) || c.Has(scope.TasksWrite) || !slices.Contains(c.Scopes(), name) {
+			t.Errorf("%q: got %v with %q: %v", name, c, c.Scopes(), err)
 		}
 	}
 }
