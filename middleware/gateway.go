@@ -118,6 +118,7 @@ func (g *Guard) Gateway(o GatewayOptions) http.Handler {
 		default:
 			r = r.WithContext(r.Context())
 			r.Pattern = o.Path + "/" + name
+			recordOf(w).match(r.Pattern) // also of a refusal
 			route.ServeHTTP(w, r)
 		}
 	}))

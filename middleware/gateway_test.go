@@ -447,3 +447,19 @@ func TestGatewayScopes(t *testing.T) {
 		}
 	}
 }
+
+// TestGatewayEvents: each Event names what the proxy asked for, also that of a
+// refusal.
+func TestGatewayEvents(t *testing.T) {
+	var events []middleware.Event
+	gateway := middleware.New(nil, middleware.Options{TrustedProxies: byProxy,
+		Authenticate: func(*http.Request) (*keystore.Caller, error) { return nil, middleware.ErrNoCredentials },
+		Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler),
+			Observe: func(_ context.Context, e middleware.Event) { events = append(events, e) }},
+	}).Gateway(middleware.GatewayOptions{Path: "/ask/", AuthRequest: true, Secrets: [][]byte{gatewaySecret},
+		Requirements: map[string]middleware.Requirement{"any": middleware.AnyCaller()}})
+	answered(gateway, asked("/ask/any/x", ""))
+	if len(events) != 1 || events[0].Pattern != "/ask/any" || events[0].Status != 401 {
+		t.Errorf("got %+v", events)
+	}
+}
