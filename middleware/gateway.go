@@ -78,7 +78,7 @@ var callerFields = []string{
 //     -Subject, -Scopes and -Request say who calls, percent-encoded; each is set,
 //     also when it is empty, and the proxy MUST replace those of the client by
 //     them. Svc-Caller-Signature covers them, the method and the path.
-//   - Anything else is the response for the client: 401, 403, 429, 500 or 503.
+//   - Anything else is the response for the client: 400, 401, 403, 429, 500 or 503.
 //
 // The signature is EXPIRES "." HEX: Unix seconds, and the HMAC-SHA256 under the
 // first secret of these lines, joined by "\n": EXPIRES, the method, the path with
@@ -90,8 +90,8 @@ var callerFields = []string{
 //
 // The client's address must come in X-Forwarded-For from one of
 // Options.TrustedProxies: else all clients would share one address, and every
-// request is refused with 500. Gateway panics on options that are wrong, and on a Guard
-// that is ReportOnly or authenticates nobody.
+// request is refused with 500. Gateway panics on options that are wrong, and on a
+// Guard that is ReportOnly, has RateLimit.Concurrent or authenticates nobody.
 func (g *Guard) Gateway(o GatewayOptions) http.Handler {
 	o.Path = strings.TrimSuffix(cmp.Or(o.Path, "/verify"), "/")
 	o.Lifetime = cmp.Or(o.Lifetime, 10*time.Second)
@@ -100,6 +100,10 @@ func (g *Guard) Gateway(o GatewayOptions) http.Handler {
 	}
 	if g.options.ReportOnly {
 		panic("middleware: Gateway: the Guard is ReportOnly, and a proxy lets pass what is not refused")
+	}
+	if g.options.RateLimit.Concurrent > 0 {
+		panic("middleware: Gateway: RateLimit.Concurrent counts requests in progress, and of those here only the proxy's " +
+			"question is: set it in the service")
 	}
 	g.noIdempotent.Store(false) // an Idempotency-Key is the service's
 	routes := make(map[string]http.Handler, len(o.Requirements))
@@ -247,8 +251,9 @@ func (v *verdict) send(w http.ResponseWriter, authRequest bool) {
 // [Guard.Gateway]: it takes the caller from the fields that the Gateway has
 // signed for this request. The service needs no key store; Enforce, Idempotent
 // and [CallerFrom] work as with one. The registry is that of the service; nil
-// means [scope.Default]. Scopes that it does not know grant nothing. Attributes
-// and networks of the key stay with the Gateway. Any of the secrets may have
+// means [scope.Default]. Scopes that it does not know grant nothing. Attributes,
+// networks and the parent of the key stay with the Gateway: a limit of each key
+// belongs there, since a child would have one of its own here. Any of the secrets may have
 // signed. FromGateway panics without one of at least 32 bytes.
 //
 // A request is refused with 401 if the fields are missing, sent twice or in a

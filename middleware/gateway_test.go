@@ -337,8 +337,9 @@ func TestGatewayOptions(t *testing.T) {
 	right := middleware.GatewayOptions{Secrets: [][]byte{gatewaySecret},
 		Requirements: map[string]middleware.Requirement{"any": middleware.AnyCaller()}}
 	for want, change := range map[string]func(*middleware.Options, *middleware.GatewayOptions){
-		"ReportOnly":      func(o *middleware.Options, _ *middleware.GatewayOptions) { o.ReportOnly = true },
-		"no Requirements": func(_ *middleware.Options, g *middleware.GatewayOptions) { g.Requirements = nil },
+		"ReportOnly":           func(o *middleware.Options, _ *middleware.GatewayOptions) { o.ReportOnly = true },
+		"RateLimit.Concurrent": func(o *middleware.Options, _ *middleware.GatewayOptions) { o.RateLimit.Concurrent = 1 },
+		"no Requirements":      func(_ *middleware.Options, g *middleware.GatewayOptions) { g.Requirements = nil },
 		`"a/b" has no name`: func(_ *middleware.Options, g *middleware.GatewayOptions) {
 			g.Requirements = map[string]middleware.Requirement{"a/b": middleware.AnyCaller()}
 		},
