@@ -15,7 +15,7 @@ def caller(method, path, headers):
     expires, _, sent = signatures[0].partition(".")
     text = "\n".join([expires, method, path] + [values[0] for values in fields])
     want = hmac.new(SECRET, text.encode("latin-1"), hashlib.sha256).hexdigest()
-    if not hmac.compare_digest(want, sent) or int(expires) < time.time():
+    if not hmac.compare_digest(want.encode(), sent.encode("latin-1")) or int(expires) < time.time():
         return None
     return {name: unquote(values[0]) for name, values in zip(FIELDS, fields)}
 
@@ -31,7 +31,10 @@ class Service(http.server.BaseHTTPRequestHandler):
 
     def answer(self, status, body):
         text = json.dumps(body).encode()
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # its chunks, which nobody reads, would be the next request
+        else:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))
