@@ -399,6 +399,79 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// TestPaths: what the proxy decided on is what the service gets, also one that
+// goes by the first bytes of the path.
+func TestPaths(t *testing.T) {
+	for _, proxy := range proxies {
+		t.Run(proxy, func(t *testing.T) {
+			t.Parallel()
+			service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if _, err := middleware.FromGateway(nil, secret)(r); err != nil {
+					t.Errorf("the service got %s: %v", r.RequestURI, err)
+				}
+			}))
+			defer service.Close()
+			f := newFleet(t, proxy, service.Listener.Addr().String(), nil)
+			for path, want := range map[string]string{
+				"/api/v1/tasks": "200", "/api/v1/tasks?n=1": "200", "/api/v1/tasks/a|b": "200", "/api/v1/tasks/é": "200",
+				"/api/v1/tasks/a%2Fb": "200", "/api/v1/tasks/x/../y": "200",
+				"/api/v1/secrets/../tasks": "404", "/admin/%2e%2e/api/v1/tasks": "404", "/admin%2f..%2fapi/v1/tasks": "404",
+				"/admin/..//api/v1/tasks": "404", "/api/v1/tasks/../secrets": "404", "/api/v1/tasks/%2e%2e/secrets": "404",
+				"/api/v1/tasks-of-others": "404",
+			} {
+				raw := exchange(t, f.address, "GET "+path+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"+
+					"Authorization: Bearer "+f.keys["read"]+"\r\n\r\n")
+				if !strings.HasPrefix(raw, "HTTP/1.1 "+want) {
+					t.Errorf("%s: got %.200s, want %s", path, raw, want)
+				}
+			}
+		})
+	}
+}
+
+// TestManyScopes: the fields of a caller may be longer than 4 KiB.
+func TestManyScopes(t *testing.T) {
+	definitions := []scope.Definition{{Name: scope.TasksRead, Meaning: "Read."}}
+	names := []scope.Name{scope.TasksRead}
+	for n := range 60 {
+		name := scope.Name(fmt.Sprintf("%s-%d:read", strings.Repeat("resource-", 7), n))
+		names, definitions = append(names, name), append(definitions, scope.Definition{Name: name, Meaning: "Read."})
+	}
+	own := scope.New(definitions...)
+	caller, err := keystore.NewCaller(own, keystore.Identity{Organization: "org é", Subject: "ada", Scopes: names})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, proxy := range proxies {
+		t.Run(proxy, func(t *testing.T) {
+			f := newFleet(t, proxy, "", nil)
+			f.gateway.Config.Handler = middleware.New(nil, middleware.Options{
+				Service:        keystore.Service{Scopes: own},
+				TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+				Authenticate:   func(*http.Request) (*keystore.Caller, error) { return caller, nil },
+			}).Gateway(middleware.GatewayOptions{Secrets: [][]byte{secret},
+				Requirements: map[string]middleware.Requirement{"tasks-read": middleware.Require(scope.TasksRead)}})
+			if got := send(t, f.request(t, "GET", "/api/v1/tasks", "")); got.StatusCode != 200 {
+				t.Errorf("got %s %s", got.Status, got.text)
+			}
+		})
+	}
+}
+
+// exchange sends bytes and returns what comes until the connection ends.
+func exchange(t *testing.T, address, text string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_, _ = io.WriteString(conn, text)
+	raw, _ := io.ReadAll(conn)
+	return string(raw)
+}
+
 // TestOtherLanguages: services in Python and Node check the signature, and the
 // kit finds the contract at a proxy in front of one. It cannot see creates.
 func TestOtherLanguages(t *testing.T) {
@@ -421,6 +494,11 @@ func TestOtherLanguages(t *testing.T) {
 			direct.URL.Host = address
 			if got := send(t, direct); got.StatusCode != 401 {
 				t.Errorf("without the proxy: got %s %s", got.Status, got.text)
+			}
+			raw := exchange(t, address, "POST / HTTP/1.1\r\nHost: a\r\nSvc-Caller-Signature: 1.é\r\n"+
+				"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n")
+			if strings.Count(raw, "HTTP/1.1 ") != 1 || !strings.HasPrefix(raw, "HTTP/1.1 401 ") {
+				t.Errorf("with other bytes in the signature: got %s", raw)
 			}
 			contracttest.Run(t, contracttest.Target{
 				URL: "http://" + f.address, Read: "/api/v1/tasks",

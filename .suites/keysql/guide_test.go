@@ -36,7 +36,7 @@ func TestTheGuidesQueries(t *testing.T) {
 	if err := idemsql.Postgres(db, idemsql.Options{}).Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for section, want := range map[string]string{"A store is away": "false", "A disk is full": "sallyport_"} {
+	for section, want := range map[string]string{"A store does not answer": "false", "A disk is full": "sallyport_"} {
 		found := blocks(t, section, "sql")
 		if len(found) == 0 {
 			t.Errorf("%s: the guide has no query", section)
