@@ -4,12 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -117,6 +122,9 @@ func TestGateway(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), `the proxy asks for \"tasks\", which is none of Requirements`) {
 		t.Errorf("the log does not name the requirement:\n%s", &out)
+	}
+	if answered(gateway, asked("/verify/"+reader, "")); strings.Contains(out.String(), reader) {
+		t.Errorf("the log has a key:\n%s", &out)
 	}
 }
 
@@ -328,6 +336,57 @@ func TestFromGatewayBesideKeys(t *testing.T) {
 		if w := answered(h, r); w.Code != want {
 			t.Errorf("got %d %s, want %d", w.Code, w.Body, want)
 		}
+	}
+	if w := answered(h, asked("/", secret.Reveal(), "Svc-Caller-Signature", "99999999999.00")); w.Code != 400 {
+		t.Errorf("a key beside a wrong signature: got %d %s, want 400", w.Code, w.Body)
+	}
+}
+
+// TestGatewaySignature: it is what the comment of Gateway says, by the first
+// secret, until Lifetime is over.
+func TestGatewaySignature(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		user, err := keystore.NewCaller(nil, keystore.Identity{Organization: "org 1", Subject: "ada",
+			Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for lifetime, want := range map[time.Duration]time.Duration{0: 10 * time.Second, time.Minute: time.Minute} {
+			gateway := middleware.New(nil, middleware.Options{TrustedProxies: byProxy,
+				Authenticate: func(*http.Request) (*keystore.Caller, error) { return user, nil }}).Gateway(
+				middleware.GatewayOptions{Secrets: [][]byte{gatewayOther, gatewaySecret}, Lifetime: lifetime,
+					Requirements: map[string]middleware.Requirement{"any": middleware.AnyCaller()}})
+			h := answered(gateway, asked("/verify/any/x?n=1", "", "X-Forwarded-Method", "PATCH")).Header()
+			expires := strconv.FormatInt(time.Now().Add(want).Unix(), 10)
+			mac := hmac.New(sha256.New, gatewayOther)
+			fmt.Fprintf(mac, "%s\nPATCH\n/x?n=1\n%s\norg%%201\nsandbox\n\nada\ntasks:read tasks:write",
+				expires, h.Get("Svc-Request-Id"))
+			if got, want := h.Get("Svc-Caller-Signature"), expires+"."+hex.EncodeToString(mac.Sum(nil)); got != want {
+				t.Errorf("got %s, want %s of %v", got, want, h)
+			}
+			sent := httptest.NewRequest("PATCH", "/x?n=1", nil)
+			sent.Header = h
+			time.Sleep(want)
+			if _, err := middleware.FromGateway(nil, gatewayOther)(sent); err != nil {
+				t.Errorf("after %s: %v", want, err)
+			}
+			time.Sleep(time.Second)
+			if _, err := middleware.FromGateway(nil, gatewayOther)(sent); err == nil {
+				t.Errorf("valid a second after %s", want)
+			}
+		}
+	})
+}
+
+// TestGatewayLeavesIdempotencyKeys: they are the service's, which is nothing to
+// warn of.
+func TestGatewayLeavesIdempotencyKeys(t *testing.T) {
+	var out bytes.Buffer
+	gateway, reader, _ := newGateway(t, middleware.Options{}, middleware.GatewayOptions{}, &out)
+	r := asked("/verify/tasks-read/x", reader, "Idempotency-Key", "1")
+	r.Method = "POST"
+	if w := answered(gateway, r); w.Code != 200 || out.Len() > 0 {
+		t.Errorf("got %d %s\n%s", w.Code, w.Body, &out)
 	}
 }
 
