@@ -523,3 +523,19 @@ func TestGatewayEvents(t *testing.T) {
 		t.Errorf("got %+v", events)
 	}
 }
+
+// TestGatewayStatuses: for auth_request each refusal but 401 is 403, also one of
+// Options.Authenticate.
+func TestGatewayStatuses(t *testing.T) {
+	for status, want := range map[int]int{400: 403, 401: 401, 402: 403, 403: 403, 451: 403, 599: 403} {
+		gateway := middleware.New(nil, middleware.Options{TrustedProxies: byProxy,
+			Authenticate: func(*http.Request) (*keystore.Caller, error) {
+				return nil, &middleware.Problem{Status: status, Code: "no"}
+			}}).Gateway(middleware.GatewayOptions{AuthRequest: true, Secrets: [][]byte{gatewaySecret},
+			Requirements: map[string]middleware.Requirement{"any": middleware.AnyCaller()}})
+		w := answered(gateway, asked("/verify/any", ""))
+		if w.Code != want || w.Header().Get("Svc-Refusal-Status") != strconv.Itoa(status) {
+			t.Errorf("%d: got %d %v, want %d", status, w.Code, w.Header(), want)
+		}
+	}
+}
