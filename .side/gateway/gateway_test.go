@@ -72,8 +72,9 @@ func newFleet(t testing.TB, proxy, service string, limits map[string]string) *fl
 	if limit := limits["failures"]; limit != "" {
 		o.Failures = ratelimit.MustParse(limit)
 	}
+	lifetime, _ := time.ParseDuration(limits["lifetime"]) // else the usual
 	verify := middleware.New(keys, o).Gateway(middleware.GatewayOptions{
-		AuthRequest: proxy == "nginx", Secrets: [][]byte{secret},
+		AuthRequest: proxy == "nginx", Secrets: [][]byte{secret}, Lifetime: lifetime,
 		Requirements: map[string]middleware.Requirement{
 			"tasks-read": middleware.Require(scope.TasksRead), "tasks-write": middleware.Require(scope.TasksWrite)},
 	})
@@ -321,6 +322,29 @@ func TestLimits(t *testing.T) {
 			get("svc_test_wrong").wantRefusal(t, "too many wrong keys", 429, "too_many_failures")
 			if n := f.asked.Load(); n != 5 {
 				t.Errorf("the Gateway was asked %d times, want 5", n)
+			}
+		})
+	}
+}
+
+// TestSlowUpload: a request is signed when its header has come, and reaches the
+// service then, however late its body is.
+func TestSlowUpload(t *testing.T) {
+	for _, proxy := range proxies {
+		t.Run(proxy, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, proxy, "", map[string]string{"lifetime": "1s"})
+			body, late := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(late, `{"title"`)
+				<-time.After(2500 * time.Millisecond)
+				_, _ = io.WriteString(late, `: "x"}`)
+				late.Close()
+			}()
+			r := f.request(t, "POST", "/api/v1/tasks", "full", "Idempotency-Key", "1")
+			r.Body, r.ContentLength = body, 14
+			if got := send(t, r); got.StatusCode != 201 || f.tasks.Load() != 1 {
+				t.Errorf("got %s %s, and %d tasks", got.Status, got.text, f.tasks.Load())
 			}
 		})
 	}
