@@ -139,7 +139,8 @@ func TestGatewayNeedsTheClient(t *testing.T) {
 	untrusted.RemoteAddr = "203.0.113.9:1234"
 	socket := asked("/verify/tasks-read", reader)
 	socket.RemoteAddr = "@"
-	empty, unix, cut := asked("/verify/tasks-read", reader), asked("/verify/tasks-read", reader), asked("/verify/tasks-read", reader)
+	empty, unix := asked("/verify/tasks-read", reader), asked("/verify/tasks-read", reader)
+	cut := asked("/verify/tasks-read", reader)
 	empty.Header.Set("X-Forwarded-For", "")
 	unix.Header.Set("X-Forwarded-For", "unix:") // $remote_addr of an nginx on a socket
 	cut.Header["X-Forwarded-For"] = []string{"198.51.100.7", "198.51.100.7, unknown"}
@@ -469,7 +470,8 @@ func TestGatewaySignsThePathAsSent(t *testing.T) {
 		}
 		return r
 	}
-	for _, uri := range []string{"/a|b", "/a\"b", "/{a}", "/\u00e9", "/a#b", "/a\\b", "/a?", "/a?b|c", "//a;b", "/%7c", "/verify/tasks-read"} {
+	for _, uri := range []string{"/a|b", "/a\"b", "/{a}", "/\u00e9", "/a#b", "/a\\b", "/a?", "/a?b|c", "//a;b", "/%7c",
+		"/verify/tasks-read"} {
 		r, sent := read("/verify/tasks-read"+uri), read(uri)
 		r.RemoteAddr, r.Header = "192.0.2.1:1", asked("/", reader).Header
 		sent.Header = answered(gateway, r).Header()
@@ -483,7 +485,8 @@ func TestGatewaySignsThePathAsSent(t *testing.T) {
 // of a key that was stored with bytes that separate scopes.
 func TestGatewayScopes(t *testing.T) {
 	_, token, _ := newGateway(t, middleware.Options{}, middleware.GatewayOptions{}, new(bytes.Buffer))
-	for _, name := range []scope.Name{"old tasks:write", "old\ntasks:write", "old\u00a0tasks:write", "old%20tasks:write", "\xff"} {
+	for _, name := range []scope.Name{"old tasks:write", "old\ntasks:write", "old\u00a0tasks:write", "old%20tasks:write",
+		"\xff"} {
 		stored := lookupFunc(func(_ context.Context, d keystore.Digest) (*keystore.Key, error) {
 			return &keystore.Key{ID: "key_1", Digest: d, Organization: "org_1", Environment: keystore.Sandbox,
 				Scopes: []scope.Name{scope.TasksRead, name}}, nil

@@ -120,9 +120,9 @@ var budgets = []time.Duration{2 * time.Second, 8 * time.Second, 32 * time.Second
 func TestHalfOpenConnections(t *testing.T) {
 	for name, path := range map[string]struct {
 		wait time.Duration // for a turn, beside the budget
-		open func(t *testing.T, n *network, budget time.Duration) (call func(ctx context.Context, i int) error)
+		open func(t *testing.T, n *network, budget time.Duration) call
 	}{
-		"groups of idemredis": {0, func(t *testing.T, n *network, _ time.Duration) func(context.Context, int) error {
+		"groups of idemredis": {0, func(t *testing.T, n *network, _ time.Duration) call {
 			client, prefix := n.redis(t)
 			store := idemredis.New(client, idemredis.Options{Prefix: prefix})
 			return func(ctx context.Context, i int) error {
@@ -130,7 +130,7 @@ func TestHalfOpenConnections(t *testing.T) {
 				return err
 			}
 		}},
-		"units ahead": {0, func(t *testing.T, n *network, budget time.Duration) func(context.Context, int) error {
+		"units ahead": {0, func(t *testing.T, n *network, budget time.Duration) call {
 			client, prefix := n.redis(t)
 			store := ratelimitredis.New(client, ratelimitredis.Options{
 				Prefix: prefix, Ahead: 100 * time.Millisecond, Failover: ratelimit.FailoverOptions{Timeout: budget},
@@ -142,21 +142,21 @@ func TestHalfOpenConnections(t *testing.T) {
 				return err
 			}
 		}},
-		"loads of one key": {0, func(t *testing.T, n *network, budget time.Duration) func(context.Context, int) error {
+		"loads of one key": {0, func(t *testing.T, n *network, budget time.Duration) call {
 			cached, digests := n.keys(t, 1, budget)
 			return func(ctx context.Context, i int) error {
 				_, err := cached.Lookup(ctx, digests[0])
 				return err
 			}
 		}},
-		"loads of many keys": {0, func(t *testing.T, n *network, budget time.Duration) func(context.Context, int) error {
+		"loads of many keys": {0, func(t *testing.T, n *network, budget time.Duration) call {
 			cached, digests := n.keys(t, 64, budget)
 			return func(ctx context.Context, i int) error {
 				_, err := cached.Lookup(ctx, digests[i%len(digests)])
 				return err
 			}
 		}},
-		"batches of idempgx": {10 * time.Second, func(t *testing.T, n *network, budget time.Duration) func(context.Context, int) error {
+		"batches of idempgx": {10 * time.Second, func(t *testing.T, n *network, budget time.Duration) call {
 			store := idempgx.New(n.postgres(t), idempgx.Options{})
 			if err := store.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
@@ -192,9 +192,12 @@ func TestHalfOpenConnections(t *testing.T) {
 	}
 }
 
+// call calls a store, for the i-th time.
+type call func(ctx context.Context, i int) error
+
 // callTogether says what was wrong with calls of which most come at one moment, or
 // "".
-func callTogether(t *testing.T, call func(context.Context, int) error, budget, wait time.Duration) string {
+func callTogether(t *testing.T, call call, budget, wait time.Duration) string {
 	var calls sync.WaitGroup
 	var failed, last atomic.Int64
 	var longest [100]time.Duration

@@ -145,7 +145,9 @@ func FuzzDecodeReply(f *testing.F) {
 }
 
 func TestOriginalIDHeader(t *testing.T) {
-	for header, want := range map[string]string{"Svc-Request-Id": "Svc-Original-Request-Id", "X-Trace": "Original-X-Trace"} {
+	for header, want := range map[string]string{
+		"Svc-Request-Id": "Svc-Original-Request-Id", "X-Trace": "Original-X-Trace",
+	} {
 		if got := OriginalIDHeader(header); got != want {
 			t.Errorf("%s: got %s, want %s", header, got, want)
 		}
