@@ -45,6 +45,7 @@ require (
 require (
 	github.com/glebarez/sqlite v1.11.0
 	github.com/grafana/grafana-foundation-sdk/go v0.0.22
+	github.com/jmoiron/sqlx v1.4.0
 	github.com/uptrace/bun v1.2.18
 	github.com/uptrace/bun/dialect/sqlitedialect v1.2.18
 	gorm.io/gorm v1.31.2

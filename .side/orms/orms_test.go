@@ -8,9 +8,12 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/glebarez/sqlite"
+	"github.com/jmoiron/sqlx"
+	"github.com/jmoiron/sqlx/reflectx"
 	"github.com/uptrace/bun"
 	"github.com/uptrace/bun/dialect/sqlitedialect"
 	"gorm.io/gorm"
@@ -126,6 +129,19 @@ func bunNested(ctx context.Context, db bun.IDB) error {
 	})
 }
 
+// sqlxNested makes a parcel with two items in the transaction of the request.
+func sqlxNested(ctx context.Context) error {
+	tx, _ := idemsql.Tx(ctx)
+	db := &sqlx.Tx{Tx: tx, Mapper: fields}
+	_, err := db.NamedExecContext(ctx, "INSERT INTO parcels VALUES (:id, :target)", newParcel())
+	for n := 0; n < 2 && err == nil; n++ {
+		_, err = db.NamedExecContext(ctx, "INSERT INTO items VALUES (:id, :parcel)", newItem())
+	}
+	return err
+}
+
+var fields = reflectx.NewMapperFunc("db", strings.ToLower)
+
 var joined, leases = idem.Options{Join: true}, idem.Options{}
 
 func TestRightHandlers(t *testing.T) {
@@ -143,7 +159,8 @@ func TestRightHandlers(t *testing.T) {
 			}
 			return err
 		}},
-		"bun, leases": {leases, func(ctx context.Context, s server) error { return bunNested(ctx, s.bun) }},
+		"sqlx, joined": {joined, func(ctx context.Context, _ server) error { return sqlxNested(ctx) }},
+		"bun, leases":  {leases, func(ctx context.Context, s server) error { return bunNested(ctx, s.bun) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
