@@ -161,8 +161,7 @@ func validSecrets(secrets [][]byte) error {
 
 // name returns the segment after Path as it was sent, or "".
 func (o GatewayOptions) name(r *http.Request) string {
-	below, _ := strings.CutPrefix(r.URL.EscapedPath(), o.Path+"/")
-	name, _, _ := strings.Cut(below, "/")
+	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), o.Path+"/"), "/")
 	return name
 }
 
@@ -223,20 +222,16 @@ type verdict struct {
 
 func (v *verdict) Header() http.Header         { return v.header }
 func (v *verdict) Write(p []byte) (int, error) { return v.body.Write(p) }
-func (v *verdict) WriteHeader(status int) {
-	if v.status == 0 && status >= 200 {
-		v.status = status
-	}
-}
+func (v *verdict) WriteHeader(status int)      { v.status = status }
 
 // send sends the verdict; for auth_request a refusal travels in two fields too.
 func (v *verdict) send(w http.ResponseWriter, authRequest bool) {
 	v.header.Set("Cache-Control", "no-store")
 	if authRequest && v.status >= http.StatusBadRequest {
 		v.header.Set("Svc-Refusal-Status", strconv.Itoa(v.status))
-		v.header.Set("Svc-Refusal-Body", "")
-		if v.body.Len() <= 2048 {
-			v.header.Set("Svc-Refusal-Body", strings.TrimSpace(v.body.String()))
+		v.header.Set("Svc-Refusal-Body", strings.TrimSpace(v.body.String()))
+		if v.body.Len() > 2048 {
+			v.header.Set("Svc-Refusal-Body", "")
 		}
 		if v.status != http.StatusUnauthorized {
 			v.status = http.StatusForbidden

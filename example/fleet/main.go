@@ -95,7 +95,7 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 		return err
 	}
 	if gatewayLn != nil {
-		defer serveGateway(gatewayLn, api.Guard().Options(), cached, stdout, logger).Close()
+		defer serveGateway(gatewayLn, api.Guard().Options(), cached, stdout).Close()
 	}
 	return api.Serve(ctx, srv, ln, s.upkeep...) // cached.Run ends at once where no other server can change the keys
 }
