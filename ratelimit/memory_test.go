@@ -125,7 +125,8 @@ func TestMemoryFlood(t *testing.T) {
 	})
 }
 
-// As many buckets as the Memory is made for, all of them exhausted.
+// As many buckets as the Memory is made for, all of them exhausted. By chance, one
+// in many thousands finds its sixteen places taken, and another is dropped.
 func TestMemoryFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, keys := range []int{100_000, 100} {
@@ -140,7 +141,7 @@ func TestMemoryFull(t *testing.T) {
 						admitted++
 					}
 				}
-				if want := (1 - round%2) * keys; admitted != want {
+				if want := (1 - round%2) * keys; admitted < want || admitted > want+keys/10_000 {
 					t.Errorf("round %d: %d of %d were admitted, want all, and the next time none", round, admitted, keys)
 				}
 			}
@@ -229,10 +230,11 @@ func TestMemoryLateCall(t *testing.T) {
 	})
 }
 
-// A Memory used outside a bubble counts inside it, where the clock is another.
+// A Memory that began outside a bubble counts inside it, where the clock is
+// another. What shares a shard with a bucket from outside would wait for it.
 func TestMemoryOlderThanItsBubble(t *testing.T) {
 	store, p := &ratelimit.Memory{}, policy("live", "10-S")
-	takeOne(t, store, p, "other")
+	_, _ = store.Take(t.Context(), nil) // which begins it
 	synctest.Test(t, func(t *testing.T) {
 		for range 2 {
 			if got := exhaust(t, store, p, "org"); got != 10 {
