@@ -15,7 +15,9 @@ import (
 )
 
 // newServer is the server's own: it takes the pool, and where replies are kept.
-func newServer(*pgxpool.Pool, middleware.IdempotencyOptions) http.Handler { return http.NotFoundHandler() }
+func newServer(*pgxpool.Pool, middleware.IdempotencyOptions) http.Handler {
+	return http.NotFoundHandler()
+}
 
 // In the tests of a server this is a Test function.
 func ExamplePool() {
