@@ -43,6 +43,7 @@ require (
 )
 
 require (
+	entgo.io/ent v0.14.5
 	github.com/glebarez/sqlite v1.11.0
 	github.com/grafana/grafana-foundation-sdk/go v0.0.22
 	github.com/jmoiron/sqlx v1.4.0

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
 	"github.com/glebarez/sqlite"
 	"github.com/jmoiron/sqlx"
 	"github.com/jmoiron/sqlx/reflectx"
@@ -140,6 +142,22 @@ func sqlxNested(ctx context.Context) error {
 	return err
 }
 
+// entNested makes a parcel with two items by the driver of ent, which a generated
+// client takes.
+func entNested(ctx context.Context) error {
+	tx, _ := idemsql.Tx(ctx)
+	db := entsql.NewDriver(dialect.SQLite, entsql.Conn{ExecQuerier: tx})
+	insert := func(table, column string, values ...any) error {
+		query, args := entsql.Dialect(dialect.SQLite).Insert(table).Columns("id", column).Values(values...).Query()
+		return db.Exec(ctx, query, args, nil)
+	}
+	err := insert("parcels", "target", newParcel().ID, "Lisbon")
+	for n := 0; n < 2 && err == nil; n++ {
+		err = insert("items", "parcel", newItem().ID, "a book")
+	}
+	return err
+}
+
 var fields = reflectx.NewMapperFunc("db", strings.ToLower)
 
 var joined, leases = idem.Options{Join: true}, idem.Options{}
@@ -159,8 +177,9 @@ func TestRightHandlers(t *testing.T) {
 			}
 			return err
 		}},
-		"sqlx, joined": {joined, func(ctx context.Context, _ server) error { return sqlxNested(ctx) }},
-		"bun, leases":  {leases, func(ctx context.Context, s server) error { return bunNested(ctx, s.bun) }},
+		"sqlx, joined":         {joined, func(ctx context.Context, _ server) error { return sqlxNested(ctx) }},
+		"ent's driver, joined": {joined, func(ctx context.Context, _ server) error { return entNested(ctx) }},
+		"bun, leases":          {leases, func(ctx context.Context, s server) error { return bunNested(ctx, s.bun) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
