@@ -248,8 +248,8 @@ func (v *verdict) send(w http.ResponseWriter, authRequest bool) {
 // and [CallerFrom] work as with one. The registry is that of the service; nil
 // means [scope.Default]. Scopes that it does not know grant nothing. Attributes,
 // networks and the parent of the key stay with the Gateway: a limit of each key
-// belongs there, since a child would have one of its own here. Any of the secrets may have
-// signed. FromGateway panics without one of at least 32 bytes.
+// belongs there, since a child would have one of its own here. Any of the secrets
+// may have signed. FromGateway panics without one of at least 32 bytes.
 //
 // A request is refused with 401 if the fields are missing, sent twice or in a
 // spelling with "_", altered, expired, or signed for another method or path. The

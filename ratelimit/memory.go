@@ -25,8 +25,8 @@ import (
 // no errors but those of Check.
 //
 // The zero Memory is ready to use, and has room for 100,000 buckets in debt at one
-// time. It begins with 12 kB and grows to 3.2 MB as more are. Where more than that
-// are in debt, count in Redis.
+// time, but for a few that by chance find all their places taken. It begins with
+// 12 kB and grows to 3.2 MB. Where more are in debt, count in Redis.
 type Memory struct {
 	once   sync.Once
 	seed   maphash.Seed
