@@ -4,10 +4,10 @@
 modules() { find . -name node_modules -prune -o -name go.mod -print | sed 's#/go.mod$##' | LC_ALL=C sort; }
 
 # packages prints those of the module here. The dots of go leave out hidden
-# folders: the packages of .ci go with the suites, which have all drivers.
+# folders: the packages of .ci go with .dbtest, which has all drivers.
 packages() {
 	echo ./...
-	if [ -d ../.ci ] && grep -q '^module github.com/sallyport-go/sallyport/suites$' go.mod; then
+	if [ -d ../.ci ] && grep -q '^module github.com/sallyport-go/sallyport/dbtest$' go.mod; then
 		(cd .. && find .ci -name '*.go' | sed 's#^#github.com/sallyport-go/sallyport/#; s#/[^/]*$##' | sort -u)
 	fi
 }

@@ -87,7 +87,7 @@ programs() {
 		installed "${program%:*}" ${program#*:} || return 1
 	done
 	for program in kitservers/express sdks/node; do
-		npm ci --prefix ".side/$program" --no-audit --no-fund --loglevel error || return 1
+		npm ci --prefix ".newest/$program" --no-audit --no-fund --loglevel error || return 1
 	done
 }
 

@@ -131,12 +131,12 @@ figures_kept() {
 }
 
 # on_servers prints the packages of the module here that meet a server: those
-# whose tests import .ci/servers.
+# whose tests import .ci/testlib/servers.
 on_servers() {
 	local all
 	all=$(packages) || return 1
 	go list -test -f '{{.ImportPath}}{{range .Deps}} {{.}}{{end}}' $all |
-		awk '$1 ~ /\.test$/ && / [^ ]*\/\.ci\/servers( |$)/ { sub(/\.test$/, "", $1); print $1 }'
+		awk '$1 ~ /\.test$/ && / [^ ]*\/\.ci\/testlib\/servers( |$)/ { sub(/\.test$/, "", $1); print $1 }'
 }
 
 # without_race runs the tests that the race detector leaves out by a build tag.

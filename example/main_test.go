@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/.ci/curl"
+	"github.com/sallyport-go/sallyport/.ci/testlib/curl"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 

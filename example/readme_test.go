@@ -17,7 +17,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/sallyport-go/sallyport/.ci/curl"
+	"github.com/sallyport-go/sallyport/.ci/testlib/curl"
 )
 
 // read returns the text of a file.

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/optiontest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/optiontest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 	"github.com/sallyport-go/sallyport/idem/internal/token"

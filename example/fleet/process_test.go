@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/.ci/curl"
+	"github.com/sallyport-go/sallyport/.ci/testlib/curl"
 )
 
 // process runs this test binary as the server.

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/pgtest"
-	"github.com/sallyport-go/sallyport/.ci/redistest"
-	"github.com/sallyport-go/sallyport/.ci/servers"
+	"github.com/sallyport-go/sallyport/.ci/testlib/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/redistest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/servers"
 )
 
 // inEachDatabase runs f as a subtest, beside others, with the flags of a database

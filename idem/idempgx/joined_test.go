@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/sallyport-go/sallyport/.ci/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/pgtest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idempgx"
 )

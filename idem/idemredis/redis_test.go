@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sallyport-go/sallyport/.ci/redistest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/redistest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )

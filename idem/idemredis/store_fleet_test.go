@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/redistest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/redistest"
 )
 
 // A server is killed again and again while it creates. Every key is then tried

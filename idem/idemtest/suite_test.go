@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/leftout"
+	"github.com/sallyport-go/sallyport/.ci/testlib/leftout"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
 )

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/sallyport-go/sallyport/.ci/faulty"
-	"github.com/sallyport-go/sallyport/.ci/optiontest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/faulty"
+	"github.com/sallyport-go/sallyport/.ci/testlib/optiontest"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
 	"github.com/sallyport-go/sallyport/keystore/issuing"

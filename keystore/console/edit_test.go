@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/faulty"
+	"github.com/sallyport-go/sallyport/.ci/testlib/faulty"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
 	"github.com/sallyport-go/sallyport/keystore/issuing"

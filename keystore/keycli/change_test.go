@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/faulty"
+	"github.com/sallyport-go/sallyport/.ci/testlib/faulty"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"

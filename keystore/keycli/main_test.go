@@ -14,7 +14,7 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/faulty"
+	"github.com/sallyport-go/sallyport/.ci/testlib/faulty"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keycli"

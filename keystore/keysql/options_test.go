@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sallyport-go/sallyport/.ci/optiontest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/optiontest"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 

@@ -3,7 +3,7 @@ package keystoretest_test
 import (
 	"testing"
 
-	"github.com/sallyport-go/sallyport/.ci/leftout"
+	"github.com/sallyport-go/sallyport/.ci/testlib/leftout"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/keystore/keystoretest"
 )

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/optiontest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/optiontest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sallyport-go/sallyport/.ci/planted"
+	"github.com/sallyport-go/sallyport/.ci/testlib/planted"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/retrytest"

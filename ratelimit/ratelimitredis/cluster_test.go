@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/sallyport-go/sallyport/.ci/redistest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )

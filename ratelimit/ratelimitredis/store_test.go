@@ -17,7 +17,7 @@ import (
 	"github.com/ulule/limiter/v3"
 	ulule "github.com/ulule/limiter/v3/drivers/store/redis"
 
-	"github.com/sallyport-go/sallyport/.ci/redistest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/redistest"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimittest"

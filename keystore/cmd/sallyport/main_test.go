@@ -14,9 +14,9 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/sallyport-go/sallyport/.ci/pgtest"
-	"github.com/sallyport-go/sallyport/.ci/servers"
-	"github.com/sallyport-go/sallyport/.ci/sqltest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/servers"
+	"github.com/sallyport-go/sallyport/.ci/testlib/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )

@@ -1,0 +1,269 @@
+package keysql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/sallyport-go/sallyport/.ci/testlib/pgtest"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
+)
+
+// newEntry returns an entry about k.
+func newEntry(k *keystore.Key) issuing.AuditEntry {
+	return issuing.AuditEntry{ID: fmt.Sprintf("act_%014x", time.Now().UnixMicro()) + k.ID, At: time.Now(),
+		Act:          "issue",
+		Organization: k.Organization, Key: k.ID}
+}
+
+// insert stores k with an entry.
+func insert(ctx context.Context, s *keysql.Store, k *keystore.Key) error {
+	return s.Insert(ctx, k, newEntry(k), 0)
+}
+
+// An act whose entry cannot be stored does not take place.
+func TestNoActWithoutItsEntry(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.wrap(db, keysql.Options{})
+		there, k := inserted(t, store, "acme", 1)[0], newKey("acme")
+		execute(t, db, "DROP TABLE sallyport_keys_audit")
+		there.Name = "changed"
+		for method, err := range map[string]error{
+			"Insert": store.Insert(t.Context(), k, newEntry(k), 0),
+			"Update": store.Update(t.Context(), there, newEntry(there)),
+		} {
+			if err == nil || errors.Is(err, issuing.ErrExists) || errors.Is(err, issuing.ErrConflict) {
+				t.Errorf("%s returned %v, want the error of the database", method, err)
+			}
+		}
+		if _, _, err := store.Erase(t.Context(), "acme"); err == nil {
+			t.Error("Erase returned nil")
+		}
+		if _, err := store.Lookup(t.Context(), k.Digest); !errors.Is(err, keystore.ErrNotFound) {
+			t.Errorf("Lookup of the key that was not stored returned %v", err)
+		}
+		if got, err := store.Lookup(t.Context(), there.Digest); err != nil || got.Version != 1 ||
+			got.Name == "changed" {
+			t.Errorf("the key that was there is %+v, %v, want it as it was", got, err)
+		}
+	})
+}
+
+// An entry that not every database could keep is refused before anything is
+// written, and one that somebody has spoilt is no entry.
+func TestBadEntries(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.wrap(db, keysql.Options{})
+		k := newKey("acme")
+		for _, reason := range []string{"\xff", "\x00"} {
+			e := newEntry(k)
+			e.Reason = reason
+			if err := store.Insert(t.Context(), k, e, 0); err == nil || !strings.Contains(err.Error(), "UTF-8") {
+				t.Errorf("Insert with the reason %q returned %v", reason, err)
+			}
+		}
+		for _, args := range [][3]string{{"\xff", "", ""}, {"acme", "\x00", ""}, {"acme", "", "\xff"}} {
+			if page, err := store.Audit(t.Context(), args[0], args[1], args[2]); err != nil || page != nil {
+				t.Errorf("Audit(%q) returned %v, %v, want nothing", args, page, err)
+			}
+		}
+		mustInsert(t, store, k)
+		execute(t, db, "UPDATE sallyport_keys_audit SET changes = 'null'")
+		if page, err := store.Audit(t.Context(), "acme", "", ""); !errors.Is(err, keystore.ErrCorrupt) || page != nil {
+			t.Errorf("Audit of a spoilt entry returned %v, %v, want ErrCorrupt", page, err)
+		}
+	})
+}
+
+// A server notices with its next question to the feed that another one has
+// erased an organization. What tells of the organization is gone at once, and
+// the rest an hour later.
+func TestErasedOnAnotherServer(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, d database) {
+		a, b := servers(t, d)
+		issuer := issuing.New(a, issuing.Options{})
+		secret, k, err := issuer.Issue(t.Context(),
+			keystore.Key{Organization: "acme", Environment: keystore.Production})
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := keystore.DigestOf(secret.Reveal())
+		if got, err := b.Lookup(t.Context(), token); err != nil || got.Refused() != nil {
+			t.Fatalf("server B does not know a new key: %v", err)
+		}
+		addUses(t, d.store(t), []keystore.Use{observed(k, time.Now())})
+		k.Name = "renamed"
+		if _, err := issuer.Edit(t.Context(), *k); err != nil {
+			t.Fatal(err)
+		}
+		if keys, entries, err := issuer.Erase(t.Context(), "acme"); keys != 1 || entries != 2 || err != nil {
+			t.Fatalf("Erase returned %d, %d, %v, want 1, 2", keys, entries, err)
+		}
+		if got, err := a.Lookup(t.Context(), token); err != nil || !errors.Is(got.Refused(), keystore.ErrRevoked) {
+			t.Errorf("after Erase Lookup returned %v, %v, want a key that is revoked", got, err)
+		}
+		eventually(t, "server B never noticed the erasure", func() bool {
+			got, err := b.Lookup(t.Context(), token)
+			return err == nil && errors.Is(got.Refused(), keystore.ErrRevoked)
+		})
+
+		db := d.open(t)
+		count := func(table string) (n int) {
+			t.Helper()
+			if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM sallyport_keys"+
+				table).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		if count("") != 1 || count("_audit")+count("_scopes")+count("_days") != 0 {
+			t.Error("after Erase there are other rows than that of the digest")
+		}
+		_, other, err := issuer.Issue(t.Context(),
+			keystore.Key{Organization: "other", Environment: keystore.Production})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := issuer.Revoke(t.Context(), "other", other.ID); err != nil {
+			t.Fatal(err)
+		}
+		ofNobody := newKey("") // by SQL: an Issuer issues none
+		ofNobody.RevokedAt = time.Now()
+		if err := insert(t.Context(), d.wrap(db, keysql.Options{}), ofNobody); err != nil {
+			t.Fatal(err)
+		}
+		sweep := func(want int) {
+			t.Helper()
+			if _, err := issuer.SweepAudit(t.Context(), time.Hour); err != nil || count("") != want {
+				t.Errorf("after SweepAudit, %v, there are %d keys, want %d", err, count(""), want)
+			}
+		}
+		sweep(3)
+		if keys, entries, err := d.wrap(db, keysql.Options{}).Erase(t.Context(), ""); keys != 0 || entries != 0 ||
+			err != nil {
+			t.Errorf("Erase without an organization returned %d, %d, %v, want nothing", keys, entries, err)
+		}
+		sweep(3)
+		execute(t, db, "UPDATE sallyport_keys SET revoked_at = "+map[string]string{
+			"postgres": "now() - interval '61 minutes'", "sqlite": "(unixepoch() - 3660) * 1000000",
+			"mariadb": "(UNIX_TIMESTAMP() - 3660) * 1000000",
+		}[d.name])
+		sweep(2)
+	})
+}
+
+// Of several imports of a token that was erased one succeeds, with a limit of
+// keys or without, and none breaks off.
+func TestErasedTokenIsStoredOnce(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		for range 20 {
+			erased := inserted(t, store, "acme", 1)[0]
+			erase(t, store, "acme")
+			var stored atomic.Int64
+			var running sync.WaitGroup
+			for i := range 8 {
+				running.Go(func() {
+					k := newKey("acme")
+					k.Digest = erased.Digest
+					switch err := store.Insert(t.Context(), k, newEntry(k), i%2*10); {
+					case err == nil:
+						stored.Add(1)
+					case !errors.Is(err, issuing.ErrExists):
+						t.Error(err)
+					}
+				})
+			}
+			running.Wait()
+			entries, err := store.Audit(t.Context(), "acme", "", "")
+			if stored.Load() != 1 || len(entries) != 1 || err != nil {
+				t.Fatalf("%d were stored with %d entries, %v, want one", stored.Load(), len(entries), err)
+			}
+		}
+	})
+}
+
+// A key that cannot be stored, since another one has its ID, does not remove what
+// an erasure has left: caches may yet have to learn of it.
+func TestErasedStaysWithoutAnotherKey(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		erased, other := inserted(t, store, "acme", 1)[0], inserted(t, store, "other", 1)[0]
+		erase(t, store, "acme")
+		k := newKey("acme")
+		k.ID, k.Digest = other.ID, erased.Digest
+		if err := store.Insert(t.Context(), k, newEntry(k), 0); !errors.Is(err, issuing.ErrExists) {
+			t.Errorf("Insert with the ID of another key returned %v, want ErrExists", err)
+		}
+		got, err := store.Lookup(t.Context(), erased.Digest)
+		if err != nil || !errors.Is(got.Refused(), keystore.ErrRevoked) {
+			t.Errorf("afterwards Lookup returned %v, %v, want a key that is revoked", got, err)
+		}
+	})
+}
+
+// A sweep of more than one statement removes all that is old.
+func TestSweepOfManyEntries(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		store := d.wrap(db, keysql.Options{})
+		k := newKey("acme")
+		mustInsert(t, store, k)
+		for n := 1; n < 1500; n *= 2 {
+			execute(t, db, fmt.Sprintf("INSERT INTO sallyport_keys_audit SELECT %s, organization, key_id, at, act, "+
+				"actor, "+
+				"reason, changes FROM sallyport_keys_audit", map[bool]string{true: fmt.Sprintf("CONCAT(id, '.%d')", n),
+				false: fmt.Sprintf("id || '.%d'", n)}[strings.HasPrefix(d.name, "m")]))
+		}
+		if removed, err := store.SweepAudit(t.Context(), time.Now().Add(time.Hour)); removed != 2048 || err != nil {
+			t.Errorf("SweepAudit removed %d, %v, want 2048", removed, err)
+		}
+	})
+}
+
+// The room for keys is counted after the other calls have ended, also where a
+// transaction sees what there was when it began.
+func TestMaxKeysWithOldSnapshots(t *testing.T) {
+	t.Parallel()
+	config := pgtest.Schema(t)
+	config.RuntimeParams["default_transaction_isolation"] = "repeatable read"
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { db.Close() })
+	store := keysql.Postgres(db, keysql.Options{})
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var ended sync.WaitGroup
+	var stored atomic.Int32
+	for range 20 {
+		ended.Go(func() {
+			k := newKey("acme")
+			switch err := store.Insert(t.Context(), k, newEntry(k), 1); {
+			case err == nil:
+				stored.Add(1)
+			case !errors.Is(err, issuing.ErrTooManyKeys):
+				t.Error(err)
+			}
+		})
+	}
+	ended.Wait()
+	if n := stored.Load(); n != 1 {
+		t.Errorf("stored %d keys where one may be", n)
+	}
+}

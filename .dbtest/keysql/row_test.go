@@ -1,0 +1,141 @@
+package keysql_test
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sallyport-go/sallyport/.ci/testlib/sqltest"
+	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
+	"github.com/sallyport-go/sallyport/scope"
+)
+
+// A row that somebody has spoilt is an error, and not a key without scopes or
+// no key at all.
+func TestCorruptColumns(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		k := inserted(t, store, "acme", 1)[0]
+		for _, row := range [][2]string{
+			{"scopes", ""}, {"scopes", "null"}, {"scopes", "{}"}, {"scopes", "[1]"}, {"scopes", `"tasks:read"`},
+			{"scopes", "tasks:read"}, {"scopes", `["tasks:read"`},
+			{"attributes", ""}, {"attributes", "null"}, {"attributes", "[]"}, {"attributes", `{"plan":1}`},
+			{"attributes", `{"plan":"pro"`}, {"attributes", `"plan"`},
+			{"networks", ""}, {"networks", "null"}, {"networks", "{}"}, {"networks", "[1]"}, {"networks", "[null]"},
+			{"networks", `[""]`},
+			{"networks", `["192.0.2.1"]`}, {"networks", `["192.0.2.0/24","192.0.2.0/33"]`},
+			{"networks", `"192.0.2.0/24"`},
+		} {
+			column, spoilt := row[0], row[1]
+			before := values(t, d.open(t), "SELECT "+column+" FROM sallyport_keys")[0]
+			execute(t, d.open(t), "UPDATE sallyport_keys SET "+column+" = '"+spoilt+"'")
+			_, lookupErr := store.Lookup(t.Context(), k.Digest)
+			_, cachedErr := keystore.NewCached(store, keystore.CacheOptions{}).Lookup(t.Context(), k.Digest)
+			_, findErr := store.Find(t.Context(), k.Organization, k.ID)
+			_, issuedErr := store.FindIssued(t.Context(), k.Organization, k.CreatedBy, k.IssueToken)
+			_, listErr := store.List(t.Context(), k.Organization, issuing.Query{})
+			for method, err := range map[string]error{
+				"Lookup": lookupErr, "Lookup of a Cached": cachedErr, "Find": findErr, "FindIssued": issuedErr,
+				"List": listErr,
+			} {
+				if !errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) ||
+					!strings.Contains(err.Error(), "network") && !strings.Contains(err.Error(), column) {
+					t.Errorf("%s %q: %s returned %v, want ErrCorrupt and what is", column, spoilt, method, err)
+				}
+			}
+			execute(t, d.open(t), "UPDATE sallyport_keys SET "+column+" = '"+string(before)+"'")
+		}
+	})
+}
+
+// Postgres cannot store a NUL byte or text that is not UTF-8. The stores refuse
+// it in all databases with the same words, and find no key by such a text.
+func TestNotText(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		k := inserted(t, store, "acme", 1)[0]
+		for _, bad := range []string{"nul \x00", "\x00", "not UTF-8 \xff"} {
+			for field, spoil := range map[string]func(k *keystore.Key){
+				"ID":           func(k *keystore.Key) { k.ID = bad },
+				"Organization": func(k *keystore.Key) { k.Organization = bad },
+				"Environment":  func(k *keystore.Key) { k.Environment = keystore.Environment(bad) },
+				"Name":         func(k *keystore.Key) { k.Name = bad },
+				"Hint":         func(k *keystore.Key) { k.Hint = bad },
+				"CreatedBy":    func(k *keystore.Key) { k.CreatedBy = bad },
+				"IssueToken":   func(k *keystore.Key) { k.IssueToken = bad },
+				"RotatedFrom":  func(k *keystore.Key) { k.RotatedFrom = bad },
+				"Legacy":       func(k *keystore.Key) { k.Legacy = bad },
+				"attribute":    func(k *keystore.Key) { k.Attributes = map[string]string{"plan": bad} },
+				"the name of":  func(k *keystore.Key) { k.Attributes = map[string]string{bad: "plan"} },
+				"scope":        func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead, scope.Name(bad)} },
+			} {
+				spoiled := newKey("acme")
+				spoil(spoiled)
+				err := store.Insert(t.Context(), spoiled, newEntry(spoiled), 0)
+				if err == nil || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "UTF-8") {
+					t.Errorf("Insert with the %s %q returned %v, want an error that says what is wrong", field, bad,
+						err)
+				}
+				if _, err := store.Lookup(t.Context(), spoiled.Digest); !errors.Is(err, keystore.ErrNotFound) {
+					t.Errorf("Lookup of a key that Insert refused returned %v", err)
+				}
+			}
+
+			name, id := k.Clone(), k.Clone()
+			name.Name, id.ID = bad, bad
+			if err := store.Update(t.Context(), name, newEntry(name)); err == nil || !strings.Contains(err.Error(), "Name") {
+				t.Errorf("Update with the name %q returned %v, want an error that says what is wrong", bad, err)
+			}
+			_, findErr := store.Find(t.Context(), "acme", bad)
+			_, issuedErr := store.FindIssued(t.Context(), "acme", "user_1", bad)
+			_, usageErr := store.Usage(t.Context(), "acme", bad)
+			for method, err := range map[string]error{"Update": store.Update(t.Context(), id, newEntry(id)), "Find": findErr,
+				"FindIssued": issuedErr, "Usage": usageErr} {
+				if !errors.Is(err, keystore.ErrNotFound) {
+					t.Errorf("%s of %q returned %v, want %v: there can be no such key", method, bad, err,
+						keystore.ErrNotFound)
+				}
+			}
+			for _, q := range []issuing.Query{
+				{After: &keystore.Key{CreatedAt: time.Now(), ID: bad}}, {Environment: keystore.Environment(bad)},
+				{Status: keystore.Status(bad)},
+			} {
+				if page, err := store.List(t.Context(), "acme", q); len(page.Keys) > 0 || err != nil {
+					t.Errorf("List of %+v returned %d keys and %v, want an empty page", q, len(page.Keys), err)
+				}
+			}
+		}
+		none, noneStored := newKey("acme"), k.Clone()
+		none.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), {}}
+		noneStored.Networks = none.Networks
+		for method, err := range map[string]error{"Insert": store.Insert(t.Context(), none, newEntry(none), 0),
+			"Update": store.Update(t.Context(), noneStored, newEntry(k))} {
+			sqltest.MustSay(t, method+" of the zero Prefix, which could not be read again", err, "a network is invalid Prefix")
+		}
+		if got := lookup(t, store, k); got.Version != 1 {
+			t.Errorf("a change that was refused made version %d", got.Version)
+		}
+	})
+}
+
+// Times are kept to the microsecond, and an end is never later than asked for.
+func TestNanoseconds(t *testing.T) {
+	t.Parallel()
+	inEach(t, func(t *testing.T, d database) {
+		store := d.store(t)
+		for _, second := range []int64{0, 1_767_225_599, -1} {
+			k := newKey("acme")
+			k.ExpiresAt = time.Unix(second, 999_999_999)
+			mustInsert(t, store, k)
+			if got, want := lookup(t, store, k).ExpiresAt, time.Unix(second, 999_999_000); !got.Equal(want) ||
+				got.Location() != time.UTC {
+				t.Errorf("ExpiresAt %v came back as %v, want %v", k.ExpiresAt, got, want.UTC())
+			}
+		}
+	})
+}
