@@ -91,11 +91,9 @@ programs() {
 	done
 }
 
-# start_servers starts what the environment does not name, and installs what
-# tests start.
+# start_servers starts what the environment does not name.
 start_servers() {
-	programs &&
-		start postgres SALLYPORT_POSTGRES 'postgres://postgres@127.0.0.1:PORT/postgres?sslmode=disable' &&
+	start postgres SALLYPORT_POSTGRES 'postgres://postgres@127.0.0.1:PORT/postgres?sslmode=disable' &&
 		start redis SALLYPORT_REDIS redis://127.0.0.1:PORT/0 &&
 		start mariadb SALLYPORT_MARIADB 'root@tcp(127.0.0.1:PORT)/test'
 }

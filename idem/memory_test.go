@@ -241,27 +241,6 @@ func TestMemoryOptions(t *testing.T) {
 	})
 }
 
-// The figures of the documentation.
-func TestMemoryDefaults(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const budget = 256 << 20
-		s := newShop(t, &idem.Memory{})
-		if n := s.flood("a"); n < 630_000 || n > 640_000 {
-			t.Errorf("got room for %d summaries, want 630,000", n)
-		}
-		if whole := budget * 16 / 17 / (entryCost + summary + 320); whole < 350_000 || whole > 355_000 {
-			t.Errorf("got room for %d answers, want 350,000", whole)
-		}
-		if got := s.Stats(); got.Bytes > budget*16/17 || got.Bytes < budget*16/17-claimCost {
-			t.Errorf("got %d bytes, want sixteen seventeenths of %d", got.Bytes, budget)
-		}
-		time.Sleep(time.Minute - 1)
-		s.mustBeFull("a", "more")
-		time.Sleep(time.Nanosecond)
-		s.put("a", "more", 0)
-	})
-}
-
 // A settlement that is sent again after the body went is compared by summary.
 func TestMemorySettlesAgainWhatItShortened(t *testing.T) {
 	s := newShop(t, &idem.Memory{Budget: 20_000})

@@ -1,12 +1,14 @@
 //go:build !race
 
-// The race detector moves variables to the heap.
+// The race detector moves variables to the heap, and takes long for a full Memory.
 
 package idem_test
 
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 )
@@ -35,4 +37,25 @@ func TestAllocationsOfExecution(t *testing.T) {
 	if replay := testing.AllocsPerRun(200, func() { r.Begin(ctx, request, nil) }); replay > 1 {
 		t.Errorf("a replay allocates %v times, want at most 1", replay)
 	}
+}
+
+// The figures of the documentation.
+func TestMemoryDefaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const budget = 256 << 20
+		s := newShop(t, &idem.Memory{})
+		if n := s.flood("a"); n < 630_000 || n > 640_000 {
+			t.Errorf("got room for %d summaries, want 630,000", n)
+		}
+		if whole := budget * 16 / 17 / (entryCost + summary + 320); whole < 350_000 || whole > 355_000 {
+			t.Errorf("got room for %d answers, want 350,000", whole)
+		}
+		if got := s.Stats(); got.Bytes > budget*16/17 || got.Bytes < budget*16/17-claimCost {
+			t.Errorf("got %d bytes, want sixteen seventeenths of %d", got.Bytes, budget)
+		}
+		time.Sleep(time.Minute - 1)
+		s.mustBeFull("a", "more")
+		time.Sleep(time.Nanosecond)
+		s.put("a", "more", 0)
+	})
 }

@@ -190,7 +190,7 @@ func (c *chaos) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // is told is true: a success created one, a refusal none; otherwise the same
 // key finds out. The faults are those of the operation's number.
 func TestNothingIsDoneTwice(t *testing.T) {
-	const operations, workers = 5000, 8 // over each protocol
+	const operations, workers = 2000, 8 // over each protocol
 	onBoth(t, func(t *testing.T, protocol string) {
 		c := newChaos(t)
 		base := serve(t, protocol, c)
