@@ -1,6 +1,7 @@
 package issuing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -18,6 +19,10 @@ type Rotation struct {
 	Overlap time.Duration
 
 	IssueToken string // of the new key
+
+	// Token returns the new token, which [keystore.Service.Generate] drew for this
+	// rotation, for a caller who keeps it before a key has it. Nil: one is drawn.
+	Token func() string
 
 	// The new key expires as the old one does, as far as the [Options] allow, or
 	// at ExpiresAt, unless that is zero, or never.
@@ -38,16 +43,16 @@ type Rotation struct {
 // made it; of several concurrent calls one succeeds. The successor can be rotated
 // in turn.
 //
-// When the actor and the IssueToken made a key already, Rotate returns that key,
-// no secret, and [ErrExists], after it has revoked the old key in case the first
-// call could not. If it cannot either, the error is the store's.
+// When the actor and the IssueToken made a key already, or the Token did, Rotate
+// returns that key, no secret, and [ErrExists], after it has revoked the old key
+// in case the first call could not. If it cannot either, the error is the store's.
 //
 // When the new key was stored and revoking the old one failed, Rotate returns
 // the secret, the new key and the error: both work until [Issuer.Revoke].
 //
 // What an [Issuer.Edit] changes in the old key meanwhile is changed in the new
 // one too. If that fails, Rotate returns the new key and the error, and no
-// secret.
+// secret. Nor does it return one that Token has.
 func (i *Issuer) Rotate(ctx context.Context, r Rotation) (keystore.Secret, *keystore.Key, error) {
 	if err := writable(ctx); err != nil {
 		return keystore.Secret{}, nil, err
@@ -65,12 +70,8 @@ func (i *Issuer) Rotate(ctx context.Context, r Rotation) (keystore.Secret, *keys
 		return keystore.Secret{}, nil, err
 	}
 	// The first call may have revoked the old key: a repeat is recognized before.
-	existing, err := i.issuedBefore(ctx, r.Organization, i.actor, r.IssueToken)
-	switch {
-	case err != nil:
-		return keystore.Secret{}, nil, err
-	case existing != nil:
-		return i.repeated(ctx, existing, r)
+	if existing, err := i.rotatedBefore(ctx, old, r); existing != nil || err != nil {
+		return i.repeated(ctx, existing, r, err)
 	}
 	now := field.Now()
 	expires, expiryErr := i.expiry(old, r, now)
@@ -90,9 +91,14 @@ func (i *Issuer) Rotate(ctx context.Context, r Rotation) (keystore.Secret, *keys
 	}
 	secret, made := i.make(old, now)
 	made.ExpiresAt, made.IssueToken, made.RotatedFrom = expires, r.IssueToken, r.ID
+	if r.Token != nil {
+		token := r.Token()
+		secret, made.Digest, made.Hint = keystore.Secret{}, keystore.DigestOf(token), hintOf(token)
+	}
 	next, err := i.insert(ctx, "rotate", made, 0)
-	if errors.Is(err, ErrExists) && next != nil {
-		return i.repeated(ctx, next, r)
+	if errors.Is(err, ErrExists) {
+		next, findErr := i.rotatedBefore(ctx, old, r)
+		return i.repeated(ctx, next, r, findErr)
 	}
 	if err != nil {
 		return keystore.Secret{}, nil, err
@@ -165,15 +171,34 @@ func editedSince(k, before *keystore.Key) bool {
 	return slices.ContainsFunc(changesOf(before, k), func(c Change) bool { return c.Field != "revoked_at" })
 }
 
-// repeated answers a rotation whose IssueToken made the key next before.
-func (i *Issuer) repeated(
-	ctx context.Context, next *keystore.Key, r Rotation,
-) (keystore.Secret, *keystore.Key, error) {
-	if next.RotatedFrom == r.ID {
-		i = i.By(i.actor, ReasonRotated)
-		if _, err := i.retire(ctx, next.Organization, r.ID, next.CreatedAt.Add(r.Overlap)); err != nil {
-			return keystore.Secret{}, next, err
-		}
+// rotatedBefore returns the key that the IssueToken or the Token of a rotation
+// made, or nil.
+func (i *Issuer) rotatedBefore(ctx context.Context, old *keystore.Key, r Rotation) (*keystore.Key, error) {
+	made, err := i.issuedBefore(ctx, r.Organization, i.actor, r.IssueToken)
+	if made != nil || err != nil || r.Token == nil {
+		return made, err
 	}
-	return keystore.Secret{}, next, ErrExists
+	token := r.Token()
+	switch t, err := i.options.Service.Parse(token); {
+	case err != nil:
+		return nil, err
+	case t.Child || t.Environment != old.Environment:
+		return nil, invalid("token", "The token is not one for a successor of the key.")
+	}
+	made, err = i.existing(ctx, keystore.DigestOf(token), r.Organization)
+	if errors.Is(err, keystore.ErrNotFound) {
+		return nil, nil
+	}
+	return made, err
+}
+
+// repeated answers a rotation that made the key next before, unless that or err
+// is nil, and finishes it.
+func (i *Issuer) repeated(
+	ctx context.Context, next *keystore.Key, r Rotation, err error,
+) (keystore.Secret, *keystore.Key, error) {
+	if err == nil && next != nil && next.RotatedFrom == r.ID {
+		_, err = i.By(i.actor, ReasonRotated).retire(ctx, next.Organization, r.ID, next.CreatedAt.Add(r.Overlap))
+	}
+	return keystore.Secret{}, next, cmp.Or(err, ErrExists)
 }

@@ -342,3 +342,77 @@ type unlisted struct{ issuing.Store }
 func (unlisted) List(context.Context, string, issuing.Query) (issuing.Listing, error) {
 	return issuing.Listing{}, errStoreDown
 }
+
+// A token that the caller has kept is that of the successor, by whoever and
+// however often the rotation is repeated.
+func TestRotateToAToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory, issuer := newIssuer()
+		oldToken, old := issue(t, issuer, grant())
+		token := sandboxToken()
+		r := issuing.Rotation{ID: old.ID, Overlap: time.Hour, Token: func() string { return token }}
+		half := issuing.New(failing{Store: memory, update: down}, issuing.Options{})
+		secret, next, err := rotate(t, half, r)
+		if wantKey(t, next, err, errStoreDown, next.ID, "Rotate, unable to revoke"); secret.Reveal() != "" ||
+			next.Digest != keystore.DigestOf(token) || next.Hint != token[len(token)-4:] || next.RotatedFrom != old.ID {
+			t.Errorf("got %+v, want the successor with the token, and no secret", next)
+		}
+		want(t, memory, keystore.DigestOf(token), nil, "the token that was kept")
+		time.Sleep(time.Minute)
+		r.Organization = "acme"
+		for _, actor := range []string{"bob", "ada", "bob"} {
+			secret, again, err := issuer.By(actor, "").Rotate(t.Context(), r)
+			wantExisting(t, secret, again, err, next.ID, "a repeat by "+actor)
+		}
+		time.Sleep(59*time.Minute - time.Nanosecond)
+		want(t, memory, keystore.DigestOf(oldToken), nil, "1 ns before the end of the overlap")
+		time.Sleep(time.Nanosecond)
+		want(t, memory, keystore.DigestOf(oldToken), keystore.ErrRevoked, "at the end of the overlap")
+		r.Token = func() string { return sandboxToken() }
+		if _, _, err := issuer.Rotate(t.Context(), r); !errors.Is(err, keystore.ErrRevoked) {
+			t.Errorf("Rotate of the old key to another token returned %v, want ErrRevoked", err)
+		}
+	})
+}
+
+// A token that is no new one of the old key's environment makes no key.
+func TestRotateToAnotherToken(t *testing.T) {
+	memory, issuer := newIssuer()
+	oldToken, old := issue(t, issuer, grant())
+	taken, other := issue(t, issuer, grant())
+	g := grant()
+	g.Organization = "other"
+	foreign, _ := issue(t, issuer, g)
+	child := keystore.Service{}.Generate(keystore.Sandbox, old).Reveal()
+	for name, c := range map[string]struct{ token, field string }{
+		"malformed":               {"svc_test_cut", ""},
+		"of production":           {keystore.Service{}.Generate(keystore.Production).Reveal(), "token"},
+		"of a child":              {child, "token"},
+		"of another key":          {taken, ""},
+		"of another organization": {foreign, ""},
+	} {
+		secret, k, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Token: func() string { return c.token }})
+		if c.field != "" {
+			wantField(t, err, c.field, "a token "+name)
+		}
+		if err == nil || secret.Reveal() != "" || k != nil && k.ID != other.ID {
+			t.Errorf("a token %s: Rotate returned %v and %v, want an error and no new key", name, err, k)
+		}
+	}
+	want(t, memory, keystore.DigestOf(oldToken), nil, "after rotations that made no key")
+}
+
+// Of two rotations with one token at once, the later finds the earlier's key.
+func TestRotateToATokenTwiceAtOnce(t *testing.T) {
+	memory, issuer := newIssuer()
+	_, old := issue(t, issuer, grant())
+	token, made := sandboxToken(), ""
+	r := issuing.Rotation{ID: old.ID, Overlap: time.Hour, Token: func() string { return token }}
+	late := issuing.New(failing{Store: memory, insert: func() error {
+		_, next, err := rotate(t, issuer, r)
+		made = next.ID
+		return err
+	}}, issuing.Options{})
+	secret, again, err := rotate(t, late, r)
+	wantExisting(t, secret, again, err, made, "the later Rotate")
+}
