@@ -43,9 +43,10 @@ type Rotation struct {
 // made it; of several concurrent calls one succeeds. The successor can be rotated
 // in turn.
 //
-// When the actor and the IssueToken made a key already, or the Token did, Rotate
-// returns that key, no secret, and [ErrExists], after it has revoked the old key
-// in case the first call could not. If it cannot either, the error is the store's.
+// When the actor and the IssueToken made a key already, or the Token the key's
+// successor, Rotate returns that key, no secret, and [ErrExists], after it has
+// revoked the old key in case the first call could not. If it cannot either, the
+// error is the store's.
 //
 // When the new key was stored and revoking the old one failed, Rotate returns
 // the secret, the new key and the error: both work until [Issuer.Revoke].
@@ -71,7 +72,7 @@ func (i *Issuer) Rotate(ctx context.Context, r Rotation) (keystore.Secret, *keys
 	}
 	// The first call may have revoked the old key: a repeat is recognized before.
 	if existing, err := i.rotatedBefore(ctx, old, r); existing != nil || err != nil {
-		return i.repeated(ctx, existing, r, err)
+		return keystore.Secret{}, existing, cmp.Or(err, ErrExists)
 	}
 	now := field.Now()
 	expires, expiryErr := i.expiry(old, r, now)
@@ -98,7 +99,7 @@ func (i *Issuer) Rotate(ctx context.Context, r Rotation) (keystore.Secret, *keys
 	next, err := i.insert(ctx, "rotate", made, 0)
 	if errors.Is(err, ErrExists) {
 		next, findErr := i.rotatedBefore(ctx, old, r)
-		return i.repeated(ctx, next, r, findErr)
+		return keystore.Secret{}, next, cmp.Or(findErr, err)
 	}
 	if err != nil {
 		return keystore.Secret{}, nil, err
@@ -172,33 +173,30 @@ func editedSince(k, before *keystore.Key) bool {
 }
 
 // rotatedBefore returns the key that the IssueToken or the Token of a rotation
-// made, or nil.
+// made, or nil, after it has revoked the old key, unless the first call did.
 func (i *Issuer) rotatedBefore(ctx context.Context, old *keystore.Key, r Rotation) (*keystore.Key, error) {
 	made, err := i.issuedBefore(ctx, r.Organization, i.actor, r.IssueToken)
-	if made != nil || err != nil || r.Token == nil {
-		return made, err
+	if made == nil && err == nil && r.Token != nil {
+		made, err = i.successor(ctx, old, r.Token())
 	}
-	token := r.Token()
-	switch t, err := i.options.Service.Parse(token); {
-	case err != nil:
-		return nil, err
-	case t.Child || t.Environment != old.Environment:
-		return nil, invalid("token", "The token is not one for a successor of the key.")
-	}
-	made, err = i.existing(ctx, keystore.DigestOf(token), r.Organization)
-	if errors.Is(err, keystore.ErrNotFound) {
-		return nil, nil
+	if made != nil && made.RotatedFrom == r.ID && old.RevokedAt.IsZero() {
+		_, err = i.By(i.actor, ReasonRotated).retire(ctx, made.Organization, r.ID, made.CreatedAt.Add(r.Overlap))
 	}
 	return made, err
 }
 
-// repeated answers a rotation that made the key next before, unless that or err
-// is nil, and finishes it.
-func (i *Issuer) repeated(
-	ctx context.Context, next *keystore.Key, r Rotation, err error,
-) (keystore.Secret, *keystore.Key, error) {
-	if err == nil && next != nil && next.RotatedFrom == r.ID {
-		_, err = i.By(i.actor, ReasonRotated).retire(ctx, next.Organization, r.ID, next.CreatedAt.Add(r.Overlap))
+// successor returns the key with a token that is for a successor of old, or nil.
+func (i *Issuer) successor(ctx context.Context, old *keystore.Key, token string) (*keystore.Key, error) {
+	t, err := i.options.Service.Parse(token)
+	if err != nil {
+		return nil, err
 	}
-	return keystore.Secret{}, next, cmp.Or(err, ErrExists)
+	made, err := i.existing(ctx, keystore.DigestOf(token), old.Organization)
+	if t.Child || t.Environment != old.Environment || made != nil && made.RotatedFrom != old.ID {
+		return nil, invalid("token", "The token is not one for a successor of the key.")
+	}
+	if errors.Is(err, keystore.ErrNotFound) {
+		return nil, nil
+	}
+	return made, err
 }

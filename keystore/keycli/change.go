@@ -99,20 +99,9 @@ func revoke(c *call) func() error {
 	}
 }
 
-// revokeMany revokes the keys that were made before a time and are active, or can
-// be again.
+// revokeMany revokes those of madeBefore.
 func (c *call) revokeMany(before time.Time, dry bool) error {
-	if c.organization == "" {
-		return wrong("say whose keys with -org")
-	}
-	var keys []*keystore.Key
-	err := c.find(issuing.Query{}, func(page []*keystore.Key) error {
-		keys = append(keys, slices.DeleteFunc(page, func(k *keystore.Key) bool {
-			status := k.Status(time.Now())
-			return !k.CreatedAt.Before(before) || status == keystore.Revoked || status == keystore.Expired
-		})...)
-		return nil
-	})
+	keys, err := c.madeBefore(before)
 	if err != nil {
 		return err
 	}
@@ -131,6 +120,20 @@ func (c *call) revokeMany(before time.Time, dry bool) error {
 	}
 	c.say("%d keys are revoked", len(keys))
 	return nil
+}
+
+// madeBefore returns the keys of -org that were made before a time and are
+// active, or can be again.
+func (c *call) madeBefore(t time.Time) (keys []*keystore.Key, err error) {
+	if c.organization == "" {
+		return nil, wrong("say whose keys with -org")
+	}
+	q := issuing.Query{Status: keystore.Active, OrStatus: keystore.Suspended}
+	err = c.find(q, func(page []*keystore.Key) error {
+		keys = append(keys, slices.DeleteFunc(page, func(k *keystore.Key) bool { return !k.CreatedAt.Before(t) })...)
+		return nil
+	})
+	return keys, err
 }
 
 func erase(c *call) error {

@@ -100,7 +100,7 @@ func (config Config) commands() []command {
 		{"issue", "NAME", "make a key and print its secret", issue, "yes"},
 		{"list", "", "list keys of an organization, or of all", list, "as reason yes"},
 		{"show", "ID", "show a key, its use and its history", noFlags(show), "as reason yes"},
-		{"rotate", "ID", "replace a key and print the new secret", rotate, ""},
+		{"rotate", "[ID]", "replace a key, or all that were made before a time", rotate, ""},
 		{"revoke", "[ID]", "end a key, or all that were made before a time, for good", revoke, ""},
 		{"edit", "ID", "rename, suspend or resume a key, or let it do less", edit, ""},
 		{"import", "", "store keys of an older system, read as JSON", noFlags(importKeys), "yes"},

@@ -12,14 +12,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-// This file makes keys: issue, rotate and import.
+// This file makes keys: issue and import.
 
 func issue(c *call) func() error {
 	g := keystore.Key{Attributes: make(map[string]string)}
@@ -59,50 +58,6 @@ func issue(c *call) func() error {
 			return fmt.Errorf("%w; revoke %s, which is active: that failed too (%w)", err, k.ID, revokeErr)
 		}
 		return fmt.Errorf("%w; %s was made, and is revoked", err, k.ID)
-	}
-}
-
-func rotate(c *call) func() error {
-	overlap := 24 * time.Hour
-	c.flags.Func("overlap", "for how `long` both secrets work, such as 90d or 12h; 0 if the old one leaked (default "+
-		"24h)",
-		func(text string) (err error) {
-			overlap, err = duration(text)
-			return err
-		})
-	expires := c.time("expires", "`TIME` from which the new key is refused; none: as the old one", false)
-	return func() error {
-		old, err := c.key(c.args[0])
-		if err == nil {
-			err = old.Refused()
-		}
-		if err == nil {
-			err = c.confirm(fmt.Sprintf("Replace %s, whose secret works for %v more?", describe(old), overlap), "yes")
-		}
-		if err != nil {
-			return err
-		}
-		secret, next, err := c.issuer.Rotate(c.ctx, issuing.Rotation{Organization: old.Organization, ID: old.ID,
-			Overlap: overlap, ExpiresAt: *expires})
-		if next == nil {
-			return err
-		}
-		if lost := c.reveal(secret, next); lost != nil {
-			return fmt.Errorf("%w; it was that of %s, which replaces %s: issue another key", lost, next.ID, old.ID)
-		}
-		if err != nil {
-			return fmt.Errorf("the new key works, and %s could not be revoked: %w", old.ID, err)
-		}
-		end := next.CreatedAt.Add(overlap)
-		for _, t := range []time.Time{old.ExpiresAt, old.RevokedAt} {
-			if !t.IsZero() && t.Before(end) {
-				end = t
-			}
-		}
-		if !c.json {
-			c.say("the secret of %s, which it replaces, expires at %s UTC", old.ID, stamp(end))
-		}
-		return nil
 	}
 }
 

@@ -139,56 +139,6 @@ func TestSecretIsLost(t *testing.T) {
 	s.ends(1, "which is active: that failed too (the disk is full)", "", "issue "+nightly)
 }
 
-// When the old key cannot be revoked, the new one works.
-func TestRotateByHalf(t *testing.T) {
-	s := newShell(t)
-	_, old := s.issue(nightly)
-	s.store = breaking(s.store, "Update", 0)
-	r := s.ends(1, "the new key works, and "+old.ID+" could not be revoked", "",
-		"rotate "+old.ID+" -org acme -yes -overlap 0")
-	if next := s.keyOf(strings.TrimSpace(r.stdout)); next.RotatedFrom != old.ID {
-		t.Errorf("got %+v", next)
-	}
-}
-
-func TestRotate(t *testing.T) {
-	for _, row := range []struct {
-		flags string
-		left  time.Duration
-	}{{"", 24 * time.Hour}, {"-overlap 2d", 48 * time.Hour}, {"-overlap 90m", 90 * time.Minute}, {"-overlap 0", 0}} {
-		s := newShell(t)
-		token, old := s.issue(nightly)
-		r := s.run(strings.NewReader(token), "rotate - -yes "+row.flags)
-		secret := strings.TrimSpace(r.stdout)
-		if ends := s.keyOf(token).RevokedAt.UTC().Format("2006-01-02 15:04"); r.code != 0 ||
-			!strings.Contains(r.stderror, "the secret of "+old.ID+", which it replaces, expires at "+ends+" UTC") {
-			t.Errorf("%s: got %d %q, want the end of the old secret, %s", row.flags, r.code, r.stderror, ends)
-		}
-		if next := s.keyOf(secret); next.RotatedFrom != old.ID || next.Name != "Nightly" {
-			t.Errorf("%s: got %+v", row.flags, next)
-		}
-		if left := time.Until(s.keyOf(token).RevokedAt).Round(time.Minute); left != row.left {
-			t.Errorf("%s: the old key works for %v, want %v", row.flags, left, row.left)
-		}
-		if r := s.ends(4, "", "", "rotate "+old.ID+" -org acme -yes"); r.stdout != "" {
-			t.Errorf("%s, again: got %q, want no secret", row.flags, r.stdout)
-		}
-	}
-}
-
-// A key that ends is renewed, and its old secret ends when it was to.
-func TestRotateUntil(t *testing.T) {
-	s := newShell(t)
-	token, old := s.issue(nightly + " -expires 2h")
-	s.ends(2, "-expires: The expiry must lie in the future.", token, "rotate - -yes -expires 2001-01-01")
-	r := s.run(strings.NewReader(token), "rotate - -yes -expires 2099-12-31")
-	until := time.Date(2099, 12, 31, 0, 0, 0, 0, time.UTC)
-	if next := s.keyOf(strings.TrimSpace(r.stdout)); !next.ExpiresAt.Equal(until) ||
-		!strings.Contains(r.stderror, "expires at "+old.ExpiresAt.Format("2006-01-02 15:04")) {
-		t.Errorf("got %+v, %q, want one until 2099 and the end of the old one at %v", next, r.stderror, old.ExpiresAt)
-	}
-}
-
 // Import reads what list prints, and a token or a digest with it. It can be run
 // again.
 func TestImport(t *testing.T) {
