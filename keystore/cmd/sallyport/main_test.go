@@ -189,10 +189,8 @@ func TestTheGuide(t *testing.T) {
 	if _, text, code := c.run(token, "verify"); code != 4 || !strings.Contains(text, "revoked") {
 		t.Errorf("got %d %s, want the key revoked", code, text)
 	}
-	// Each command of the table is one, with flags that it has.
-	_, table, _ := strings.Cut(string(guide), "| to | type |")
-	table, _, _ = strings.Cut(table, "\n\n")
-	commands := regexp.MustCompile("`sallyport ([^`]+)`").FindAllStringSubmatch(table, -1)
+	// Each command in a sentence or a table is one, with flags that it has.
+	commands := regexp.MustCompile("`sallyport ([^`-]+ [^`]+)`").FindAllStringSubmatch(string(guide), -1)
 	for _, command := range commands {
 		args := strings.Fields(command[1])
 		if _, text, code := c.run("", args...); code != 0 && code != 3 && !strings.Contains(text, "-yes") {
