@@ -47,8 +47,7 @@ func newCall(ctx context.Context, config Config, cmd command) *call {
 	c.flags.SetOutput(io.Discard) // Parse would tell a mistake that is returned anyway
 	c.flags.StringVar(&c.organization, "org", "", "`organization` that the key belongs to")
 	c.flags.StringVar(&c.actor, "as", c.actor, "`person` who makes a change, for the history")
-	c.flags.StringVar(&c.reason, "reason", "",
-		"`why`, for the history; of a revocation: leaked, left, rotated or other")
+	c.flags.StringVar(&c.reason, "reason", "", "`why`, for the history")
 	c.flags.BoolVar(&c.json, "json", false, "print JSON, an object a line")
 	c.flags.BoolVar(&c.yes, "yes", false, "do not ask before what cannot be undone")
 	return c

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -68,13 +69,14 @@ func edit(c *call) func() error {
 }
 
 func revoke(c *call) func() error {
+	reasons := []string{issuing.ReasonLeaked, issuing.ReasonLeft, issuing.ReasonRotated, issuing.ReasonOther}
+	c.flags.Lookup("reason").Usage = "`why`, for the history: " + strings.Join(reasons, ", ")
 	before := c.time("made-before", "revoke the keys of -org that were made before this `TIME`", true)
 	dry := c.flags.Bool("dry-run", false, "with -made-before, list them only")
 	return func() error {
 		if (len(c.args) == 1) != before.IsZero() || *dry && before.IsZero() {
 			return wrong("say which ID, or -made-before and -org; -dry-run goes with the latter")
 		}
-		reasons := []string{issuing.ReasonLeaked, issuing.ReasonLeft, issuing.ReasonRotated, issuing.ReasonOther}
 		if c.reason != "" && !slices.Contains(reasons, c.reason) {
 			return wrong("there is no reason %q for a revocation; there are: %s", c.reason, listed(reasons))
 		}

@@ -257,10 +257,14 @@ func TestHelp(t *testing.T) {
 			t.Errorf("a line of more than 80 columns: %s", long)
 		}
 	}
-	has(t, s.does("", "revoke -h"), "-made-before TIME", "revoke [ID]", "-yes", "-reason why")
+	has(t, s.does("", "revoke -h"), "-made-before TIME", "revoke [ID]", "-yes", "history: leaked, left, rotated, other")
 	// The flags of each command are shown where they do something, and are read everywhere.
 	for line, want := range map[string]string{"list": "active expiring json never-used org parent scope unused",
-		"show": "json org", "import": "as json org reason", "version": "", "migrate": ""} {
+		"show": "json org", "import": "as json org reason", "version": "", "migrate": "", "verify": "from json org scope",
+		"issue":  "as attribute env expires json networks once org reason scopes",
+		"rotate": "as dry-run expires json made-before org overlap reason secrets yes",
+		"revoke": "as dry-run json made-before org reason yes", "erase": "as json reason yes",
+		"edit": "as expires json name networks org reason resume suspend without yes"} {
 		var flags []string
 		for _, m := range regexp.MustCompile(`(?m)^  -(\S+)`).FindAllStringSubmatch(s.does("", line+" -yes -as x -h"), -1) {
 			flags = append(flags, m[1])

@@ -25,11 +25,11 @@ func rotate(c *call) func() error {
 		return err
 	})
 	expires := c.time("expires", "`TIME` from which the new key is refused; none: as the old one", false)
-	before := c.time("made-before", "rotate the keys of -org that were made before this `TIME`, which has passed. Left "+
-		"alone\nare those that are suspended, or were rotated before and still work, and children,\nwhich end with "+
-		"their parent", false)
-	file := c.flags.String("secrets", "", "with -made-before, the new `FILE` of the new secrets, written before one of "+
-		"them works.\nThe same command again goes on with what is in it")
+	before := c.time("made-before", "rotate the active keys of -org that were made before this `TIME`, which has "+
+		"passed.\nLeft alone are suspended ones, those that were rotated before and still work, and\nchildren, which "+
+		"end with their parent", false)
+	file := c.flags.String("secrets", "", "with -made-before, the `FILE` that the new secrets are written to before one "+
+		"of them\nworks. The same command again goes on with what is in it, and makes no others")
 	dry := c.flags.Bool("dry-run", false, "with -made-before, list them only")
 	return func() error {
 		one := before.IsZero()
