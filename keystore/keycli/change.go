@@ -55,16 +55,7 @@ func edit(c *call) func() error {
 		if k, err = c.issuer.Edit(c.ctx, *k); err != nil {
 			return err
 		}
-		done := "has this name now"
-		switch {
-		case less:
-			done = "may do less now"
-		case *suspend:
-			done = "is suspended until it is resumed"
-		case *resume:
-			done = "is not suspended"
-		}
-		return c.done(c.record(k), "%s %s", describe(k), done)
+		return c.done(c.record(k), "%s is changed, and is %s", describe(k), c.record(k).Status)
 	}
 }
 
@@ -107,11 +98,7 @@ func (c *call) revokeMany(before time.Time, dry bool) error {
 	if err != nil {
 		return err
 	}
-	if err := c.keys(keys, "SCOPES", scopes); err != nil || dry || len(keys) == 0 {
-		return c.none(err, "no such key")
-	}
-	if err := c.confirm(fmt.Sprintf("Revoke these %d keys of %s for good?", len(keys), clean(c.organization)),
-		"yes"); err != nil {
+	if ok, err := c.chosen(keys, dry, "Revoke these %d keys of %s for good?"); !ok {
 		return err
 	}
 	for i, k := range keys {
@@ -136,6 +123,17 @@ func (c *call) madeBefore(t time.Time) (keys []*keystore.Key, err error) {
 		return nil
 	})
 	return keys, err
+}
+
+// chosen prints keys, and reports whether there are some and, unless dry, whether
+// the answer to a question about their number and -org is yes.
+func (c *call) chosen(keys []*keystore.Key, dry bool, question string) (bool, error) {
+	err := c.keys(keys, "SCOPES", scopes)
+	if err != nil || dry || len(keys) == 0 {
+		return false, c.none(err, "no such key")
+	}
+	err = c.confirm(fmt.Sprintf(question, len(keys), clean(c.organization)), "yes")
+	return err == nil, err
 }
 
 func erase(c *call) error {

@@ -26,10 +26,10 @@ func TestSuspendResumeRename(t *testing.T) {
 		name      string
 		says      string
 	}{
-		{"edit -suspend " + at, true, "Nightly", "is suspended until it is resumed"},
-		{"edit -suspend " + at, true, "Nightly", "is suspended until it is resumed"},
-		{"edit " + at + " -name 'Every hour'", true, "Every hour", "has this name now"},
-		{"edit -resume -org acme " + k.ID, false, "Every hour", "is not suspended"},
+		{"edit -suspend " + at, true, "Nightly", "is changed, and is suspended\n"},
+		{"edit -suspend " + at, true, "Nightly", "is changed, and is suspended\n"},
+		{"edit " + at + " -name 'Every hour'", true, "Every hour", "Every hour” of acme is changed"},
+		{"edit -resume -org acme " + k.ID, false, "Every hour", "is changed, and is active\n"},
 		{"edit -resume " + at + " -json", false, "Every hour", `"name":"Every hour"`},
 	} {
 		if r := s.run(nil, c.line); r.code != 0 || !strings.Contains(r.stdout+r.stderror, c.says) {

@@ -265,15 +265,15 @@ func explain(err error) (code int, text string) {
 	if errors.Is(err, context.Canceled) {
 		return interrupted, "interrupted; if a change was under way, show tells whether it was made"
 	}
-	states := []error{issuing.ErrConflict, issuing.ErrExists, keystore.ErrExpired, keystore.ErrRevoked,
-		issuing.ErrRotated, keystore.ErrSuspended}
-	switch {
-	case slices.ContainsFunc(states, func(state error) bool { return errors.Is(err, state) }):
-		code = refused
-	case errors.Is(err, keystore.ErrNotFound):
+	code = failed
+	if errors.Is(err, keystore.ErrNotFound) {
 		code = absent
-	default:
-		code = failed
+	}
+	for _, state := range []error{issuing.ErrConflict, issuing.ErrExists, keystore.ErrExpired, keystore.ErrRevoked,
+		issuing.ErrRotated, keystore.ErrSuspended} {
+		if errors.Is(err, state) {
+			code = refused
+		}
 	}
 	return code, unprefixed(err)
 }

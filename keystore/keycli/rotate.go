@@ -70,10 +70,8 @@ func (c *call) rotateOne(r issuing.Rotation) error {
 		return fmt.Errorf("the new key works, and %s could not be revoked: %w", old.ID, err)
 	}
 	end := next.CreatedAt.Add(r.Overlap)
-	for _, t := range []time.Time{old.ExpiresAt, old.RevokedAt} {
-		if !t.IsZero() && t.Before(end) {
-			end = t
-		}
+	if !old.ExpiresAt.IsZero() && old.ExpiresAt.Before(end) {
+		end = old.ExpiresAt
 	}
 	if !c.json {
 		c.say("the secret of %s, which it replaces, expires at %s UTC", old.ID, stamp(end))
@@ -117,19 +115,16 @@ func (c *call) rotateMany(p plan, dry bool, r issuing.Rotation) error {
 	if left != nil {
 		c.say("left alone, since suspended, rotated before, corrupt or not in the file: %s", clean(listed(left)))
 	}
-	err = c.keys(keys, "SCOPES", scopes)
-	if err != nil || dry || len(keys) == 0 && !begun {
-		return c.none(err, "no such key")
+	if !begun || len(keys) > 0 {
+		question := fmt.Sprintf("Replace these %%d keys of %%s, whose secrets work for %v more?", r.Overlap)
+		if ok, err := c.chosen(keys, dry, question); !ok {
+			return err
+		}
 	}
-	if len(keys) > 0 {
-		err = c.confirm(fmt.Sprintf("Replace these %d keys of %s, whose secrets work for %v more?", len(keys),
-			clean(c.organization), r.Overlap), "yes")
-	}
-	if err == nil && !begun {
-		err = p.write(keys, c.issuer.Service())
-	}
-	if err != nil {
-		return err
+	if !begun {
+		if err := p.write(keys, c.issuer.Service()); err != nil {
+			return err
+		}
 	}
 	return c.follow(p, r)
 }
