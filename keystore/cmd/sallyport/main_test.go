@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -102,6 +103,15 @@ func TestOnEachDatabase(t *testing.T) {
 			does(token, "verify", "-scope", "tasks:write")
 			if list := does("", "list", "-org", "acme", "-never-used"); strings.Count(list, "\n") != 2 {
 				t.Errorf("got %s", list)
+			}
+			does("", "issue", "Second", "-org", "other", "-env", "sandbox", "-scopes", "tasks:read")
+			all := []string{"rotate", "-org", "other", "-made-before", time.Now().Format(time.RFC3339Nano), "-secrets",
+				filepath.Join(t.TempDir(), "new.json"), "-yes"}
+			for range 2 {
+				does("", all...)
+			}
+			if list := does("", "list", "-org", "other"); strings.Count(list, "\n") != 3 {
+				t.Errorf("got %s, want the key and its successor", list)
 			}
 			next := does(token, "rotate", "-", "-overlap", "0", "-yes")
 			does(next, "edit", "-", "-suspend")
