@@ -98,7 +98,7 @@ func (c *call) revokeMany(before time.Time, dry bool) error {
 	if err != nil {
 		return err
 	}
-	if ok, err := c.chosen(keys, dry, "Revoke these %d keys of %s for good?"); !ok {
+	if ok, err := c.chosen(keys, dry, "Revoke", " for good"); !ok {
 		return err
 	}
 	for i, k := range keys {
@@ -126,13 +126,13 @@ func (c *call) madeBefore(t time.Time) (keys []*keystore.Key, err error) {
 }
 
 // chosen prints keys, and reports whether there are some and, unless dry, whether
-// the answer to a question about their number and -org is yes.
-func (c *call) chosen(keys []*keystore.Key, dry bool, question string) (bool, error) {
+// somebody wants that done to them.
+func (c *call) chosen(keys []*keystore.Key, dry bool, verb, how string) (bool, error) {
 	err := c.keys(keys, "SCOPES", scopes)
 	if err != nil || dry || len(keys) == 0 {
 		return false, c.none(err, "no such key")
 	}
-	err = c.confirm(fmt.Sprintf(question, len(keys), clean(c.organization)), "yes")
+	err = c.confirm(fmt.Sprintf("%s these %d keys of %s%s?", verb, len(keys), clean(c.organization), how), "yes")
 	return err == nil, err
 }
 

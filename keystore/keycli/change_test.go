@@ -82,11 +82,14 @@ func TestConfirm(t *testing.T) {
 		{"edit ID -org acme -without tasks:write -expires 2099-12-31",
 			" of acme the scopes [tasks:read], the networks [] and the expiry 2099-12-31 00:00?", "yes"},
 		{"revoke -org acme -made-before 0d", "these 1 keys of acme for good?", "yes"},
+		{"rotate -org acme -made-before NOW -secrets FILE",
+			"these 1 keys of acme, whose secrets work for 24h0m0s more?", "yes"},
 		{"erase acme", "all keys of acme, their history and its replies?", "acme"},
 	} {
 		s := newShell(t)
 		token, k := s.issue(nightly)
-		line := strings.Replace(c.line, "ID", k.ID, 1)
+		line := strings.NewReplacer("ID", k.ID, "NOW", time.Now().Format(time.RFC3339Nano), "FILE",
+			filepath.Join(t.TempDir(), "new.json")).Replace(c.line)
 		for _, answer := range []string{"", "\n", "no\n", "y\n", "ACME\n"} {
 			r := s.run(tty{strings.NewReader(answer)}, line)
 			if r.code != 4 || !strings.Contains(r.stderror, "nothing was changed; -yes does it") ||

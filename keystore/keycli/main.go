@@ -9,8 +9,8 @@
 //
 // Its -h lists the commands and the exit codes. The rules:
 //
-//   - A secret goes to standard output, alone and once. What is said about it
-//     goes to standard error.
+//   - A secret goes to standard output, alone and once, or to a file that only
+//     its owner may read. What is said about it goes to standard error.
 //   - A token comes by standard input. One among the arguments, where other
 //     users of the machine can see it, is refused.
 //   - What cannot be undone is asked on the terminal, unless -yes is given.

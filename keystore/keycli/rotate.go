@@ -115,9 +115,8 @@ func (c *call) rotateMany(p plan, dry bool, r issuing.Rotation) error {
 	if left != nil {
 		c.say("left alone, since suspended, rotated before, corrupt or not in the file: %s", clean(listed(left)))
 	}
-	if !begun || len(keys) > 0 {
-		question := fmt.Sprintf("Replace these %%d keys of %%s, whose secrets work for %v more?", r.Overlap)
-		if ok, err := c.chosen(keys, dry, question); !ok {
+	if !begun || dry || len(keys) > 0 {
+		if ok, err := c.chosen(keys, dry, "Replace", fmt.Sprintf(", whose secrets work for %v more", r.Overlap)); !ok {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package keycli_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -70,7 +71,8 @@ func (s *shell) old(keys map[string]keystore.Key) {
 	made := time.Now().AddDate(0, 0, -90)
 	for id, k := range keys { // listed by the id, the last first
 		k.ID, k.Name, k.CreatedAt, k.Version = id, "the "+id, made, 1
-		k.Organization, k.Environment, k.Scopes = "acme", keystore.Sandbox, []scope.Name{"tasks:read"}
+		k.Organization, k.Environment = "acme", cmp.Or(k.Environment, keystore.Sandbox)
+		k.Scopes = []scope.Name{"tasks:read"}
 		k.Digest = keystore.DigestOf(id)
 		if err := s.store.Insert(s.t.Context(), &k, issuing.AuditEntry{ID: id}, 0); err != nil {
 			s.t.Fatal(err)
@@ -111,7 +113,7 @@ func TestRotateMadeBefore(t *testing.T) {
 	s := newShell(t)
 	past, ahead := time.Now().AddDate(0, 0, -1), time.Now().AddDate(0, 0, 1)
 	s.old(map[string]keystore.Key{"one": {}, "two": {ExpiresAt: ahead}, "suspended": {Suspended: true},
-		"rotated": {RevokedAt: ahead}, "revoked": {RevokedAt: past}, "expired": {ExpiresAt: past}})
+		"rotated": {RevokedAt: ahead}, "corrupt": {Environment: "moon"}, "revoked": {RevokedAt: past}, "expired": {ExpiresAt: past}})
 	s.issue(nightly)
 	s.child(&keystore.Key{ID: "one", Organization: "acme"}, "run", time.Hour)
 	before := s.does("", "list -org acme -json")
@@ -141,13 +143,14 @@ func TestRotateMadeBefore(t *testing.T) {
 	}
 	after, text := s.does("", "list -org acme -json"), read(t, file)
 	s.ends(0, "2 of 2 keys are rotated", "", line+" -yes -overlap 0")
+	s.ends(0, `"acme" has no such key`, "", line+" -dry-run")
 	s.ends(0, `"acme" has no such key`, "", line+".2 -yes")
 	if got := s.does("", "list -org acme -json"); got != after || read(t, file) != text {
 		t.Errorf("a repeat changed the file, or the keys from %s to %s", after, got)
 	}
 	// A key that is active again is told of, and gets its successor from another file.
 	s.does("", "edit suspended -org acme -resume")
-	if r := s.ends(0, "not in the file: two suspended rotated one", "", line+" -yes"); strings.Contains(r.stdout, "susp") {
+	if r := s.ends(0, "not in the file: two suspended rotated one corrupt", "", line+" -yes"); strings.Contains(r.stdout, "susp") {
 		t.Errorf("got %q, want no other keys than those of the file", r.stdout)
 	}
 	s.ends(0, "1 of 1 keys are rotated", "", line+".2 -yes")
