@@ -133,6 +133,9 @@ func (c *call) oldKeys() (keys []oldKey, err error) {
 			(hexErr != nil || n != len(digest) || n%len(k.Key.Digest) != 0) {
 			err = errors.New("the digest is not 64 hexadecimal digits")
 		}
+		if err == nil && c.organization != "" && k.Organization != c.organization {
+			err = errors.New("it is of another organization than -org")
+		}
 		if err != nil {
 			text := strings.TrimPrefix(err.Error(), "json: ")
 			if !strings.HasPrefix(text, "unknown field") {
@@ -140,10 +143,6 @@ func (c *call) oldKeys() (keys []oldKey, err error) {
 			}
 			return nil, wrong("nothing was stored, since key %d of the input is not as import reads it: %s",
 				len(keys)+1, text)
-		}
-		if c.organization != "" && k.Organization != c.organization {
-			return nil, wrong("nothing was stored, since key %d of the input is not one of organization %q",
-				len(keys)+1, c.organization)
 		}
 		keys = append(keys, k)
 	}
