@@ -227,7 +227,7 @@ func TestFailures(t *testing.T) {
 		{"", "edit " + k.ID + " -org acme -without tasks:read", 2, "-yes"},
 		{"", "erase acme", 2, "-yes"},
 		{"", "erase acme -org other -yes", 2, "two organizations"},
-		{`{"organization":"acme"}`, "import -org other", 2, "key 1 of the input is not as import reads it: it is of another organization"},
+		{`{"organization":"acme"}`, "import -org other", 2, "key 1 of the input is not as import reads it: it is of another"},
 	} {
 		r := s.ends(c.code, c.says, c.stdin, c.line)
 		if strings.Count(r.stderror, "\n") != 1 || !strings.HasPrefix(r.stderror, "keys: ") {
