@@ -203,28 +203,17 @@ func (m *memory) one(ctx context.Context, organization string, is func(*keystore
 
 func (m *memory) List(ctx context.Context, organization string, q Query) (Listing, error) {
 	return result(ctx, m, func() (page Listing, err error) {
-		// before is the order of the list.
-		before := func(a, b *keystore.Key) int {
-			if q.byExpiry() {
-				return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.ID, b.ID))
-			}
-			order := cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
-			if q.AllOrganizations {
-				order = cmp.Or(cmp.Compare(b.Organization, a.Organization), order)
-			}
-			return order
-		}
 		now := time.Now()
 		for _, r := range m.keys {
 			if k := r.key; k != nil && (q.AllOrganizations || k.Organization == organization) && q.selects(k, now) &&
-				r.usage.leaves(k, q.ScopesUnusedSince) && (q.After == nil || before(q.After, k) < 0) {
+				r.usage.leaves(k, q.ScopesUnusedSince) && (q.After == nil || q.compare(q.After, k) < 0) {
 				page.Keys = append(page.Keys, k)
 			}
 		}
 		if q.Total {
 			page.Total = len(page.Keys)
 		}
-		slices.SortFunc(page.Keys, before)
+		slices.SortFunc(page.Keys, q.compare)
 		page.Keys = page.Keys[:min(len(page.Keys), cmp.Or(max(q.Limit, 0), 50), 200)]
 		for i, k := range page.Keys {
 			page.Keys[i] = k.Clone()

@@ -272,6 +272,30 @@ var brokenReads = []defect{
 		asking(func(q *issuing.Query) { q.Search = strings.TrimRight(q.Search, "%_") })},
 	{"does not ask which scopes are unused", []string{"Usage/ScopesUnused"},
 		asking(func(q *issuing.Query) { q.ScopesUnusedSince = time.Time{} })},
+	{"does not ask who made a key", []string{"List/CreatedBy"},
+		asking(func(q *issuing.Query) { q.CreatedBy = "" })},
+	{"takes two people for one", []string{"List/CreatedBy"}, asking(func(q *issuing.Query) {
+		q.CreatedBy = strings.TrimRight(q.CreatedBy, "\x00")
+	})},
+	{"has one order", []string{"List/ByLastUse", "List/ByExpiry"}, asking(func(q *issuing.Query) { q.Order = "" })},
+	{"continues an order after a time, without the id", []string{"List/ByLastUse", "List/ByExpiry"},
+		asking(func(q *issuing.Query) {
+			if q.After != nil && q.Order != "" {
+				q.After = q.After.Clone()
+				q.After.ID = ""
+			}
+		})},
+	{"leaves out what has no time in an order", []string{"List/ByLastUse", "List/ByExpiry"},
+		listing(func(q issuing.Query, page *issuing.Listing) {
+			none := q.Order.At(new(keystore.Key))
+			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool { return q.Order != "" && q.Order.At(k) == none })
+		})},
+	{"sorts by expiry, whenever a key is revoked", []string{"List/ByExpiry"},
+		listing(func(q issuing.Query, page *issuing.Listing) {
+			if q.Order == issuing.ByExpiry {
+				slices.SortFunc(page.Keys, func(a, b *keystore.Key) int { return a.ExpiresAt.Compare(b.ExpiresAt) })
+			}
+		})},
 	{"does not ask what a key replaces", []string{"List/Successor"},
 		asking(func(q *issuing.Query) { q.RotatedFrom = "" })},
 }

@@ -181,6 +181,83 @@ var listCases = []testCase{
 		t.wantPages(organization, unused, "that are older than a time and were never used", never)
 	}},
 
+	{"List/CreatedBy", func(t test) {
+		keys := inOrder(unique("org"), 5)
+		for i, by := range []string{"ada", "Ada", "ada ", "ada", ""} {
+			keys[i].CreatedBy = by
+		}
+		t.insert(keys...)
+		theirs := newKey(unique("org"))
+		theirs.CreatedBy = "ada"
+		t.insert(theirs)
+		made := issuing.Query{CreatedBy: "ada", Limit: 1}
+		t.wantTotal(keys[0].Organization, made, 2)
+		t.wantPages(keys[0].Organization, made, "that somebody made", keys[0], keys[3])
+		made.CreatedBy = "ada\x00"
+		t.wantPages(keys[0].Organization, made, "that nobody made")
+	}},
+
+	{"List/ByLastUse", func(t test) {
+		keys, used := inOrder(unique("org"), 9), at(-time.Hour)
+		for i, k := range keys[3:] { // two at a time, and three that were never used
+			k.LastUsedAt = used.Add(time.Duration(i/2) * time.Microsecond)
+		}
+		t.insert(keys...)
+		page := issuing.Query{Order: issuing.ByLastUse}
+		wantSorted := func() {
+			t.Helper()
+			for page.Limit = range 5 {
+				t.wantPages(keys[0].Organization, page, "by last use, those that were never used first", sorted(page.Order, keys)...)
+			}
+		}
+		wantSorted()
+		now, rest := at(0), sorted(page.Order, keys)
+		for _, k := range rest[4:6] { // used while somebody reads
+			t.touch(use(k, now.Add(999)), use(k, now))
+			k.LastUsedAt = now
+		}
+		page.After, page.Limit = rest[3], 2
+		rest = sorted(page.Order, rest[4:])
+		t.wantTotal(keys[0].Organization, page, len(rest))
+		t.wantPages(keys[0].Organization, page, "behind a page, after some of them were used", rest...)
+		page.After = nil
+		wantSorted()
+	}},
+
+	{"List/ByExpiry", func(t test) {
+		keys, end := inOrder(unique("org"), 12), at(time.Hour)
+		for i, k := range keys { // three at a time, and three that do not end
+			k.ExpiresAt, k.RevokedAt = end.Add(time.Duration(i/3)*time.Microsecond), time.Time{}
+			switch i % 4 {
+			case 0:
+				k.ExpiresAt, k.RevokedAt = k.RevokedAt, k.ExpiresAt
+			case 1:
+				k.RevokedAt = end.Add(time.Second)
+			case 2:
+				k.ExpiresAt, k.RevokedAt = end.Add(time.Second), k.ExpiresAt
+			}
+			if i > 8 {
+				k.ExpiresAt, k.RevokedAt = time.Time{}, time.Time{}
+			}
+		}
+		theirs, mine := newKey(unique("org")), unique("ada") // the store may hold other keys
+		all := append(slices.Clone(keys), theirs)
+		for _, k := range all {
+			k.CreatedBy = mine
+		}
+		t.insert(all...)
+		for limit := range 5 {
+			page := issuing.Query{Order: issuing.ByExpiry, Limit: limit}
+			t.wantPages(keys[0].Organization, page, "by what ends first, those without an end last",
+				sorted(page.Order, keys)...)
+			page.AllOrganizations, page.CreatedBy, page.ExpiresBefore = true, mine, end.Add(time.Hour)
+			t.wantPages("", page, "of all organizations that expire, by what ends first",
+				slices.DeleteFunc(sorted(page.Order, all), func(k *keystore.Key) bool {
+					return k.ExpiresAt.IsZero() || !k.ExpiresAt.Before(page.ExpiresBefore)
+				})...)
+		}
+	}},
+
 	{"List/Successor", func(t test) {
 		keys := inOrder(unique("org"), 3)
 		old, next := keys[2], keys[1]
@@ -245,6 +322,13 @@ var listCases = []testCase{
 			t.wantPages("", page, "of all organizations", want...)
 		}
 	}},
+}
+
+// sorted returns the keys in an order, those with the same time by their ID.
+func sorted(o issuing.Order, keys []*keystore.Key) []*keystore.Key {
+	return slices.SortedFunc(slices.Values(keys), func(a, b *keystore.Key) int {
+		return cmp.Or(o.At(a).Compare(o.At(b)), cmp.Compare(a.ID, b.ID))
+	})
 }
 
 func (t test) wantTotal(organization string, q issuing.Query, want int) {
