@@ -10,7 +10,10 @@ import (
 
 // assignable returns the scopes that the actor may assign in an environment.
 func (x *exchange) assignable(e keystore.Environment) []scope.Name {
-	if x.options.Assignable != nil {
+	switch {
+	case x.actor.ReadOnly:
+		return nil
+	case x.options.Assignable != nil:
 		return x.options.Assignable(x.actor, e)
 	}
 	var all []scope.Name
@@ -35,7 +38,7 @@ func (x *exchange) creatable() []keystore.Environment {
 // that the registry does not know may grant something later, so it must be
 // assignable too, unless the actor may assign everything.
 func (x *exchange) mayRotate(k *keystore.Key) bool {
-	if x.options.Assignable == nil {
+	if x.options.Assignable == nil && !x.actor.ReadOnly {
 		return true
 	}
 	assignable := x.assignable(k.Environment)

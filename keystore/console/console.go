@@ -69,7 +69,6 @@ func (x *exchange) serve(at string) error {
 		return &failure{status: http.StatusForbidden, title: "Refused", detail: "This request comes from another " +
 			"site, or the browser does not say where it comes from. Use the console's own pages, over HTTPS."}
 	}
-	const longest = 255 // what a key's record takes
 	switch actor, err := x.admin(x.r); {
 	case errors.Is(err, ErrSignedOut):
 		return ErrSignedOut
@@ -84,8 +83,13 @@ func (x *exchange) serve(at string) error {
 		actor.Name = cmp.Or(actor.Name, actor.ID)
 		x.actor, x.by, x.names[actor.ID] = actor, x.issuer.By(actor.ID, ""), actor.Name
 	}
+	if x.actor.ReadOnly && x.r.Method == http.MethodPost {
+		return errReadOnly
+	}
 	return x.route(at)
 }
+
+const longest = 255 // bytes of an id that a key's record takes
 
 // route finds what a path and method mean. It is not a ServeMux, whose
 // redirects would lead out of the prefix that the console is mounted under.
@@ -124,8 +128,12 @@ func (x *exchange) route(at string) error {
 	return x.methods(func() error { return p.get(k) }, func() error { return p.post(k) })
 }
 
+// methods calls what a method means. A page that takes a form is for those who
+// may send it.
 func (x *exchange) methods(get, post func() error) error {
 	switch {
+	case x.actor.ReadOnly && post != nil:
+		return errReadOnly
 	case x.r.Method == http.MethodGet || x.r.Method == http.MethodHead:
 		return get()
 	case x.r.Method == http.MethodPost && post != nil:

@@ -12,7 +12,8 @@
 //   - The organization and the actor come from the admin function alone, never
 //     from a path, a query or a form.
 //   - A page is for administrators: without one the answer is 401 or 403 on
-//     every path, whatever exists there.
+//     every path, whatever exists there. Whoever is ReadOnly sees the list, each
+//     key and the audit; each of their POSTs is 403, as is each page with a form.
 //   - Only a POST changes anything, and only one that the browser says comes
 //     from the same origin, or that no browser sent. Browsers say so over HTTPS
 //     and on loopback; over plain HTTP elsewhere their POSTs are refused.

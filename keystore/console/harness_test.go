@@ -41,7 +41,8 @@ type bench struct {
 }
 
 // newBench mounts a console whose administrators are told apart by a cookie:
-// ada and bea in acme, oda in other, mem who is no administrator.
+// ada and bea in acme, oda in other, mem who is no administrator; rea in acme
+// may only read.
 func newBench(t *testing.T, change ...func(*console.Options)) *bench {
 	t.Helper()
 	b := &bench{store: &faulty.Store{Store: issuing.NewMemory()}, log: new(bytes.Buffer)}
@@ -94,6 +95,7 @@ func admin(r *http.Request) (console.Actor, error) {
 	actor, known := map[string]console.Actor{
 		"ada":  {ID: "ada", Organization: "acme", Name: "Ada Lovelace"},
 		"bea":  {ID: "bea", Organization: "acme", Name: "Bea Cole"},
+		"rea":  {ID: "rea", Organization: "acme", Name: "Rea Only", ReadOnly: true},
 		"oda":  {ID: "oda", Organization: "other", Name: "Oda Ng"},
 		"half": {ID: "half"},
 		"edge": {ID: strings.Repeat("x", 255), Organization: strings.Repeat("o", 255)}, // without a name

@@ -19,11 +19,12 @@ var (
 	ErrNotAdmin  = errors.New("console: not an administrator")
 )
 
-// An Actor is the administrator who makes a request.
+// An Actor is the person who makes a request.
 type Actor struct {
 	ID           string // kept in the audit, and with the keys they make; required, at most 255 bytes
 	Organization string // the one whose keys they see and change; required, at most 255 bytes
 	Name         string // shown to people; empty: the ID
+	ReadOnly     bool   // they see the list, each key and the audit, and change nothing: not an administrator
 }
 
 // Options configures a console. The zero value lets every administrator assign

@@ -25,6 +25,9 @@ func badRequest(detail string) error {
 	return &failure{status: http.StatusBadRequest, title: "Not understood", detail: detail}
 }
 
+var errReadOnly = &failure{status: http.StatusForbidden, title: "Not yours to change",
+	detail: "You may look at the keys of your organization, and change nothing. Ask an administrator."}
+
 func (f *failure) Error() string { return "console: " + f.detail }
 
 // refusals are what known errors are to the person who asked.
