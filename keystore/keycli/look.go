@@ -18,13 +18,14 @@ import (
 
 func list(c *call) func() error {
 	active := c.flags.Bool("active", false, "only active keys; that goes without saying with the flags below")
+	by := c.flags.String("created-by", "", "only keys that the `actor` with this id made")
 	expiring := c.time("expiring", "only keys that expire before this `TIME`", false)
 	never := c.flags.Bool("never-used", false, "only keys that were never used")
 	parent := c.flags.String("parent", "", "only children of the `KEY` with this id; without it none is listed")
 	wanted := c.flags.String("scope", "", "only keys that hold the scope with this `name`, and by which of theirs")
 	unused := c.time("unused", "only keys that are older than this `TIME` and were not used since", true)
 	return func() error {
-		q := issuing.Query{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never, Parent: *parent}
+		q := issuing.Query{ExpiresBefore: *expiring, UnusedSince: *unused, NeverUsed: *never, Parent: *parent, CreatedBy: *by}
 		registry, column, note := c.issuer.Service().Scopes, "SCOPES", c.scopesAndChildren
 		if *wanted != "" {
 			if err := known(registry, scope.Name(*wanted)); err != nil {
@@ -35,8 +36,8 @@ func list(c *call) func() error {
 		if *active || *wanted != "" || q != (issuing.Query{}) {
 			q.Status = keystore.Active
 		} else if c.organization == "" {
-			return wrong("say whose keys with -org, or which of all: -active, -expiring, -parent, -scope, -unused or " +
-				"-never-used")
+			return wrong("say whose keys with -org, or which of all: -active, -created-by, -expiring, -parent, -scope, " +
+				"-unused or -never-used")
 		}
 		err := c.find(q, func(keys []*keystore.Key) error {
 			if *parent != "" { // a list has no ancestors

@@ -44,7 +44,7 @@ func TestList(t *testing.T) {
 	}
 	s = newShell(t)
 	s.issue("soon -expires 3d" + flags)
-	s.issue("late -expires 90d" + flags)
+	s.issue("late -expires 90d -as ada" + flags)
 	usedToken, used := s.issue("used" + flags)
 	gone, _ := s.issue("gone -expires 2d" + flags)
 	s.does(gone, "revoke - -yes")
@@ -77,6 +77,8 @@ func TestList(t *testing.T) {
 		"list -org acme -unused 1d":         "",
 		"list -org acme -unused 2020-01-01": "",
 		"list -org none":                    "",
+		"list -created-by ada":              "late",
+		"list -org other -created-by ada":   "",
 		"list -active":                      "other used late soon", // of all organizations, the last first
 		"list -expiring 7d":                 "soon",
 		"list -expiring 1d":                 "",

@@ -259,7 +259,7 @@ func TestHelp(t *testing.T) {
 	}
 	has(t, s.does("", "revoke -h"), "-made-before TIME", "revoke [ID]", "-yes", "history: leaked, left, rotated, other")
 	// The flags of each command are shown where they do something, and are read everywhere.
-	for line, want := range map[string]string{"list": "active expiring json never-used org parent scope unused",
+	for line, want := range map[string]string{"list": "active created-by expiring json never-used org parent scope unused",
 		"show": "json org", "import": "as json org reason", "version": "", "migrate": "", "verify": "from json org scope",
 		"issue":  "as attribute env expires json networks once org reason scopes",
 		"rotate": "as dry-run expires json made-before org overlap reason secrets yes",
