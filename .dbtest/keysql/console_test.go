@@ -33,6 +33,7 @@ func TestStatementsOfTheConsole(t *testing.T) {
 		token := keystore.Service{}.Generate(keystore.Production).Reveal()
 		oldest := newKey("acme")
 		oldest.Name, oldest.Digest, oldest.Hint = "Доставка Zürich", keystore.DigestOf(token), token[len(token)-4:]
+		oldest.CreatedBy = "bea"
 		oldest.CreatedAt = oldest.CreatedAt.AddDate(-1, 0, 0)
 		mustInsert(t, store, oldest)
 		for range 100 {
@@ -43,6 +44,8 @@ func TestStatementsOfTheConsole(t *testing.T) {
 		keys := console.New(issuing.New(store, issuing.Options{}), func(*http.Request) (console.Actor, error) {
 			return console.Actor{ID: "ada", Organization: "acme"}, nil
 		}, console.Options{})
+		execute(t, d.open(t), "UPDATE sallyport_keys SET last_used_at = created_at WHERE id LIKE '%7'")
+		never, endless := "&begin=5000&after=-gzt8b3t5hc0.acme_key_5", "&begin=5000&after=1xb3m9wqsqnz.acme_key_5"
 		last := "?begin=10000&after=" + strconv.FormatInt(oldest.CreatedAt.Add(time.Second).UnixMicro(), 36) + ".x"
 		for query, c := range map[string]struct {
 			most int64
@@ -50,6 +53,13 @@ func TestStatementsOfTheConsole(t *testing.T) {
 		}{
 			"":                                  {5, "1–25 of 10001 keys"},
 			last:                                {4, "10001–10001 of 10001 keys"},
+			"?by=user_1":                        {5, "1–25 of 10000 keys"},
+			"?by=bea":                           {5, "Доставка Zürich"},
+			"?sort=used":                        {5, "1–25 of 10001 keys"},
+			"?sort=expiry":                      {5, "1–25 of 10001 keys"},
+			"?sort=expiry&by=user_1":            {5, "1–25 of 10000 keys"},
+			"?sort=used" + never:                {4, "5001–5025 of"},
+			"?sort=expiry" + endless:            {4, "5001–5025 of"},
 			"?parent=" + oldest.ID:              {4, "1–25 of 100 keys"},
 			oldest.ID:                           {7, "See all 100"},
 			"?status=scopes":                    {5, "Nothing to do"},

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strconv"
@@ -27,13 +28,16 @@ func (x *exchange) list() error {
 		selection
 		paging
 		Shows, Care []show
+		Makers      []option // whose keys alone can be asked for; each row has a link for its own
+		Sorts       []option
 		Of          *view // the parent, if these are its children
 		Keys, Ended []view
 		AllEnded    string // the query of all ended keys; empty: these are all
 		Empty       bool   // there is not one key
 		Creatable   bool
 		Since       time.Time // of keys with unused scopes: the first day without them
-	}{selection: s, Shows: shows(), Creatable: len(x.creatable()) > 0, Since: time.Now().Add(-idleAfter)}
+	}{selection: s, Shows: shows(), Creatable: len(x.creatable()) > 0, Since: time.Now().Add(-idleAfter),
+		Sorts: sorts}
 	title, parent := "API keys", (*keystore.Key)(nil)
 	if s.Parent != "" {
 		if parent, err = x.issuer.Key(x.r.Context(), x.actor.Organization, s.Parent); err != nil {
@@ -66,6 +70,10 @@ func (x *exchange) list() error {
 		case err != nil && !errors.Is(err, keystore.ErrNotFound):
 			return err
 		}
+	}
+	body.Makers = []option{{"", "By anybody"}, {x.actor.ID, "By you"}}
+	if s.By != "" && s.By != x.actor.ID { // named by a key that is listed alone: an address may have any id
+		body.Makers = append(body.Makers, option{s.By, "By " + cmp.Or(x.names[s.By], s.By)})
 	}
 	body.Empty = none && !s.Narrows() && at.trail == nil
 	if s.Search == "" && parent == nil { // counting while somebody types would keep the store busy

@@ -167,7 +167,7 @@ func TestListShowsTheLastUse(t *testing.T) {
 			_, k := b.add(t, "acme")
 			b.use(t, k)
 			time.Sleep(ago)
-			wantText(t, fmt.Sprint(ago), b.get("/"), 200, " 1 Jan 2000 "+want+" Never Active")
+			wantText(t, fmt.Sprint(ago), b.get("/"), 200, " 1 Jan 2000 Ada Lovelace "+want+" Never Active")
 		})
 	}
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +18,12 @@ type selection struct {
 	Environment keystore.Environment
 	Status      string // the Value of a show
 	Parent      string // the id of the key whose children they are; empty: keys without a parent
+	By          string // the id of who made them
+	Sort        issuing.Order
 }
+
+var sorts = []option{{"", "Newest first"}, {string(issuing.ByLastUse), "Longest idle"},
+	{string(issuing.ByExpiry), "Expires first"}}
 
 // A show is a choice of keys by their status, or of those that need care.
 type show struct {
@@ -68,14 +74,14 @@ func (s selection) Show() (named show) {
 }
 
 // Narrows reports whether anything is left out that an unfiltered list has.
-func (s selection) Narrows() bool { return s != selection{} }
+func (s selection) Narrows() bool { return s != selection{Sort: s.Sort} }
 
 // query returns the address of the page at a place, relative to that of the
 // list.
 func (s selection) query(at place) string {
 	q := make(url.Values)
 	for name, value := range map[string]string{"q": s.Search, "environment": string(s.Environment), "status": s.Status,
-		"parent": s.Parent} {
+		"parent": s.Parent, "by": s.By, "sort": string(s.Sort)} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -93,11 +99,12 @@ var noSuchPage = badRequest("The list has no page at this address. Choose from i
 func readSelection(u *url.URL) (s selection, at place, err error) {
 	q, err := url.ParseQuery(u.RawQuery)
 	s = selection{strings.TrimSpace(q.Get("q")), keystore.Environment(q.Get("environment")), q.Get("status"),
-		q.Get("parent")}
+		q.Get("parent"), q.Get("by"), issuing.Order(q.Get("sort"))}
 	if at.trail = q["after"]; err == nil && q.Has("begin") {
 		at.begin, err = strconv.Atoi(q.Get("begin"))
 	}
-	if err != nil || len(s.Search) > maxSearch || len(at.trail) > maxTrail || at.begin < 0 ||
+	sorted := slices.ContainsFunc(sorts, func(o option) bool { return o.Value == string(s.Sort) })
+	if err != nil || !sorted || len(s.By) > longest || len(s.Search) > maxSearch || len(at.trail) > maxTrail || at.begin < 0 ||
 		s.Environment != "" && !s.Environment.Known() || s.Show().Name == "" {
 		return selection{}, place{}, noSuchPage
 	}
@@ -119,9 +126,9 @@ type place struct {
 }
 
 // cursor is how a trail names a key. An imported one may be from a year in which
-// no nanosecond has a number; each time of a key is a whole microsecond.
-func cursor(k *keystore.Key) string {
-	return strconv.FormatInt(k.CreatedAt.UnixMicro(), 36) + "." + k.ID
+// no nanosecond has a number.
+func cursor(k *keystore.Key, o issuing.Order) string {
+	return strconv.FormatInt(o.At(k).UnixMicro(), 36) + "." + k.ID
 }
 
 // after returns the key that the page comes after, or nil.
@@ -135,7 +142,7 @@ func (p place) after() (*keystore.Key, error) {
 	if err != nil || at.Year() < 1 || at.Year() > 9999 { // what each database takes
 		return nil, noSuchPage
 	}
-	return &keystore.Key{CreatedAt: at, ID: id}, nil
+	return &keystore.Key{CreatedAt: at, LastUsedAt: at, ExpiresAt: at, ID: id}, nil // one of the times counts
 }
 
 // window returns the page of a selection at a place.
@@ -152,17 +159,17 @@ func (x *exchange) window(s selection, at place) (keys []*keystore.Key, p paging
 		}
 	}
 	if total > len(keys) {
-		trail := append(at.trail, cursor(keys[len(keys)-1]))
+		trail := append(at.trail, cursor(keys[len(keys)-1], s.Sort))
 		p.Next = s.query(place{trail[max(0, len(trail)-maxTrail):], p.Last})
 	}
 	return keys, p, nil
 }
 
-// find returns the keys of a selection at a place, the newest first and at most
-// limit, and the number of all from there on.
+// find returns the keys of a selection at a place, at most limit, and the number of all from there on.
 func (x *exchange) find(s selection, at place, limit int) (keys []*keystore.Key, total int, err error) {
 	q := s.Show().query
 	q.Environment, q.Search, q.Parent = s.Environment, s.Search, s.Parent
+	q.CreatedBy, q.Order = s.By, s.Sort
 	q.Limit, q.Total, q.Children = limit, true, true
 	if _, hint, masked := strings.Cut(s.Search, "…"); masked {
 		q.Search = hint

@@ -1,6 +1,8 @@
 package console_test
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"html"
 	"net/url"
@@ -8,9 +10,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
 func TestSearch(t *testing.T) {
@@ -51,6 +56,11 @@ func TestSearch(t *testing.T) {
 		"begin=25&after=1xb3m9wqsqo0.key_x":               400,
 		"begin=25&after=-gzt8b3t5hc0.key_x":               200, // the first of the year 1
 		"begin=25&after=-gzt8b3t5hc1.key_x":               400,
+		"sort=used":                                       200,
+		"sort=expiry":                                     200,
+		"sort=name":                                       400,
+		"by=" + strings.Repeat("x", 255):                  200,
+		"by=" + strings.Repeat("x", 256):                  400,
 		"begin=0":                                         200,
 		"begin=-1":                                        400,
 		"begin=x":                                         400,
@@ -121,6 +131,90 @@ func TestPagesLeadForthAndBack(t *testing.T) {
 	if got := b.get(address(first, "Older keys")); !slices.Equal(names(got), names(second)) {
 		t.Errorf("after another key was made the second page has %q, want %q", names(got), names(second))
 	}
+}
+
+// Whoever made keys can be asked for, by an address that keeps the rest of what is
+// asked for. People are named by what they made: an address may have any id.
+func TestCreatedBy(t *testing.T) {
+	b := newBench(t, func(o *console.Options) {
+		o.PersonName = func(_ context.Context, _, id string) string { return map[string]string{"bea": "Bea <Cole>"}[id] }
+	})
+	for _, by := range []string{"ada", "bea", "x&y=z", "bea"} {
+		for i := range 20 {
+			b.addBy(t, by, "acme", func(g *keystore.Key) { g.Name = fmt.Sprint("by ", by, " ", i) })
+		}
+	}
+	_, gone := b.addBy(t, "bea", "acme", func(g *keystore.Key) { g.Name = "by bea, ended" })
+	b.revoke(t, gone)
+	b.addBy(t, "oda", "other")
+	first := b.get("/")
+	bea := address(first, "Bea &lt;Cole&gt;")
+	if bea != "/?by=bea" {
+		t.Errorf("the row of a key leads to %q, want the keys of who made it", bea)
+	}
+	page := b.get(bea)
+	wantText(t, "the keys of bea", page, 200, "1–25 of 40 keys", "by bea, ended")
+	wantHTML(t, "the filter does not say whose keys these are", page,
+		`<option value="bea" selected>By Bea &lt;Cole&gt;</option>`)
+	next := b.get(address(page, "Older keys"))
+	wantText(t, "the next page", next, 200, "26–40 of 40 keys")
+	for _, name := range slices.Concat(names(page), names(next)) {
+		if !strings.HasPrefix(name, "by bea") {
+			t.Errorf("the keys of bea have %q", name)
+		}
+	}
+	wantText(t, "an id that is no part of an address", b.get(address(b.get(address(first, "Older keys")), "x&amp;y=z")), 200,
+		"20 keys", "By x&y=z")
+	wantHTML(t, "the filter does not say that these are mine", b.get("/?by=ada"),
+		`<option value="ada" selected>By you</option>`)
+	none := b.do("oda", "GET", "/?by=bea", "")
+	wantText(t, "in another organization", none, 200, "No such keys", "By bea")
+	wantNone(t, "an address names a person of another organization", none, "Cole")
+	wantText(t, "with another filter", b.get("/?by=bea&environment=sandbox"), 200, "No such keys")
+}
+
+// By last use and by expiry each key is on one page, also where many have the
+// same time or none, and where a use is told to the nanosecond.
+func TestOrders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		at := time.Now().Add(30 * day)
+		var names60 []string
+		keys := make(map[string]*keystore.Key)
+		for i := range 60 {
+			name := fmt.Sprintf("key %02d", i)
+			_, k := b.add(t, "acme", func(g *keystore.Key) {
+				if g.Name = name; i%2 == 0 {
+					g.ExpiresAt = at.Add(time.Duration(i/20) * day)
+				}
+			})
+			if i%3 > 0 {
+				b.record(t, k, keystore.Use{At: time.Now().Add(time.Duration(i))})
+			}
+			names60, keys[name] = append(names60, name), b.key(t, k.ID)
+		}
+		for sort, text := range map[issuing.Order]string{issuing.ByLastUse: "Never used", issuing.ByExpiry: "30 Jan 2000"} {
+			want := slices.SortedFunc(slices.Values(names60), func(x, y string) int {
+				return cmp.Or(sort.At(keys[x]).Compare(sort.At(keys[y])), cmp.Compare(keys[x].ID, keys[y].ID))
+			})
+			var got []string
+			for at := "/?sort=" + string(sort); at != "" && len(got) <= len(want); {
+				page := b.get(at)
+				got = append(got, names(page)...)
+				wantHTML(t, "the page does not say how it is sorted", page, `<option value="`+string(sort)+`" selected>`)
+				if len(got) == 25 {
+					wantText(t, "the first page", page, 200, text)
+				} else if back := address(page, "Previous keys"); !strings.Contains(back, "sort="+string(sort)) {
+					t.Errorf("%s: the way back is %q", sort, back)
+				}
+				at = address(page, "Next keys")
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: got %q, want %q", sort, got, want)
+			}
+		}
+		wantText(t, "no keys at all", b.do("oda", "GET", "/?sort=used", ""), 200, "No keys yet")
+	})
 }
 
 // An older system may say that a key was made when its calendar begins.

@@ -14,6 +14,7 @@ import (
 type view struct {
 	keystore.Key        // with the names of key and creator as shown, and the end that its ancestors set
 	Root         string // of the console
+	Alike        string // the query of the keys that the same person made; empty: nobody is known
 	Masked       string
 	Status       keystore.Status // by its ancestors too, unlike Suspended
 	Scopes       []scopeView
@@ -30,6 +31,9 @@ type scopeView struct {
 func (x *exchange) view(k *keystore.Key) view {
 	v := view{Key: *k, Root: x.root, Masked: x.issuer.Service().Masked(k), Status: k.Status(time.Now()),
 		Children: x.below[k.ID], Attributes: x.attributeViews(k)}
+	if k.CreatedBy != "" {
+		v.Alike = selection{Parent: k.Parent, By: k.CreatedBy}.query(place{})
+	}
 	v.Name, v.CreatedBy = cmp.Or(k.Name, "Unnamed key"), cmp.Or(x.personName(k.CreatedBy), "unknown")
 	if len(k.Ancestors) > 0 { // a child ends with them
 		v.ExpiresAt, v.RevokedAt = k.Bind(x.registry).Expiry()
