@@ -577,7 +577,7 @@ func (a adapters) reads(t *testing.T) map[string]func(context.Context) (any, err
 			return digests, err
 		},
 		"Usage": func(ctx context.Context) (any, error) { return a.keys.Usage(ctx, "org", page.Keys[0].ID) },
-		"Audit": func(ctx context.Context) (any, error) { return a.keys.Audit(ctx, "org", "", "") },
+		"Audit": func(ctx context.Context) (any, error) { return a.keys.Audit(ctx, "org", issuing.AuditQuery{}) },
 	}
 }
 

@@ -75,13 +75,15 @@ func TestBadEntries(t *testing.T) {
 			}
 		}
 		for _, args := range [][3]string{{"\xff", "", ""}, {"acme", "\x00", ""}, {"acme", "", "\xff"}} {
-			if page, err := store.Audit(t.Context(), args[0], args[1], args[2]); err != nil || page != nil {
+			page, err := store.Audit(t.Context(), args[0], issuing.AuditQuery{Key: args[1], After: args[2]})
+			if err != nil || page != nil {
 				t.Errorf("Audit(%q) returned %v, %v, want nothing", args, page, err)
 			}
 		}
 		mustInsert(t, store, k)
 		execute(t, db, "UPDATE sallyport_keys_audit SET changes = 'null'")
-		if page, err := store.Audit(t.Context(), "acme", "", ""); !errors.Is(err, keystore.ErrCorrupt) || page != nil {
+		page, err := store.Audit(t.Context(), "acme", issuing.AuditQuery{})
+		if !errors.Is(err, keystore.ErrCorrupt) || page != nil {
 			t.Errorf("Audit of a spoilt entry returned %v, %v, want ErrCorrupt", page, err)
 		}
 	})
@@ -189,7 +191,7 @@ func TestErasedTokenIsStoredOnce(t *testing.T) {
 				})
 			}
 			running.Wait()
-			entries, err := store.Audit(t.Context(), "acme", "", "")
+			entries, err := store.Audit(t.Context(), "acme", issuing.AuditQuery{Act: "issue"})
 			if stored.Load() != 1 || len(entries) != 1 || err != nil {
 				t.Fatalf("%d were stored with %d entries, %v, want one", stored.Load(), len(entries), err)
 			}

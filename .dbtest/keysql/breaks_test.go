@@ -115,7 +115,10 @@ func breakable(s *keysql.Store, k, child *keystore.Key, start string) map[string
 		},
 		"AddUses": func(ctx context.Context) error { return s.AddUses(ctx, needed(k)) },
 		"Update":  func(ctx context.Context) error { return s.Update(ctx, k, newEntry(k)) },
-		"Audit":   func(ctx context.Context) error { _, err := s.Audit(ctx, k.Organization, "", ""); return err },
+		"Audit": func(ctx context.Context) error {
+			_, err := s.Audit(ctx, k.Organization, issuing.AuditQuery{})
+			return err
+		},
 		"SweepAudit": func(ctx context.Context) error {
 			_, err := s.SweepAudit(ctx, time.Now().Add(time.Hour))
 			return err

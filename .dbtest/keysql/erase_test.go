@@ -40,7 +40,7 @@ func TestInsertDuringErase(t *testing.T) {
 				t.Fatal(before, err)
 			}
 			_, err := store.Find(t.Context(), "acme", k.ID)
-			entries, failed := store.Audit(t.Context(), "acme", "", "")
+			entries, failed := store.Audit(t.Context(), "acme", issuing.AuditQuery{Act: "issue"})
 			if gone := errors.Is(err, keystore.ErrNotFound); gone != (len(entries) == 0) || failed != nil {
 				t.Errorf("inserted before %s: Find returned %v, and there are %d entries, %v", before, err, len(entries), failed)
 			}

@@ -54,15 +54,17 @@ func TestRowsRead(t *testing.T) {
 			"UPDATE sallyport_keys SET expires_at = $ago WHERE parent = '' AND id LIKE '%5'",
 			"UPDATE sallyport_keys SET expires_at = $ago WHERE organization = 'c' AND id < 'c_key_55'",
 			"UPDATE sallyport_keys SET revoked_at = $ago WHERE organization = 'c' AND id > 'c_key_6'",
+			`INSERT INTO sallyport_keys_audit (id, organization, key_id, at, act, actor, reason, changes)
+			SELECT CONCAT('act_', id), organization, id, $ahead, 'issue', 'ada', '', '[]' FROM sallyport_keys`,
 		} {
 			execute(t, db, words.Replace(statement))
 		}
 		switch d.name {
 		case "mariadb":
-			execute(t, db, "ANALYZE TABLE sallyport_keys")
+			execute(t, db, "ANALYZE TABLE sallyport_keys, sallyport_keys_audit")
 		case "postgres":
 			eventually(t, "VACUUM leaves rows that another transaction may see", func() (clean bool) {
-				execute(t, db, "VACUUM (ANALYZE, INDEX_CLEANUP ON) sallyport_keys")
+				execute(t, db, "VACUUM (ANALYZE, INDEX_CLEANUP ON) sallyport_keys, sallyport_keys_audit")
 				err := db.QueryRowContext(t.Context(), "SELECT relallvisible = relpages FROM pg_class "+
 					"WHERE oid = 'sallyport_keys'::regclass").Scan(&clean)
 				if err != nil {
@@ -78,6 +80,16 @@ func TestRowsRead(t *testing.T) {
 				page, err := list(ctx, organization, q)
 				if err == nil && len(page.Keys) != 50 {
 					t.Errorf("got %d keys, want 50", len(page.Keys))
+				}
+				return err
+			}
+		}
+		audit := func(organization string, q issuing.AuditQuery, want int) func(context.Context) error {
+			return func(ctx context.Context) error {
+				q.Limit = 50
+				page, err := store.Audit(ctx, organization, q)
+				if err == nil && (len(page) != want || page[0].KeyName == "") {
+					t.Errorf("got the entries %v, want %d with the names of their keys", page, want)
 				}
 				return err
 			}
@@ -114,6 +126,13 @@ func TestRowsRead(t *testing.T) {
 				Status: keystore.Active, ExpiresBefore: soon}), "expires (parent=? AND expires_at>? AND expires_at<?)"},
 			"the next that expire": {list(store.List, "", issuing.Query{AllOrganizations: true, After: first,
 				Status: keystore.Active, ExpiresBefore: soon}), "expires (parent=? AND (expires_at,id)>(?,?) AND expires_at<?)"},
+			"a page of the audit": {audit("b", issuing.AuditQuery{}, 50), "audit_list (organization=?)"},
+			"the audit of a key": {audit("b", issuing.AuditQuery{Key: "b_key_7"}, 1),
+				"audit_key (organization=? AND key_id=?)"},
+			"the audit of some days": {audit("b", issuing.AuditQuery{Since: time.Unix(1, 0), After: "act_b_key_500"}, 50),
+				"audit_list (organization=? AND id>? AND id<?)"},
+			"the audit of all": {audit("", issuing.AuditQuery{AllOrganizations: true, After: "act_b_key_500"}, 50),
+				"audit_1 (id<?)"},
 			"an insert with too many children": {func(ctx context.Context) error {
 				k := newKey("acme")
 				k.Parent, k.Ancestors = "acme_key_1", []*keystore.Key{{ID: "acme_key_1"}}

@@ -26,7 +26,7 @@ func state(t *testing.T, m issuing.Store) (text string) {
 	for _, k := range page.Keys {
 		text += fmt.Sprintln(*k)
 	}
-	entries, err := m.Audit(t.Context(), "acme", "", "")
+	entries, err := m.Audit(t.Context(), "acme", issuing.AuditQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}

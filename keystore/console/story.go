@@ -22,7 +22,7 @@ type event struct {
 
 // story returns the last 100 things that were done to a key, the newest first.
 func (x *exchange) story(k *keystore.Key) (events []event, err error) {
-	entries, err := x.issuer.Audit(x.r.Context(), k.Organization, k.ID, "")
+	entries, err := x.issuer.Audit(x.r.Context(), k.Organization, issuing.AuditQuery{Key: k.ID})
 	return x.events(entries), err
 }
 
@@ -30,7 +30,8 @@ func (x *exchange) story(k *keystore.Key) (events []event, err error) {
 // one that key names.
 func (x *exchange) audit() error {
 	q := x.r.URL.Query()
-	entries, err := x.issuer.Audit(x.r.Context(), x.actor.Organization, q.Get("key"), q.Get("after"))
+	entries, err := x.issuer.Audit(x.r.Context(), x.actor.Organization,
+		issuing.AuditQuery{Key: q.Get("key"), After: q.Get("after")})
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,8 @@ func TestEveryActIsAudited(t *testing.T) {
 			old := k
 			secret, next, err := by.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: k.ID})
 			secrets, k = append(secrets, secret.Reveal()), next
-			if got, _ := issuer.Audit(t.Context(), "acme", old.ID, ""); len(got) != 6 || got[0].Act != "revoke" {
+			got, _ := issuer.Audit(t.Context(), "acme", issuing.AuditQuery{Key: old.ID})
+			if len(got) != 6 || got[0].Act != "revoke" {
 				t.Errorf("the entries of the key that was rotated are %v, want 6, the newest its revocation", got)
 			}
 			return err
@@ -116,12 +117,19 @@ func TestEveryActIsAudited(t *testing.T) {
 			t.Errorf("got the entries %q, want %q", got, c.want)
 		}
 	}
-	kept, err := issuer.Audit(t.Context(), "acme", "", "")
+	kept, err := issuer.Audit(t.Context(), "acme", issuing.AuditQuery{})
 	slices.Reverse(kept)
+	for i, e := range kept {
+		k, err := issuer.Key(t.Context(), "acme", e.Key)
+		if err != nil || e.KeyName != k.Name || e.KeyHint != k.Hint {
+			t.Errorf("an entry about %v, %v has the name %q and the hint %q", k, err, e.KeyName, e.KeyHint)
+		}
+		kept[i].KeyName, kept[i].KeyHint = "", ""
+	}
 	if err != nil || fmt.Sprint(kept) != fmt.Sprint(*told) {
 		t.Errorf("the store has %v, %v, want what the sink was told, %v", kept, err, *told)
 	}
-	all := fmt.Sprintf("%+v", kept)
+	all := fmt.Sprintf("%+v", *told)
 	for _, secret := range secrets {
 		digest := keystore.DigestOf(secret)
 		for _, part := range []string{secret[9:17], secret[len(secret)-4:], hex.EncodeToString(digest[:4])} {
@@ -222,7 +230,7 @@ func TestErase(t *testing.T) {
 		t.Errorf("after Erase Lookup returned %v, %v, want ErrNotFound", got, err)
 	}
 	want(t, keys, keystore.DigestOf(otherToken), nil, "the key of another organization")
-	if got, err := issuer.Audit(t.Context(), "acme", "", ""); err != nil || len(got) != 0 {
+	if got, err := issuer.Audit(t.Context(), "acme", issuing.AuditQuery{}); err != nil || len(got) != 0 {
 		t.Errorf("after Erase the audit is %v, %v, want none", got, err)
 	}
 	if _, _, err := issuer.Erase(t.Context(), ""); err == nil {
@@ -280,7 +288,7 @@ func TestInTransaction(t *testing.T) {
 	if err != nil || len(page.Keys) != 1 || page.Keys[0].Version != 1 {
 		t.Errorf("Keys returned %v, %v, want the key as it was", page.Keys, err)
 	}
-	if entries, err := issuer.Audit(ctx, "acme", "", ""); err != nil || len(entries) != 1 {
+	if entries, err := issuer.Audit(ctx, "acme", issuing.AuditQuery{}); err != nil || len(entries) != 1 {
 		t.Errorf("Audit returned %d entries, %v, want 1", len(entries), err)
 	}
 }

@@ -1,7 +1,9 @@
 package issuing
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,8 +22,8 @@ const (
 	ReasonOther   = "other" // of a revocation without another one
 )
 
-// An AuditEntry says who did what to a key, when and why. It holds no part of a
-// token, and no digest.
+// An AuditEntry says who did what to a key, when and why. What is stored of it
+// holds no part of a token, and no digest.
 type AuditEntry struct {
 	ID           string    `json:"id"` // sorts by time
 	At           time.Time `json:"at"`
@@ -31,6 +33,11 @@ type AuditEntry struct {
 	Key          string    `json:"key,omitempty"` // its id; with rotate that of the new key, with erase empty
 	Reason       string    `json:"reason,omitempty"`
 	Changes      []Change  `json:"changes,omitempty"` // of a new key: all that is set
+
+	// The Name and Hint that the key has when [Store.Audit] returns the entry,
+	// empty if it is gone. They are no part of what is stored.
+	KeyName string `json:"key_name,omitempty"`
+	KeyHint string `json:"key_hint,omitempty"`
 }
 
 // A Change is a field of a [keystore.Key] that an act has changed, such as
@@ -52,11 +59,40 @@ func (i *Issuer) By(actor, reason string) *Issuer {
 	return &by
 }
 
-// Audit returns a page of at most 100 entries, the newest first: of a key, or
-// of all keys of the organization if key is empty. The next page comes after
-// the ID of the last entry.
-func (i *Issuer) Audit(ctx context.Context, organization, key, after string) ([]AuditEntry, error) {
-	return i.store.Audit(ctx, organization, key, after)
+// An AuditQuery selects entries in [Store.Audit]. The zero AuditQuery selects
+// the 100 newest. An entry is listed if all that is asked for holds.
+type AuditQuery struct {
+	After string // entries with an ID below it: a next page comes after the last ID. Empty: from the newest on
+	Limit int    // zero or less: 100; at most 1000
+
+	Key, Act, Actor string    // entries with this Key, Act or Actor. Empty: all
+	Since, Until    time.Time // entries from Since on and from before Until. Zero: all
+
+	// AllOrganizations selects entries of each organization, for those who
+	// operate the service. No organization is named then.
+	AllOrganizations bool
+}
+
+// Bounds is for a [Store]: the IDs that are selected are not below from, and
+// below the other unless it is empty, and there are at most limit.
+func (q AuditQuery) Bounds() (from, below string, limit int) {
+	below = q.After
+	if !q.Since.IsZero() {
+		from = auditID(q.Since)
+	}
+	if until := auditID(q.Until); !q.Until.IsZero() && (below == "" || until < below) {
+		below = until
+	}
+	return from, below, min(cmp.Or(max(q.Limit, 0), 100), 1000)
+}
+
+// Audit returns one page of the audit of the organization, the newest entry
+// first, as [Store.Audit] does, or with [AuditQuery.AllOrganizations] of all.
+func (i *Issuer) Audit(ctx context.Context, organization string, q AuditQuery) ([]AuditEntry, error) {
+	if q.AllOrganizations && organization != "" {
+		return nil, errors.New("issuing: Audit of an organization and of all: name none with AuditQuery.AllOrganizations")
+	}
+	return i.store.Audit(ctx, organization, q)
 }
 
 // SweepAudit removes the entries of all organizations that are older than keep,

@@ -41,7 +41,7 @@ func TestDelegate(t *testing.T) {
 	if err != nil || found.ID != child.ID {
 		t.Errorf("KeyOf returned %v, %v, want the child", found, err)
 	}
-	entries, err := issuer.Audit(t.Context(), "acme", child.ID, "")
+	entries, err := issuer.Audit(t.Context(), "acme", issuing.AuditQuery{Key: child.ID})
 	if err != nil || len(entries) != 1 || entries[0].Act != "delegate" || entries[0].Actor != parent.ID ||
 		!slices.Contains(entries[0].Changes, issuing.Change{Field: "parent", After: parent.ID}) {
 		t.Errorf("the audit has %+v, %v, want who made it through which key", entries, err)

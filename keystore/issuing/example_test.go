@@ -91,7 +91,7 @@ func ExampleIssuer_By() {
 		log.Fatal(err)
 	}
 
-	entries, err := issuer.Audit(ctx, "acme", key.ID, "")
+	entries, err := issuer.Audit(ctx, "acme", issuing.AuditQuery{Key: key.ID})
 	if err != nil {
 		log.Fatal(err)
 	}

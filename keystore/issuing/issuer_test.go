@@ -103,7 +103,7 @@ func TestWhatEmbedsACached(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if entries, err := issuer.Audit(t.Context(), "acme", k.ID, ""); len(entries) != 1 || err != nil {
+	if entries, err := issuer.Audit(t.Context(), "acme", issuing.AuditQuery{Key: k.ID}); len(entries) != 1 || err != nil {
 		t.Errorf("Audit: got %d entries, %v, want 1", len(entries), err)
 	}
 	token, err := keystore.Service{}.Parse(secret.Reveal())

@@ -343,12 +343,17 @@ func (m *memory) Changes(ctx context.Context, since string) (changed []keystore.
 // [keystore.Cached.Run] is not called.
 func (m *memory) ChangedHereOnly() {}
 
-func (m *memory) Audit(ctx context.Context, organization, key, after string) ([]AuditEntry, error) {
+func (m *memory) Audit(ctx context.Context, organization string, q AuditQuery) ([]AuditEntry, error) {
 	return result(ctx, m, func() (page []AuditEntry, err error) {
+		from, below, limit := q.Bounds()
 		for _, e := range slices.Backward(m.audit) {
-			if e.Organization == organization && (key == "" || key == e.Key) && (after == "" || e.ID < after) &&
-				len(page) < 100 {
-				e.Changes = slices.Clone(e.Changes)
+			if len(page) < limit && (q.AllOrganizations || e.Organization == organization) &&
+				(q.Key == "" || q.Key == e.Key) && (q.Act == "" || q.Act == e.Act) && (q.Actor == "" || q.Actor == e.Actor) &&
+				e.ID >= from && (below == "" || e.ID < below) {
+				e.Changes, e.KeyName, e.KeyHint = slices.Clone(e.Changes), "", ""
+				if r := m.byID(e.Organization, e.Key); r != nil {
+					e.KeyName, e.KeyHint = r.key.Name, r.key.Hint
+				}
 				page = append(page, e)
 			}
 		}

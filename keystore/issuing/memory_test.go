@@ -236,7 +236,7 @@ func (noBackend) Changes(context.Context, string) ([]keystore.Digest, string, er
 	return nil, "", errNoBackend
 }
 
-func (noBackend) Audit(context.Context, string, string, string) ([]issuing.AuditEntry, error) {
+func (noBackend) Audit(context.Context, string, issuing.AuditQuery) ([]issuing.AuditEntry, error) {
 	return nil, errNoBackend
 }
 

@@ -234,7 +234,7 @@ func TestRotateHalfDone(t *testing.T) {
 		want(t, memory, keystore.DigestOf(oldToken), nil, "1 ns before the end of the overlap")
 		time.Sleep(time.Nanosecond)
 		want(t, memory, keystore.DigestOf(oldToken), keystore.ErrRevoked, "an hour after the first call")
-		if entries, err := whole.Audit(t.Context(), "acme", old.ID, ""); err != nil ||
+		if entries, err := whole.Audit(t.Context(), "acme", issuing.AuditQuery{Key: old.ID}); err != nil ||
 			entries[0].Act != "revoke" || entries[0].Reason != issuing.ReasonRotated {
 			t.Errorf("the audit of the old key ends with %+v, %v, want a revocation for the rotation", entries, err)
 		}

@@ -107,10 +107,11 @@ type Store interface {
 	// when the organization has no such key.
 	Usage(ctx context.Context, organization, id string) (*Usage, error)
 
-	// Audit returns at most 100 entries of the organization, those with the
-	// highest ID first: of the key with this id, or of all if it is empty; and
-	// with an ID below after, unless that is empty.
-	Audit(ctx context.Context, organization, key, after string) ([]AuditEntry, error)
+	// Audit returns one page of the entries of the organization, those with the
+	// highest ID first, each with the KeyName and KeyHint of its key, if the
+	// organization has that. The organization is empty with
+	// [AuditQuery.AllOrganizations]. An ID sorts by its time: see [AuditQuery.Bounds].
+	Audit(ctx context.Context, organization string, q AuditQuery) ([]AuditEntry, error)
 
 	// SweepAudit removes the entries from before a time, and returns how many.
 	// It also removes the children that expired or were revoked more than a day

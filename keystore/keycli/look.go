@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -155,7 +156,11 @@ func show(c *call) error {
 	if err != nil {
 		return err
 	}
-	history, err := c.history(k.Organization, k.ID, time.Time{})
+	var history []issuing.AuditEntry
+	err = c.history(k.Organization, issuing.AuditQuery{Key: k.ID}, func(page []issuing.AuditEntry) error {
+		history = append(history, page...)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -174,45 +179,42 @@ func show(c *call) error {
 }
 
 func audit(c *call) func() error {
+	var q issuing.AuditQuery
+	c.flags.StringVar(&q.Key, "key", "", "only what was done to the `KEY` with this id")
+	c.flags.StringVar(&q.Act, "act", "", "only this `act`: issue, delegate, rotate, revoke, suspend, resume, rename, "+
+		"edit, import or erase")
+	c.flags.StringVar(&q.Actor, "actor", "", "only what this `person` did")
 	since := c.time("since", "only what was done at this `TIME` or later", true)
 	return func() error {
-		if c.organization == "" {
-			return wrong("say whose keys with -org")
-		}
-		history, err := c.history(c.organization, "", *since)
-		if err != nil {
-			return err
-		}
-		rows := acts(history)
-		for i, e := range history {
-			rows[i] = slices.Insert(rows[i], 2, cmp.Or(e.Key, "-"))
-			if c.json {
-				err = errors.Join(err, encode(c.Stdout, e))
+		q.Since, q.AllOrganizations = *since, c.organization == ""
+		return c.none(c.history(c.organization, q, func(page []issuing.AuditEntry) (err error) {
+			rows := acts(page)
+			c.titled = true
+			for i, e := range page {
+				name := cmp.Or(strings.TrimSuffix(e.KeyName+" …"+e.KeyHint, " …"), "-")
+				rows[i] = slices.Insert(rows[i], 2, e.Organization, cmp.Or(e.Key, "-"), name)
+				if c.json {
+					err = errors.Join(err, encode(c.Stdout, e))
+				}
 			}
-		}
-		if c.json {
-			return err
-		}
-		return c.table(rows)
+			if c.json {
+				return err
+			}
+			return c.table(rows)
+		}), "no such entry")
 	}
 }
 
-// history returns what was done to a key, or to all of the organization if key
-// is empty, since a time.
-func (c *call) history(organization, key string, since time.Time) (all []issuing.AuditEntry, err error) {
-	for after := ""; ; after = all[len(all)-1].ID {
-		page, err := c.issuer.Audit(c.ctx, organization, key, after)
-		if err != nil {
-			return nil, err
+// history calls each for each page of what q selects, the newest entry first.
+func (c *call) history(organization string, q issuing.AuditQuery, each func([]issuing.AuditEntry) error) error {
+	for q.Limit = 1000; ; {
+		page, err := c.issuer.Audit(c.ctx, organization, q)
+		if err != nil || len(page) == 0 {
+			return err
 		}
-		for _, e := range page {
-			if e.At.Before(since) {
-				return all, nil
-			}
-			all = append(all, e)
-		}
-		if len(page) == 0 {
-			return all, nil
+		q.After = page[len(page)-1].ID
+		if err := each(page); err != nil {
+			return err
 		}
 	}
 }
@@ -246,7 +248,14 @@ func acts(history []issuing.AuditEntry) (rows [][]string) {
 			text += ": " + e.Reason
 		}
 		for _, change := range e.Changes {
-			text += fmt.Sprintf("; %s %q, was %q", change.Field, change.After, change.Before)
+			switch {
+			case change.Field == "suspended":
+				text += "; " + map[string]string{"true": "suspended", "": "resumed"}[change.After]
+			case change.Before == "":
+				text += fmt.Sprintf("; %s %q", change.Field, change.After)
+			default:
+				text += fmt.Sprintf("; %s %q, was %q", change.Field, change.After, change.Before)
+			}
 		}
 		rows = append(rows, []string{e.Act, stamp(e.At), text})
 	}

@@ -244,7 +244,8 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// audit tells what was done to the keys of an organization, the newest first.
+// audit tells what was done to the keys of an organization or of all, the newest
+// first, in words for people.
 func TestAudit(t *testing.T) {
 	s := newShell(t)
 	_, k := s.issue(nightly + " -as ada")
@@ -254,9 +255,10 @@ func TestAudit(t *testing.T) {
 		s.does("", "edit -resume "+k.ID+" -org acme -as bea -reason done")
 	}
 	lines := strings.Split(strings.TrimSuffix(s.does("", "audit -org acme"), "\n"), "\n")
-	newest := regexp.MustCompile(`^resume +\d{4}-\d\d-\d\d \d\d:\d\d +` + k.ID +
-		` +by bea: done; suspended "", was "true"$`)
-	if len(lines) != 121 || !newest.MatchString(lines[0]) || !strings.Contains(lines[120], k.ID+"  by ada; name") {
+	newest := regexp.MustCompile(`^resume +\d{4}-\d\d-\d\d \d\d:\d\d +` + `acme +` + k.ID +
+		` +Nightly …` + k.Hint + ` +by bea: done; resumed$`)
+	if len(lines) != 121 || !newest.MatchString(lines[0]) ||
+		!strings.Contains(lines[120], `  by ada; name "Nightly"; env`) {
 		t.Errorf("got %d lines, the first %q, the last %q", len(lines), lines[0], lines[len(lines)-1])
 	}
 	if got := strings.Count(s.does("", "audit -org acme -json -since 1d"), `"organization":"acme"`); got != 121 {
@@ -273,5 +275,12 @@ func TestAudit(t *testing.T) {
 	if got := s.does("", "audit -org acme -since 2099-01-01"); got != "" {
 		t.Errorf("got %q from the future", got)
 	}
-	s.ends(2, "-org", "", "audit")
+	s.ends(0, `organization "none" has no such entry`, "", "audit -org none")
+	s.ends(0, "there is no such entry", "", "audit -act suspended")
+	for flags, want := range map[string]int{"": 123, " -org other": 1, " -act suspend": 60, " -act issue": 2,
+		" -actor bea": 120, " -key " + k.ID: 122, " -actor bea -act issue": 0, " -org other -key " + k.ID: 0} {
+		if got := strings.Count(s.does("", "audit"+flags), "\n"); got != want {
+			t.Errorf("audit%s prints %d entries, want %d", flags, got, want)
+		}
+	}
 }

@@ -65,7 +65,7 @@ func TestActorIsTheUser(t *testing.T) {
 	}
 	s := newShell(t)
 	_, k := s.issue(nightly)
-	history, err := s.issuer().Audit(t.Context(), "acme", k.ID, "")
+	history, err := s.issuer().Audit(t.Context(), "acme", issuing.AuditQuery{Key: k.ID})
 	want := keycli.Operator(user.Current())
 	if err != nil || k.CreatedBy != want || history[0].Actor != want {
 		t.Errorf("got a key by %q and the history %+v, %v, want both by %q", k.CreatedBy, history, err, want)

@@ -14,8 +14,11 @@ import (
 const (
 	entryColumns = "id, organization, key_id, at, act, actor, reason, changes"
 
-	// auditPage is how many entries a page has at most.
-	auditPage = 100
+	// selectEntries has the names of keys that are not of another organization:
+	// one may have taken the id of a key that is gone.
+	selectEntries = "SELECT a.id, a.organization, key_id, at, act, actor, reason, changes, COALESCE(name, ''), " +
+		"COALESCE(hint, '') FROM sallyport_keys_audit AS a%s LEFT JOIN sallyport_keys AS k ON k.id = key_id AND " +
+		"k.organization = a.organization WHERE 1 = 1"
 
 	// sweepBatch is how many rows one statement of a sweep deletes.
 	sweepBatch = 1000
@@ -169,24 +172,34 @@ func (s *Store) inTx(ctx context.Context, do func(*sql.Tx) error) error {
 	return tx.Commit()
 }
 
-// Audit implements [issuing.Store].
+// Audit implements [issuing.Store]. It reads the entries of the days that are
+// asked for, the newest first, until the page is full: with an Act or an Actor
+// that few have it reads all of the organization, and with AllOrganizations and
+// a Key those of each organization.
 func (s *Store) Audit(
-	ctx context.Context, organization, key, after string,
+	ctx context.Context, organization string, q issuing.AuditQuery,
 ) (page []issuing.AuditEntry, err error) {
-	if !isText(organization, key, after) {
+	if !isText(organization, q.Key, q.Act, q.Actor, q.After) {
 		return nil, nil
 	}
-	query, args := "SELECT "+entryColumns+" FROM sallyport_keys_audit WHERE organization = ?1", []any{organization}
-	if key != "" {
-		query, args = query+" AND key_id = ?2", append(args, key)
+	query, args := fmt.Sprintf(selectEntries, map[bool]string{false: s.ofAudit}[q.AllOrganizations]), []any(nil)
+	where := func(condition, value string, asked bool) {
+		if asked {
+			args = append(args, value)
+			query += fmt.Sprint(" AND a.", condition, " ?", len(args))
+		}
 	}
-	if after != "" {
-		query, args = query+fmt.Sprint(" AND id < ?", len(args)+1), append(args, after)
-	}
-	query += fmt.Sprint(" ORDER BY id DESC LIMIT ", auditPage)
+	from, below, limit := q.Bounds()
+	where("organization =", organization, !q.AllOrganizations)
+	where("key_id =", q.Key, q.Key != "")
+	where("act =", q.Act, q.Act != "")
+	where("actor =", q.Actor, q.Actor != "")
+	where("id >=", from, from != "")
+	where("id <", below, below != "")
+	query += fmt.Sprint(" ORDER BY a.id DESC LIMIT ", limit)
 	var e issuing.AuditEntry
 	fields := []any{&e.ID, &e.Organization, &e.Key, (*instant)(&e.At), &e.Act, &e.Actor, &e.Reason,
-		(*changes)(&e.Changes)}
+		(*changes)(&e.Changes), &e.KeyName, &e.KeyHint}
 	err = s.each(ctx, "audit", statement{query, args}, fields, func() { page = append(page, e) })
 	if err != nil {
 		return nil, err

@@ -41,6 +41,8 @@ type dialect struct {
 	// expires: the condition for what is after ?7 and ?8.
 	after, byIndex, later string
 
+	ofAudit string // the indexes of an organization's entries, where they have to be named
+
 	// isolation is that of a transaction, where another one that a program may
 	// have made the default would not see what was written during a wait.
 	isolation sql.IsolationLevel
@@ -122,6 +124,8 @@ var mysql = dialect{
 	after: " AND (organization < ?9 OR organization = ?9 AND created_at < ?7 OR " +
 		"organization = ?9 AND created_at = ?7 AND id < ?8)",
 	later: " AND expires_at >= ?7 AND (expires_at > ?7 OR id > ?8)",
+
+	ofAudit: " FORCE INDEX (sallyport_keys_audit_list, sallyport_keys_audit_key)", // or it passes over newer entries
 
 	folded:  "CAST(LOWER(CONVERT(%s USING utf8mb4)) AS BINARY)", // the columns are bytes, which have no case
 	within:  "INSTR(%s, ?)",

@@ -19,7 +19,7 @@ func newEntry(k *keystore.Key) issuing.AuditEntry { return newEntryAt(k, at(0)) 
 func newEntryAt(k *keystore.Key, now time.Time) issuing.AuditEntry {
 	return issuing.AuditEntry{
 		ID: fmt.Sprintf("act_%014x", now.UnixMicro()) + unique(""), At: now, Act: "issue", Actor: "ada 'o\"x\\",
-		Organization: k.Organization, Key: k.ID, Reason: "ticket 4 – é",
+		Organization: k.Organization, Key: k.ID, KeyName: k.Name, KeyHint: k.Hint, Reason: "ticket 4 – é",
 		Changes: []issuing.Change{{Field: "name", After: "a <b> \"c\""}, {Field: "suspended", Before: "true"}},
 	}
 }
@@ -33,9 +33,12 @@ func (t test) audited(k *keystore.Key, at time.Time) issuing.AuditEntry {
 	return e
 }
 
-func (t test) audit(organization, key, after string) []issuing.AuditEntry {
+func (t test) audit(organization string, q issuing.AuditQuery) []issuing.AuditEntry {
 	t.Helper()
-	return must(t.Audit(t.Context(), organization, key, after))(t, "Audit")
+	if q.AllOrganizations {
+		organization = ""
+	}
+	return must(t.Audit(t.Context(), organization, q))(t, "Audit")
 }
 
 // wantAudit reports a page that is not these entries in this order.
@@ -53,21 +56,21 @@ func (t test) wantAudit(rule string, got []issuing.AuditEntry, want ...issuing.A
 
 var auditCases = []testCase{
 	{"Audit/Insert", func(t test) {
-		k := newKey(unique("org"))
+		k, all := newKey(unique("org")), issuing.AuditQuery{}
 		first := t.insert(k)
 		again, successor := newKey(k.Organization), newKey(k.Organization)
 		again.Digest, successor.RotatedFrom = k.Digest, k.RotatedFrom
 		t.refusedInsert(again, k, issuing.ErrExists, "a Digest that is taken")
 		t.refusedInsert(successor, k, issuing.ErrRotated, "a second successor")
-		t.wantAudit("Audit after Insert, two of three refused", t.audit(k.Organization, "", ""), first)
+		t.wantAudit("Audit after Insert, two of three refused", t.audit(k.Organization, all), first)
 
 		kept := first
 		kept.Changes = slices.Clone(first.Changes)
 		first.Changes[0].After = "changed"
-		for _, e := range t.audit(k.Organization, "", "") {
+		for _, e := range t.audit(k.Organization, all) {
 			e.Changes[0].After = "changed"
 		}
-		t.wantAudit("Audit, after the caller changed what it had given and got,", t.audit(k.Organization, "", ""), kept)
+		t.wantAudit("Audit, after the caller changed what it had given and got,", t.audit(k.Organization, all), kept)
 	}},
 
 	{"Audit/Update", func(t test) {
@@ -80,7 +83,9 @@ var auditCases = []testCase{
 		t.wantError(t.tryUpdate(stale), issuing.ErrConflict, "Update of version 1")
 		t.wantError(t.tryUpdate(newKey(k.Organization)), keystore.ErrNotFound, "Update of no key")
 		t.keeps(k, "a key after Update")
-		t.wantAudit("Audit after Update, two of three refused", t.audit(k.Organization, k.ID, ""), e, first)
+		first.KeyName = "audited" // as it is now
+		got := t.audit(k.Organization, issuing.AuditQuery{Key: k.ID})
+		t.wantAudit("Audit after Update, two of three refused", got, e, first)
 	}},
 
 	{"Audit/Race", func(t test) {
@@ -92,7 +97,7 @@ var auditCases = []testCase{
 			return t.Update(t.Context(), k.Clone(), entries[i])
 		})
 		winner := t.oneWins(errs, issuing.ErrConflict, "a race of Update of one version")
-		t.wantAudit("Audit after the race", t.audit(k.Organization, "", ""), entries[winner], first)
+		t.wantAudit("Audit after the race", t.audit(k.Organization, issuing.AuditQuery{}), entries[winner], first)
 	}},
 
 	{"Audit/Pages", func(t test) {
@@ -117,7 +122,7 @@ var auditCases = []testCase{
 			var got []issuing.AuditEntry
 			after := ""
 			for range len(all) {
-				page := t.audit(k.Organization, key, after)
+				page := t.audit(k.Organization, issuing.AuditQuery{Key: key, After: after})
 				if len(page) == 0 {
 					break
 				}
@@ -129,8 +134,47 @@ var auditCases = []testCase{
 			}
 			t.wantAudit("the pages, with keys inserted in between", got, want...)
 		}
-		t.wantAudit("Audit by another organization", t.audit(other.Organization, k.ID, ""))
-		t.wantAudit("Audit without an organization", t.audit("", k.ID, ""))
+		t.wantAudit("Audit by another organization", t.audit(other.Organization, issuing.AuditQuery{Key: k.ID}))
+		t.wantAudit("Audit without an organization", t.audit("", issuing.AuditQuery{Key: k.ID}))
+	}},
+
+	{"Audit/Query", func(t test) {
+		k, theirs, now := newKey(unique("org")), t.inserted(), at(0)
+		ada, bea := unique("ada"), unique("bea")
+		var all []issuing.AuditEntry
+		for i, organization := range []string{k.Organization, k.Organization, k.Organization, theirs.Organization} {
+			of := newKey(organization)
+			e := newEntryAt(of, now.Add(time.Duration(i)*time.Microsecond))
+			e.Act, e.Actor = []string{"issue", "edit"}[i%2], []string{ada, bea}[i/2]
+			if i == 2 { // the key of another organization has the id now
+				e.Key, e.KeyName, e.KeyHint = theirs.ID, "", ""
+			}
+			t.noError(t.Insert(t.Context(), of, e, 0), "Insert")
+			all = append(all, e)
+		}
+		for _, c := range []struct {
+			q    issuing.AuditQuery
+			want []int
+		}{
+			{issuing.AuditQuery{}, []int{2, 1, 0}},
+			{issuing.AuditQuery{AllOrganizations: true, Actor: bea}, []int{3, 2}},
+			{issuing.AuditQuery{Limit: 2}, []int{2, 1}},
+			{issuing.AuditQuery{Key: all[1].Key}, []int{1}},
+			{issuing.AuditQuery{Key: all[3].Key}, nil},
+			{issuing.AuditQuery{Act: "issue"}, []int{2, 0}},
+			{issuing.AuditQuery{Actor: ada}, []int{1, 0}},
+			{issuing.AuditQuery{Since: all[1].At}, []int{2, 1}},
+			{issuing.AuditQuery{Until: all[1].At}, []int{0}},
+			{issuing.AuditQuery{Until: all[2].At, After: all[1].ID}, []int{0}},
+			{issuing.AuditQuery{Until: all[1].At, After: all[2].ID}, []int{0}},
+			{issuing.AuditQuery{Act: "edit", Actor: bea}, nil},
+		} {
+			var want []issuing.AuditEntry
+			for _, i := range c.want {
+				want = append(want, all[i])
+			}
+			t.wantAudit(fmt.Sprintf("Audit with %+v", c.q), t.audit(k.Organization, c.q), want...)
+		}
 	}},
 
 	{"Audit/Sweep", func(t test) {
@@ -141,7 +185,7 @@ var auditCases = []testCase{
 		if removed, err := t.SweepAudit(t.Context(), at(-time.Minute)); err != nil || removed < 1 {
 			t.Errorf("SweepAudit returned %d, %v, want at least 1", removed, err)
 		}
-		t.wantAudit("Audit after SweepAudit", t.audit(k.Organization, "", ""), young, first)
+		t.wantAudit("Audit after SweepAudit", t.audit(k.Organization, issuing.AuditQuery{}), young, first)
 		t.keeps(k, "a key whose entry was swept")
 	}},
 
@@ -154,7 +198,7 @@ var auditCases = []testCase{
 		k := newKey(unique("org"))
 		err := t.Insert(t.ended(), k, newEntry(k), 1)
 		_, lookupErr := t.Lookup(t.Context(), k.Digest)
-		entries := len(t.audit(k.Organization, "", ""))
+		entries := len(t.audit(k.Organization, issuing.AuditQuery{}))
 		if isRefusal(err) || err == nil && lookupErr != nil || (lookupErr == nil) != (entries == 1) {
 			t.Errorf("Insert with a context that has ended returned %v, and left a key (%v) and %d entries: "+
 				"want both or, with an error that says nothing about the key, neither", err, lookupErr, entries)
@@ -190,8 +234,8 @@ var auditCases = []testCase{
 				t.Errorf("Lookup of a key that was erased returned %+v, which does not fit its token", got)
 			}
 		}
-		t.wantAudit("Audit of an organization that was erased", t.audit(k.Organization, "", ""))
-		t.wantAudit("Audit of another one", t.audit(other.Organization, "", ""), kept)
+		t.wantAudit("Audit of an organization that was erased", t.audit(k.Organization, issuing.AuditQuery{}))
+		t.wantAudit("Audit of another one", t.audit(other.Organization, issuing.AuditQuery{}), kept)
 		t.keeps(other, "another organization's key")
 		t.erase(k.Organization, 0, 0)
 		t.insert(k)
@@ -302,7 +346,7 @@ func (t test) maxKeys(parent string) {
 	if err := t.Insert(t.Context(), k, newEntry(k), counted+1); err != nil {
 		t.Errorf("Insert with room for a key returned %v, want nil", err)
 	}
-	if got := t.audit(k.Organization, k.ID, ""); len(got) != 1 {
+	if got := t.audit(k.Organization, issuing.AuditQuery{Key: k.ID}); len(got) != 1 {
 		t.Errorf("got %d entries, want that of the key that was stored", len(got))
 	}
 }

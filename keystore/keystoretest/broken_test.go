@@ -25,12 +25,16 @@ type broken struct {
 
 	sweepAudit func(ctx context.Context, before time.Time) (int, error)
 	erase      func(ctx context.Context, organization string) (int, int, error)
+	audit      auditing
 
 	mu       sync.Mutex
 	inserted map[string]*keystore.Key // by ID: copies, for stores that look where they should not
 }
 
-type inserting func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error
+type (
+	inserting func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error
+	auditing  func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error)
+)
 
 // breakStore returns a store that change breaks.
 func breakStore(change func(b *broken)) *broken {
@@ -48,6 +52,7 @@ func breakStore(change func(b *broken)) *broken {
 		changes:    m.Changes,
 		sweepAudit: m.SweepAudit,
 		erase:      m.Erase,
+		audit:      m.Audit,
 		inserted:   make(map[string]*keystore.Key),
 	}
 	change(b)

@@ -19,6 +19,61 @@ var brokenAudits = []defect{
 			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}},
+	{"pages entries of any organization", []string{"Audit/Query", "Audit/Pages"}, func(b *broken) {
+		b.audit = func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
+			q.AllOrganizations = true
+			return b.Store.Audit(ctx, organization, q)
+		}
+	}},
+	asks("has no entries of all organizations", func(q *issuing.AuditQuery) { q.AllOrganizations = false }),
+	asks("does not know Limit", func(q *issuing.AuditQuery) { q.Limit = 0 }),
+	asks("does not know Key", func(q *issuing.AuditQuery) { q.Key = "" }),
+	asks("does not know Act", func(q *issuing.AuditQuery) { q.Act = "" }),
+	asks("does not know Actor", func(q *issuing.AuditQuery) { q.Actor = "" }),
+	asks("does not know Since", func(q *issuing.AuditQuery) { q.Since = time.Time{} }),
+	asks("does not know Until", func(q *issuing.AuditQuery) { q.Until = time.Time{} }),
+	asks("takes Until as the last moment", func(q *issuing.AuditQuery) {
+		if !q.Until.IsZero() {
+			q.Until = q.Until.Add(time.Microsecond)
+		}
+	}),
+	asks("takes After in place of Until", func(q *issuing.AuditQuery) {
+		if q.After != "" {
+			q.Until = time.Time{}
+		}
+	}),
+	asks("takes Until in place of After", func(q *issuing.AuditQuery) {
+		if !q.Until.IsZero() {
+			q.After = ""
+		}
+	}),
+	{"names the keys of other organizations", []string{"Audit/Query"}, func(b *broken) {
+		b.audit = func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
+			page, err := b.Store.Audit(ctx, organization, q)
+			for i, e := range page {
+				page[i].KeyName, page[i].KeyHint = b.anywhere(e.Key).Name, b.anywhere(e.Key).Hint
+			}
+			return page, err
+		}
+	}},
+	{"names a key as it was", []string{"Audit/Update"}, func(b *broken) {
+		b.audit = func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
+			page, err := b.Store.Audit(ctx, organization, q)
+			for i, e := range page {
+				page[i].KeyName = b.anywhere(e.Key).Name
+			}
+			return page, err
+		}
+	}},
+	{"names no keys", []string{"Audit/Query"}, func(b *broken) {
+		b.audit = func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
+			page, err := b.Store.Audit(ctx, organization, q)
+			for i := range page {
+				page[i].KeyName, page[i].KeyHint = "", ""
+			}
+			return page, err
+		}
+	}},
 	{"audits what it did not do", []string{"Audit/Context"}, func(b *broken) {
 		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			other := k.Clone()
@@ -113,10 +168,24 @@ var brokenAudits = []defect{
 	}},
 }
 
+// asks is a store that takes another query for the one that it gets.
+func asks(name string, change func(q *issuing.AuditQuery)) defect {
+	return defect{name, []string{"Audit/Query"}, func(b *broken) {
+		b.audit = func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
+			change(&q)
+			return b.Store.Audit(ctx, organization, q)
+		}
+	}}
+}
+
 func (b *broken) SweepAudit(ctx context.Context, before time.Time) (int, error) {
 	return b.sweepAudit(ctx, before)
 }
 
 func (b *broken) Erase(ctx context.Context, organization string) (int, int, error) {
 	return b.erase(ctx, organization)
+}
+
+func (b *broken) Audit(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
+	return b.audit(ctx, organization, q)
 }

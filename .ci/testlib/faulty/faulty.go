@@ -53,10 +53,8 @@ func (s *Store) List(ctx context.Context, organization string, q issuing.Query) 
 	return told(s, "List", func() (issuing.Listing, error) { return s.Store.List(ctx, organization, q) })
 }
 
-func (s *Store) Audit(ctx context.Context, organization, key, after string) ([]issuing.AuditEntry, error) {
-	return told(s, "Audit", func() ([]issuing.AuditEntry, error) {
-		return s.Store.Audit(ctx, organization, key, after)
-	})
+func (s *Store) Audit(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
+	return told(s, "Audit", func() ([]issuing.AuditEntry, error) { return s.Store.Audit(ctx, organization, q) })
 }
 
 func (s *Store) Usage(ctx context.Context, organization, id string) (*issuing.Usage, error) {
