@@ -24,6 +24,13 @@ func newEntry(k *keystore.Key) issuing.AuditEntry {
 		Organization: k.Organization, Key: k.ID}
 }
 
+// erasure returns the entry of an erasure of acme.
+func erasure(keys, entries int) issuing.AuditEntry {
+	e := newEntry(&keystore.Key{ID: fmt.Sprint(keys, "of", entries), Organization: "acme"})
+	e.Act, e.Key = "erase", ""
+	return e
+}
+
 // insert stores k with an entry.
 func insert(ctx context.Context, s *keysql.Store, k *keystore.Key) error {
 	return s.Insert(ctx, k, newEntry(k), 0)
@@ -46,7 +53,7 @@ func TestNoActWithoutItsEntry(t *testing.T) {
 				t.Errorf("%s returned %v, want the error of the database", method, err)
 			}
 		}
-		if _, _, err := store.Erase(t.Context(), "acme"); err == nil {
+		if _, _, err := store.Erase(t.Context(), "acme", erasure); err == nil {
 			t.Error("Erase returned nil")
 		}
 		if _, err := store.Lookup(t.Context(), k.Digest); !errors.Is(err, keystore.ErrNotFound) {
@@ -81,6 +88,13 @@ func TestBadEntries(t *testing.T) {
 			}
 		}
 		mustInsert(t, store, k)
+		if _, _, err := store.Erase(t.Context(), "acme", func(keys, entries int) issuing.AuditEntry {
+			e := erasure(keys, entries)
+			e.Actor = "\xff"
+			return e
+		}); err == nil || !strings.Contains(err.Error(), "UTF-8") || lookup(t, store, k).Organization != "acme" {
+			t.Errorf("Erase by the actor \\xff returned %v, or erased the key", err)
+		}
 		execute(t, db, "UPDATE sallyport_keys_audit SET changes = 'null'")
 		page, err := store.Audit(t.Context(), "acme", issuing.AuditQuery{})
 		if !errors.Is(err, keystore.ErrCorrupt) || page != nil {
@@ -131,8 +145,8 @@ func TestErasedOnAnotherServer(t *testing.T) {
 			}
 			return n
 		}
-		if count("") != 1 || count("_audit")+count("_scopes")+count("_days") != 0 {
-			t.Error("after Erase there are other rows than that of the digest")
+		if count("") != 1 || count("_audit") != 1 || count("_scopes")+count("_days") != 0 {
+			t.Error("after Erase there are other rows than that of the digest and that of the erasure")
 		}
 		_, other, err := issuer.Issue(t.Context(),
 			keystore.Key{Organization: "other", Environment: keystore.Production})
@@ -154,7 +168,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 			}
 		}
 		sweep(3)
-		if keys, entries, err := d.wrap(db, keysql.Options{}).Erase(t.Context(), ""); keys != 0 || entries != 0 ||
+		if keys, entries, err := d.wrap(db, keysql.Options{}).Erase(t.Context(), "", erasure); keys != 0 || entries != 0 ||
 			err != nil {
 			t.Errorf("Erase without an organization returned %d, %d, %v, want nothing", keys, entries, err)
 		}

@@ -123,7 +123,7 @@ func breakable(s *keysql.Store, k, child *keystore.Key, start string) map[string
 			_, err := s.SweepAudit(ctx, time.Now().Add(time.Hour))
 			return err
 		},
-		"Erase": func(ctx context.Context) error { _, _, err := s.Erase(ctx, k.Organization); return err },
+		"Erase": func(ctx context.Context) error { _, _, err := s.Erase(ctx, k.Organization, erasure); return err },
 		"Usage": func(ctx context.Context) error { _, err := s.Usage(ctx, k.Organization, k.ID); return err },
 	})
 	return all

@@ -225,7 +225,7 @@ func addUses(t testing.TB, s *keysql.Store, uses []keystore.Use) {
 
 func erase(t testing.TB, s *keysql.Store, organization string) {
 	t.Helper()
-	if _, _, err := s.Erase(t.Context(), organization); err != nil {
+	if _, _, err := s.Erase(t.Context(), organization, erasure); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -33,7 +33,7 @@ func TestInsertDuringErase(t *testing.T) {
 				}
 				return nil
 			})
-			if _, _, err := d.wrap(meanwhile, keysql.Options{}).Erase(t.Context(), "acme"); err != nil || !begun {
+			if _, _, err := d.wrap(meanwhile, keysql.Options{}).Erase(t.Context(), "acme", erasure); err != nil || !begun {
 				t.Fatal(before, begun, err)
 			}
 			if err := <-done; err != nil {

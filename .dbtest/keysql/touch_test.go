@@ -219,7 +219,7 @@ func TestTouchBesideErase(t *testing.T) {
 				})
 			}
 			eventually(t, "no use is written", func() bool { return touches.Load() > 3 })
-			if n, _, err := store.Erase(t.Context(), "acme"); err != nil || n != len(keys) {
+			if n, _, err := store.Erase(t.Context(), "acme", erasure); err != nil || n != len(keys) {
 				t.Errorf("Erase returned %d and %v, want %d and nil", n, err, len(keys))
 			}
 			erased.Store(true)

@@ -230,28 +230,42 @@ func TestErase(t *testing.T) {
 		t.Errorf("after Erase Lookup returned %v, %v, want ErrNotFound", got, err)
 	}
 	want(t, keys, keystore.DigestOf(otherToken), nil, "the key of another organization")
-	if got, err := issuer.Audit(t.Context(), "acme", issuing.AuditQuery{}); err != nil || len(got) != 0 {
-		t.Errorf("after Erase the audit is %v, %v, want none", got, err)
+	if got, err := issuer.Audit(t.Context(), "acme", issuing.AuditQuery{}); err != nil || len(got) != 1 {
+		t.Errorf("after Erase the audit is %v, %v, want the erasure alone", got, err)
 	}
 	if _, _, err := issuer.Erase(t.Context(), ""); err == nil {
 		t.Error("Erase without an organization returned nil")
 	}
 }
 
-// An erasure is told with what it has removed.
+// An erasure is told, and kept, with what it has removed and no reason. One of
+// nothing is not. What is kept is swept as other entries are.
 func TestAuditOfAnErasure(t *testing.T) {
 	issuer, told := audited(t, issuing.NewMemory(), issuing.Options{})
 	_, k := issue(t, issuer, grant())
 	if _, err := issuer.By("ada", issuing.ReasonLeaked).Revoke(t.Context(), "acme", k.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := issuer.By("ada", "left us").Erase(t.Context(), "acme"); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if _, _, err := issuer.By("ada", "left us").Erase(t.Context(), "acme"); err != nil {
+			t.Fatal(err)
+		}
 	}
+	all := issuing.AuditQuery{AllOrganizations: true}
+	kept, err := issuer.Audit(t.Context(), "", all)
 	e := (*told)[len(*told)-1]
+	if err != nil || len(kept) != 1 || len(*told) != 3 || fmt.Sprint(kept[0]) != fmt.Sprint(e) {
+		t.Errorf("the audit has %v, %v, want the last of what was told, %v", kept, err, *told)
+	}
 	got := fmt.Sprintf("%s by %s of %s%s: %s %v", e.Act, e.Actor, e.Organization, e.Key, e.Reason, e.Changes)
-	if want := "erase by ada of acme: left us [{keys 1 0} {entries 2 0}]"; got != want {
+	if want := "erase by ada of acme:  [{keys 1 0} {entries 2 0}]"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+	if removed, err := issuer.SweepAudit(t.Context(), -time.Hour); removed != 1 || err != nil {
+		t.Errorf("SweepAudit removed %d, %v, want the erasure", removed, err)
+	}
+	if _, err := issuer.Audit(t.Context(), "acme", all); err == nil {
+		t.Error("Audit of an organization and of all returned nil")
 	}
 }
 

@@ -107,8 +107,10 @@ func (i *Issuer) SweepAudit(ctx context.Context, keep time.Duration) (removed in
 }
 
 // Erase removes all keys of an organization and its audit, and returns how many
-// of each; only [Options.Audit] is told. Its tokens are refused as after a
-// revocation. A key that is issued meanwhile may stay: erase again.
+// of each. One entry stays until it is swept, unless there was nothing: who has
+// erased which organization, when and how much, without a reason. Its tokens are
+// refused as after a revocation. A key that is issued meanwhile may stay: erase
+// again.
 func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
 	if err := writable(ctx); err != nil {
 		return 0, 0, err
@@ -121,11 +123,13 @@ func (i *Issuer) Erase(ctx context.Context, organization string) (keys, entries 
 	if i.cache != nil {
 		defer i.cache.Invalidate() // also after an error
 	}
-	keys, entries, err = i.store.Erase(ctx, organization)
-	if err == nil {
-		of := &keystore.Key{Organization: organization}
-		e := i.entry("erase", of, of)
+	of := &keystore.Key{Organization: organization}
+	e := i.By(i.actor, "").entry("erase", of, of) // a reason may name somebody
+	keys, entries, err = i.store.Erase(ctx, organization, func(keys, entries int) AuditEntry {
 		e.Changes = []Change{{"keys", fmt.Sprint(keys), "0"}, {"entries", fmt.Sprint(entries), "0"}}
+		return e
+	})
+	if err == nil && keys+entries > 0 {
 		i.tell(ctx, e)
 	}
 	return keys, entries, err

@@ -58,8 +58,8 @@ func (l losing) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntr
 	return errors.Join(l.Store.Update(ctx, k, e), l.err)
 }
 
-func (l losing) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
-	keys, entries, err = l.Store.Erase(ctx, organization)
+func (l losing) Erase(ctx context.Context, organization string, entry erasure) (keys, entries int, err error) {
+	keys, entries, err = l.Store.Erase(ctx, organization, entry)
 	return keys, entries, errors.Join(err, l.err)
 }
 

@@ -152,6 +152,10 @@ func root(k *keystore.Key) string {
 // note keeps the entry about a key that was changed. The lock is held.
 func (m *memory) note(r *record, e AuditEntry) {
 	m.change(r)
+	m.enter(e)
+}
+
+func (m *memory) enter(e AuditEntry) {
 	e.Changes = slices.Clone(e.Changes)
 	at, _ := slices.BinarySearchFunc(m.audit, e.ID, func(e AuditEntry, id string) int { return strings.Compare(e.ID, id) })
 	m.audit = slices.Insert(m.audit, at, e)
@@ -379,7 +383,9 @@ func (m *memory) forget(old func(AuditEntry) bool) int {
 	return before - len(m.audit)
 }
 
-func (m *memory) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+func (m *memory) Erase(ctx context.Context, organization string, entry func(keys, entries int) AuditEntry) (
+	keys, entries int, err error,
+) {
 	err = m.do(ctx, func() error {
 		for _, r := range m.keys {
 			if r.key != nil && r.key.Organization == organization {
@@ -388,7 +394,10 @@ func (m *memory) Erase(ctx context.Context, organization string) (keys, entries 
 				keys++
 			}
 		}
-		entries = m.forget(func(e AuditEntry) bool { return e.Organization == organization })
+		entries = m.forget(func(e AuditEntry) bool { return e.Organization == organization && e.Act != "erase" })
+		if keys+entries > 0 {
+			m.enter(entry(keys, entries))
+		}
 		return nil
 	})
 	return keys, entries, err

@@ -79,7 +79,8 @@ func TestMemoryAfterTheContext(t *testing.T) {
 	d := add(t, store)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if keys, entries, err := store.Erase(ctx, "acme"); !errors.Is(err, context.Canceled) || keys != 0 || entries != 0 {
+	keys, entries, err := store.Erase(ctx, "acme", nil)
+	if !errors.Is(err, context.Canceled) || keys != 0 || entries != 0 {
 		t.Errorf("Erase returned %d, %d, %v, want context.Canceled", keys, entries, err)
 	}
 	want(t, store, d, nil, "a key that was not erased")
@@ -171,9 +172,9 @@ func (r remembering) Update(ctx context.Context, k *keystore.Key, e issuing.Audi
 	return r.Store.Update(ctx, k, e)
 }
 
-func (r remembering) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+func (r remembering) Erase(ctx context.Context, organization string, entry erasure) (keys, entries int, err error) {
 	defer r.cached.Invalidate()
-	return r.Store.Erase(ctx, organization)
+	return r.Store.Erase(ctx, organization, entry)
 }
 
 func (r remembering) SweepAudit(ctx context.Context, before time.Time) (removed int, err error) {
@@ -201,6 +202,9 @@ func (r remembering) Lookup(ctx context.Context, d keystore.Digest) (*keystore.K
 	}
 	return whole.Clone(), nil
 }
+
+// erasure makes the entry of an erasure.
+type erasure = func(keys, entries int) issuing.AuditEntry
 
 // noBackend is a store whose backend cannot be reached.
 type noBackend struct{}
@@ -241,7 +245,9 @@ func (noBackend) Audit(context.Context, string, issuing.AuditQuery) ([]issuing.A
 }
 
 func (noBackend) SweepAudit(context.Context, time.Time) (int, error) { return 0, errNoBackend }
-func (noBackend) Erase(context.Context, string) (int, int, error)    { return 0, 0, errNoBackend }
+func (noBackend) Erase(context.Context, string, erasure) (int, int, error) {
+	return 0, 0, errNoBackend
+}
 
 // TestInMemory: one call makes the keys of a service and their Issuer.
 func TestInMemory(t *testing.T) {

@@ -118,9 +118,12 @@ type Store interface {
 	// ago: until then FindIssued finds them. What is below them is refused.
 	SweepAudit(ctx context.Context, before time.Time) (removed int, err error)
 
-	// Erase removes the keys of the organization and its entries, and returns
-	// how many. Afterwards Lookup finds none of the tokens, or finds keys that
-	// are revoked and tell nothing of the organization; Changes names them all,
-	// and Insert stores their digests again.
-	Erase(ctx context.Context, organization string) (keys, entries int, err error)
+	// Erase removes the keys of the organization and its entries, but those with
+	// the Act erase, and returns how many. Unless there were none, it stores what
+	// entry makes of these numbers, both or neither; entry may be called again.
+	// Afterwards Lookup finds none of the tokens, or finds keys that are revoked
+	// and tell nothing of the organization; Changes names them all, and Insert
+	// stores their digests again.
+	Erase(ctx context.Context, organization string, entry func(keys, entries int) AuditEntry) (
+		keys, entries int, err error)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -202,6 +203,10 @@ func TestErase(t *testing.T) {
 	}
 	s.keyOf(kept)
 	s.ends(0, "no replies here", "", "erase acme -yes")
+	erased := regexp.MustCompile(`^erase +\S+ \S+ +acme +- +- +by \S+; keys "0", was "2"; entries "0", was "2"\n$`)
+	if got := s.does("", "audit -org acme"); !erased.MatchString(got) {
+		t.Errorf("afterwards audit prints %q, want the first erasure", got)
+	}
 }
 
 // Replies go after the keys, and a store that fails is asked again.

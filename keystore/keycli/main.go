@@ -105,8 +105,8 @@ func (config Config) commands() []command {
 		{"edit", "ID", "rename, suspend or resume a key, or let it do less", edit, ""},
 		{"import", "", "store keys of an older system, read as JSON", noFlags(importKeys), "yes"},
 		{"verify", "", "say whose a token is, or which rule refuses it", verify, "as reason yes"},
-		{"audit", "", "list what was done to the keys of an organization", audit, "as reason yes"},
-		{"erase", "ORGANIZATION", "remove an organization's keys, history and replies", noFlags(erase), "org"},
+		{"audit", "", "list what was done to keys of an organization, or of all", audit, "as reason yes"},
+		{"erase", "ORGANIZATION", "remove an organization's keys, history and replies", noFlags(erase), "org reason"},
 		{"version", "", "print the version", noFlags(version), "as json org reason yes"},
 	}
 	if config.Migrate != nil {

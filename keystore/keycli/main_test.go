@@ -263,7 +263,7 @@ func TestHelp(t *testing.T) {
 		"show": "json org", "import": "as json org reason", "version": "", "migrate": "", "verify": "from json org scope",
 		"issue":  "as attribute env expires json networks once org reason scopes",
 		"rotate": "as dry-run expires json made-before org overlap reason secrets yes",
-		"revoke": "as dry-run json made-before org reason yes", "erase": "as json reason yes",
+		"revoke": "as dry-run json made-before org reason yes", "erase": "as json yes",
 		"edit": "as expires json name networks org reason resume suspend without yes"} {
 		var flags []string
 		for _, m := range regexp.MustCompile(`(?m)^  -(\S+)`).FindAllStringSubmatch(s.does("", line+" -yes -as x -h"), -1) {

@@ -240,7 +240,9 @@ func (s *Store) sweep(ctx context.Context, table, condition, column string, at t
 // [Store.SweepAudit], it leaves the digest and the environment of each key,
 // revoked, so that the feed names it to caches of any version. A key with that
 // digest takes its place.
-func (s *Store) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+func (s *Store) Erase(
+	ctx context.Context, organization string, entry func(keys, entries int) issuing.AuditEntry,
+) (keys, entries int, err error) {
 	if organization == "" || !isText(organization) {
 		return 0, 0, nil
 	}
@@ -255,7 +257,7 @@ func (s *Store) Erase(ctx context.Context, organization string) (keys, entries i
 			root = '', parent = CASE WHEN parent = '' THEN '' ELSE 'erased' END
 			WHERE organization = ?1`, []any{organization, s.time(time.Now())}},
 		// A key that was inserted since the UPDATE stays, with its entry.
-		{`DELETE FROM sallyport_keys_audit WHERE organization = ?1 AND NOT EXISTS (
+		{`DELETE FROM sallyport_keys_audit WHERE organization = ?1 AND act <> 'erase' AND NOT EXISTS (
 			SELECT 1 FROM sallyport_keys AS k WHERE k.id = key_id AND k.organization = ?1)`, []any{organization}},
 	}
 	if s.lockKeys != "" {
@@ -271,7 +273,14 @@ func (s *Store) Erase(ctx context.Context, organization string) (keys, entries i
 				}
 				counts[0], counts[1] = counts[1], rows
 			}
-			return nil
+			if counts == [2]int64{} {
+				return nil
+			}
+			left, err := s.entering("erase", entry(int(counts[0]), int(counts[1])))
+			if err == nil {
+				_, err = s.execOn(ctx, tx, left)
+			}
+			return err
 		})
 	})
 	if err == nil {

@@ -210,7 +210,7 @@ var auditCases = []testCase{
 		t.insert(k)
 		t.insert(newKey(k.Organization))
 		kept := t.insert(other)
-		t.erase(k.Organization, 2, 2)
+		left := t.erase(k.Organization, 2, 2)
 		t.read(t.Context(), k, func(method string, _ *keystore.Key, err error) {
 			if method != "Lookup" {
 				t.wantError(err, keystore.ErrNotFound, method+" of a key that was erased")
@@ -234,10 +234,11 @@ var auditCases = []testCase{
 				t.Errorf("Lookup of a key that was erased returned %+v, which does not fit its token", got)
 			}
 		}
-		t.wantAudit("Audit of an organization that was erased", t.audit(k.Organization, issuing.AuditQuery{}))
+		t.wantAudit("Audit of an organization that was erased", t.audit(k.Organization, issuing.AuditQuery{}), left)
 		t.wantAudit("Audit of another one", t.audit(other.Organization, issuing.AuditQuery{}), kept)
 		t.keeps(other, "another organization's key")
 		t.erase(k.Organization, 0, 0)
+		t.wantAudit("Audit after a second Erase", t.audit(k.Organization, issuing.AuditQuery{}), left)
 		t.insert(k)
 		t.keeps(k, "a key that was erased and inserted again")
 	}},
@@ -297,13 +298,20 @@ var auditCases = []testCase{
 	}},
 }
 
-// erase wants so many keys and entries of an organization erased.
-func (t test) erase(organization string, keys, entries int) {
+// erase wants so many keys and entries of an organization erased, and returns
+// the entry that tells of them.
+func (t test) erase(organization string, keys, entries int) (left issuing.AuditEntry) {
 	t.Helper()
-	k, e, err := t.Erase(t.Context(), organization)
-	if err != nil || k != keys || e != entries {
-		t.Errorf("Erase returned %d, %d, %v, want %d keys and %d entries", k, e, err, keys, entries)
+	var told, want = [2]int{}, [2]int{keys, entries}
+	k, e, err := t.Erase(t.Context(), organization, func(keys, entries int) issuing.AuditEntry {
+		told, left = [2]int{keys, entries}, newEntry(&keystore.Key{Organization: organization})
+		left.Act = "erase"
+		return left
+	})
+	if got := [2]int{k, e}; err != nil || got != want || told != want {
+		t.Errorf("Erase returned %d, %v, and its entry has %d: want the keys and entries %d", got, err, told, want)
 	}
+	return left
 }
 
 // maxKeys counts what is below a key, or keys without a parent.

@@ -24,7 +24,7 @@ type broken struct {
 	changes    func(ctx context.Context, since string) ([]keystore.Digest, string, error)
 
 	sweepAudit func(ctx context.Context, before time.Time) (int, error)
-	erase      func(ctx context.Context, organization string) (int, int, error)
+	erase      erasing
 	audit      auditing
 
 	mu       sync.Mutex
@@ -33,7 +33,9 @@ type broken struct {
 
 type (
 	inserting func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error
-	auditing  func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error)
+	erasing   func(ctx context.Context, organization string, entry func(keys, entries int) issuing.AuditEntry) (
+		int, int, error)
+	auditing func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error)
 )
 
 // breakStore returns a store that change breaks.

@@ -2,6 +2,7 @@ package keystoretest_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"sync"
@@ -146,7 +147,43 @@ var brokenAudits = []defect{
 		}
 	}},
 	{"erases the list alone", []string{"Erase/Organization", "Erase/Feed"}, func(b *broken) {
-		b.erase = func(ctx context.Context, organization string) (int, int, error) { return 2, 2, nil }
+		b.erase = func(context.Context, string, func(keys, entries int) issuing.AuditEntry) (int, int, error) {
+			return 2, 2, nil
+		}
+	}},
+	{"erases without a trace", []string{"Erase/Organization"}, func(b *broken) {
+		b.audit = func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
+			page, err := b.Store.Audit(ctx, organization, q)
+			return slices.DeleteFunc(page, func(e issuing.AuditEntry) bool { return e.Act == "erase" }), err
+		}
+	}},
+	{"tells an erasure before it counts", []string{"Erase/Organization"}, func(b *broken) {
+		b.erase = func(ctx context.Context, organization string, entry func(keys, entries int) issuing.AuditEntry) (
+			int, int, error,
+		) {
+			told := entry(0, 0)
+			return b.Store.Erase(ctx, organization, func(int, int) issuing.AuditEntry { return told })
+		}
+	}},
+	{"tells of an erasure of nothing", []string{"Erase/Organization"}, func(b *broken) {
+		b.erase = func(ctx context.Context, organization string, entry func(keys, entries int) issuing.AuditEntry) (
+			int, int, error,
+		) {
+			keys, entries, err := b.Store.Erase(ctx, organization, entry)
+			if keys+entries == 0 {
+				err = b.Store.Insert(ctx, &keystore.Key{ID: rand.Text(), Organization: "none"}, entry(0, 0), 0)
+			}
+			return keys, entries, err
+		}
+	}},
+	{"counts the entries of erasures", []string{"Erase/Organization"}, func(b *broken) {
+		b.erase = func(ctx context.Context, organization string, entry func(keys, entries int) issuing.AuditEntry) (
+			int, int, error,
+		) {
+			keys, entries, err := b.Store.Erase(ctx, organization, entry)
+			page, _ := b.Store.Audit(ctx, organization, issuing.AuditQuery{Act: "erase"})
+			return keys, entries + len(page) - min(1, entries), err
+		}
 	}},
 	{"keeps the digests of erased keys", []string{"Erase/Organization"}, func(b *broken) {
 		var taken sync.Map
@@ -182,8 +219,10 @@ func (b *broken) SweepAudit(ctx context.Context, before time.Time) (int, error) 
 	return b.sweepAudit(ctx, before)
 }
 
-func (b *broken) Erase(ctx context.Context, organization string) (int, int, error) {
-	return b.erase(ctx, organization)
+func (b *broken) Erase(
+	ctx context.Context, organization string, entry func(keys, entries int) issuing.AuditEntry,
+) (int, int, error) {
+	return b.erase(ctx, organization, entry)
 }
 
 func (b *broken) Audit(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {

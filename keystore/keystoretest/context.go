@@ -96,7 +96,7 @@ var unavailable = testCase{"Unavailable", func(t test) {
 	_, _, errs["Changes"] = t.Changes(ctx, "")
 	_, errs["Audit"] = t.Audit(ctx, k.Organization, issuing.AuditQuery{})
 	_, errs["SweepAudit"] = t.SweepAudit(ctx, at(-time.Hour))
-	_, _, errs["Erase"] = t.Erase(ctx, k.Organization)
+	_, _, errs["Erase"] = t.Erase(ctx, k.Organization, func(int, int) issuing.AuditEntry { return newEntry(k) })
 	for method, err := range errs {
 		if err == nil || isRefusal(err) {
 			t.Errorf("%s of a store that cannot be reached returned %v, want an error that says nothing about the key",

@@ -71,9 +71,11 @@ func (s *Store) Update(ctx context.Context, k *keystore.Key, e issuing.AuditEntr
 	return err
 }
 
-func (s *Store) Erase(ctx context.Context, organization string) (keys, entries int, err error) {
+func (s *Store) Erase(ctx context.Context, organization string, entry func(keys, entries int) issuing.AuditEntry) (
+	keys, entries int, err error,
+) {
 	_, err = told(s, "Erase", func() (any, error) {
-		keys, entries, err = s.Store.Erase(ctx, organization)
+		keys, entries, err = s.Store.Erase(ctx, organization, entry)
 		return nil, err
 	})
 	return keys, entries, err

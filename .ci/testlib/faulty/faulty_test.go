@@ -12,7 +12,7 @@ import (
 func TestAt(t *testing.T) {
 	down := errors.New("down")
 	s := &faulty.Store{Store: issuing.NewMemory(), Before: faulty.At("Erase", down)}
-	if _, _, err := s.Erase(t.Context(), "acme"); err != down {
+	if _, _, err := s.Erase(t.Context(), "acme", nil); err != down {
 		t.Errorf("Erase: got %v, want %v", err, down)
 	}
 	if _, err := s.List(t.Context(), "acme", issuing.Query{}); err != nil {
