@@ -44,6 +44,7 @@ func TestFailingCalls(t *testing.T) {
 		{"GET /?parent=OLD", "", "Find List List"},
 		{"GET /new?like=OLD", "", "Find"},
 		{"GET /audit", "", "Audit"},
+		{"GET /audit?file=csv", "", "Audit"},
 		{"GET /OLD", "", "Find Usage List Usage Audit List"},
 		{"GET /NEW", "", "Find Usage List Find Usage Audit List"},
 		{"GET /NEW/used", "", "Find Usage"},

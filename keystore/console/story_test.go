@@ -13,6 +13,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -90,14 +91,14 @@ func TestLongStory(t *testing.T) {
 	}
 	b.add(t, "acme") // another key's entry
 	first := b.get(at)
-	wantText(t, "the audit", first, 200, "What was done to the key "+k.ID, "Resumed by Ada Lovelace")
+	wantText(t, "the audit", first, 200, "Resumed Old one …"+k.Hint+" Ada Lovelace")
 	older := regexp.MustCompile(`href="\.(/audit[^"]*)">Older entries`).FindStringSubmatch(first.text)
-	if older == nil || strings.Contains(plain(first), "Created by") {
+	if older == nil || strings.Contains(plain(first), "Created Old one") {
 		t.Fatalf("the audit does not lead on: %s", plain(first))
 	}
 	last := b.get(html.UnescapeString(older[1]))
-	wantText(t, "the last page", last, 200, "Created by Ada Lovelace")
-	if n := strings.Count(last.text, "<li>"); n != 1 || strings.Contains(last.text, "Older entries") {
+	wantText(t, "the last page", last, 200, "Created Old one …"+k.Hint+" Ada Lovelace")
+	if n := strings.Count(last.text, "<li>"); n != 1 || strings.Contains(last.text, "after=") {
 		t.Errorf("the last page has %d entries, want one", n)
 	}
 }
@@ -112,13 +113,138 @@ func TestAudit(t *testing.T) {
 	_, theirs := b.add(t, "other")
 	b.post("/"+first.ID+"/suspend", url.Values{"note": {"who runs this?"}})
 	got := b.get("/audit")
-	wantText(t, "the audit", got, 200, "Suspended by Ada Lovelace : who runs this? Key "+first.ID,
-		"Created by bea Key "+second.ID, "Created by Ada Lovelace Key "+first.ID)
-	if strings.Contains(got.text, theirs.ID) || strings.Contains(b.get("/audit?key="+theirs.ID).text, "Created") {
+	wantText(t, "the audit", got, 200, "Suspended Old one …"+first.Hint+" Ada Lovelace Reason: who runs this?",
+		"Created Old one …"+second.Hint+" bea Name: “Old one” Environment: Production Scopes: tasks:read")
+	wantHTML(t, "an entry does not lead to its key", got, `href="./`+first.ID+`"`)
+	if strings.Contains(got.text, theirs.ID) || strings.Contains(b.get("/audit?key="+theirs.ID).text, "<li>") ||
+		strings.Contains(b.get("/audit?file=csv&key="+theirs.ID).text, "Created") {
 		t.Error("the audit tells of another organization")
 	}
-	if strings.Index(got.text, "Suspended") > strings.Index(got.text, "Created") {
+	if strings.Index(got.text, "<b>Suspended") > strings.Index(got.text, "<b>Created") {
 		t.Error("the oldest entry stands first")
+	}
+}
+
+// Each filter stands in the address, with the others, and leads on to the files.
+func TestAuditFilters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // from 1 January 2000 on
+		b := newBench(t)
+		_, first := b.add(t, "acme")
+		time.Sleep(24 * time.Hour)
+		_, second := b.addBy(t, "bea", "acme")
+		time.Sleep(24*time.Hour - time.Microsecond)
+		b.post("/"+first.ID+"/suspend", nil)
+		for query, want := range map[string]string{
+			"":                           "Suspended Created Created",
+			"key=" + first.ID:            "Suspended Created",
+			"key=+" + first.ID + "+":     "Suspended Created",
+			"person=bea":                 "Created",
+			"person=bea&act=suspend":     "",
+			"act=suspend":                "Suspended",
+			"act=issue&key=" + second.ID: "Created",
+			"from=2000-01-02":            "Suspended Created",
+			"to=2000-01-01":              "Created",
+			"from=2000-01-02&to=2000-01-02&act=issue": "Created",
+			"from=2000-01-03":                         "",
+			"from=&to=&key=&person=&act=":             "Suspended Created Created",
+		} {
+			page := b.get("/audit?" + query)
+			var got []string
+			for _, act := range regexp.MustCompile("<b>(.+?)</b>").FindAllStringSubmatch(page.text, -1) {
+				got = append(got, act[1])
+			}
+			if strings.Join(got, " ") != want || page.StatusCode != 200 {
+				t.Errorf("%s: got %s with %q, want %s", query, page.Status, got, want)
+			}
+			file := regexp.MustCompile(`href="\.(/audit[^"]*)" title="[^"]*">CSV`).FindStringSubmatch(page.text)
+			if csv := b.get(html.UnescapeString(file[1])); strings.Count(csv.text, "\r\n") != len(got)+1 {
+				t.Errorf("%s: the file has %q, want what the page has", query, csv.text)
+			}
+		}
+		form := b.get("/audit?key=k%22&person=bea&act=edit&from=2000-01-02&to=2000-01-03").text
+		for _, want := range []string{`value="k&#34;"`, `value="bea"`, `value="edit" selected`, `value="2000-01-02"`,
+			`value="2000-01-03"`} {
+			if !strings.Contains(form, want) {
+				t.Errorf("the form has no %s", want)
+			}
+		}
+		for _, query := range []string{"from=yesterday", "to=2000-13-01", "act=steal", "file=xls", "file=", "key=%zz"} {
+			wantText(t, query, b.get("/audit?"+query), 400, "Choose from its filters")
+		}
+	})
+}
+
+// A token that somebody filters by does not stay in the address.
+func TestAuditOfAToken(t *testing.T) {
+	b := newBench(t)
+	token, k := b.add(t, "acme")
+	got := b.get("/audit?key=" + token)
+	if got.StatusCode != 303 || got.Header.Get("Location") != "./"+k.ID {
+		t.Errorf("got %s to %s, want the key", got.Status, got.Header.Get("Location"))
+	}
+}
+
+// The files have the words of the page and no value of an attribute. No cell of
+// the CSV is a formula, whichever character a spreadsheet separates them by.
+func TestAuditFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, restricted)
+		b.issuer = b.issuer.By("=1+1", "a;=2;\t-3,\"x\"|@y - z\n +4＝5")
+		_, k := b.addBy(t, "=1+1", "acme", limited, func(g *keystore.Key) { g.Name = "＝cmd" })
+		time.Sleep(time.Hour)
+		if _, err := b.issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
+			t.Fatal(err)
+		}
+		csv := b.get("/audit?file=csv&act=revoke")
+		id := regexp.MustCompile("act_[0-9a-z]+").FindString(csv.text)
+		want := "at,act,key,name,hint,actor,reason,details,id\r\n2000-01-01T01:00:00Z,Revoked," + k.ID + ",'＝cmd," + k.Hint +
+			",'=1+1,\"a;'=2;'\t-3,\"\"x\"\"|'@y - z\r\n' +4＝5\",\"Stops working: 1 Jan 2000, 01:00 UTC\"," + id + "\r\n"
+		if csv.text != want {
+			t.Errorf("got the CSV %q, want %q", csv.text, want)
+		}
+		json := b.get("/audit?file=json")
+		for _, part := range []string{`"act":"Revoked"`, `"reason":"a;=2;\t-3`, `"key_name":"＝cmd"`, `"details":["Stops`,
+			`"Attributes changed"`, `"Networks: 192.0.2.0/24"`} {
+			if !strings.Contains(json.text, part) {
+				t.Errorf("the JSON has no %s: %s", part, json.text)
+			}
+		}
+		wantNone(t, "the JSON has the value of an attribute", json, "i-42")
+		for kind, got := range map[string]reply{"csv": csv, "json": json} {
+			for name, want := range map[string]string{"Content-Disposition": `attachment; filename="audit.` + kind + `"`,
+				"Content-Type":  map[string]string{"csv": "text/csv; charset=utf-8", "json": "application/json"}[kind],
+				"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"} {
+				if h := got.Header.Get(name); h != want {
+					t.Errorf("the %s: got the %s %q, want %q", kind, name, h, want)
+				}
+			}
+		}
+		if none := b.get("/audit?file=json&act=erase").text; none != "[]\n" {
+			t.Errorf("got %q, want an empty list", none)
+		}
+	})
+}
+
+// A file is whole, or refused. It takes a statement for a thousand entries.
+func TestAuditFileBound(t *testing.T) {
+	b := newBench(t)
+	_, k := b.add(t, "acme")
+	for n := 1; n <= 10_001; n++ {
+		at := time.UnixMicro(int64(n) * 86_400_000_000 / 10_001) // the last one is of the second day
+		e := issuing.AuditEntry{ID: fmt.Sprintf("act_%014x", at.UnixMicro()), At: at, Act: "rename", Organization: "acme"}
+		if err := b.store.Update(t.Context(), k, e); err != nil {
+			t.Fatal(err)
+		}
+		k.Version++
+	}
+	calls := 0
+	b.store.Before = func(string) error { calls++; return nil }
+	if got := b.get("/audit?file=csv&act=rename"); got.StatusCode != 422 || calls != 11 {
+		t.Errorf("got %s after %d calls, want 422 after 11", got.Status, calls)
+	}
+	got := b.get("/audit?file=csv&act=rename&from=1970-01-01&to=1970-01-01")
+	if n := strings.Count(got.text, "\r\n"); n != 10_001 || got.StatusCode != 200 {
+		t.Errorf("got %s with %d lines, want 10,001", got.Status, n)
 	}
 }
 
