@@ -10,6 +10,8 @@ export async function operate(page, home, script, wide, see) {
     await page.waitForLoadState();
   };
 
+  const access = (what) => page.getByRole('radiogroup', {name: 'Access to tasks'}).getByRole('radio', {name: what}).check();
+
   await page.goto(home);
   assert.equal(await rows().count(), 25, 'live keys');
   if (wide) {
@@ -76,14 +78,16 @@ export async function operate(page, home, script, wide, see) {
   await go('link', 'Edit');
   await see('edit');
   await page.getByLabel('Name', {exact: true}).fill('Nightly import, Oslo');
-  await page.getByRole('checkbox', {name: 'tasks:write'}).uncheck();
+  await access('Read');
+  if (script) assert.equal(await page.locator('[data-sum="scopes"] del').textContent(), 'tasks:write');
+  await page.getByLabel('The key expires').selectOption('date');
   await page.getByLabel('Last day').fill('2099-12-31');
   await go('button', 'Save');
   await page.getByText('Your changes are saved.').waitFor();
   assert.match(await main(), /Nightly import, Oslo[^]*31 Dec 2099, 24:00 UTC/);
   await go('link', 'Edit');
   await page.locator('form').evaluate((form) => { form.noValidate = true; }).catch(() => {});
-  await page.getByRole('checkbox', {name: 'tasks:read'}).uncheck();
+  await access('None');
   await go('button', 'Save');
   assert.match(await page.getByRole('alert').textContent(), /Nothing was changed/);
   await see('edit-refused');

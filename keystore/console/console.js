@@ -57,7 +57,7 @@ if (wait) {
 }
 
 // Presets pick scopes in place. Of what a family offers together, the most that is wanted is picked.
-const form = document.querySelector('form:has([name="issue_token"])');
+const form = document.querySelector('form.split');
 const inputs = all('.family input');
 const names = (input) => input.value.split(' ').filter(Boolean);
 const pick = (wanted) => {
@@ -111,15 +111,18 @@ if (kind && date) {
 // The summary follows the form.
 const summary = document.querySelector('[data-summary]');
 if (summary) {
-  const show = (name, ...nodes) => summary.querySelector(`[data-sum="${name}"]`).replaceChildren(...nodes);
+  const show = (name, ...nodes) => summary.querySelector(`[data-sum="${name}"]`)?.replaceChildren(...nodes);
   const chip = (name) => Object.assign(document.createElement('code'), {className: 'scope', textContent: name});
+  const now = [...summary.querySelector('[data-sum="ends"]').childNodes];
+  const lost = (name) => Object.assign(document.createElement('del'), {className: 'scope', textContent: name});
   const follow = () => {
     const scopes = inputs.filter((input) => input.checked).flatMap(names);
     show('name', form.elements.name.value.trim() || '–');
     show('environment', form.querySelector('[name="environment"]:checked')?.dataset.name ?? '–');
     const day = date.valueAsDate?.toLocaleDateString(undefined, {dateStyle: 'long', timeZone: 'UTC'});
-    show('ends', kind.value === 'date' ? day ?? '–' : kind.selectedOptions[0].text);
-    show('scopes', ...(scopes.length ? scopes.map(chip) : ['None picked']));
+    show('ends', ...(kind.value === 'same' ? now : [kind.value === 'date' ? day ?? '–' : kind.selectedOptions[0].text]));
+    const gone = form.elements.version ? new Set(inputs.flatMap(names)).difference(new Set(scopes)) : [];
+    show('scopes', ...(scopes.length ? scopes.map(chip) : ['None picked']), ...Array.from(gone, lost));
     summary.tabIndex = summary.scrollHeight > summary.clientHeight ? 0 : -1; // for those who scroll by keyboard
   };
   summary.hidden = false;

@@ -37,7 +37,13 @@ func (x *exchange) readCreateForm(v url.Values) createForm {
 		ExpiresOn:   strings.TrimSpace(v.Get("expires_on")),
 		restriction: x.readRestriction(v),
 	}
-	var names []scope.Name
+	known, unknown := x.registry.Parse(readScopes(v))
+	f.Scopes = append(known.Names(), unknown[:min(len(unknown), maxUnknown)]...)
+	return f
+}
+
+// readScopes returns the scopes that were picked.
+func readScopes(v url.Values) (names []scope.Name) {
 	for _, field := range slices.Sorted(maps.Keys(v)) {
 		if field == "scopes" || strings.HasPrefix(field, accessField) {
 			for _, name := range strings.Fields(strings.ReplaceAll(strings.Join(v[field], " "), ",", " ")) {
@@ -45,9 +51,7 @@ func (x *exchange) readCreateForm(v url.Values) createForm {
 			}
 		}
 	}
-	known, unknown := x.registry.Parse(names)
-	f.Scopes = append(known.Names(), unknown[:min(len(unknown), maxUnknown)]...)
-	return f
+	return names
 }
 
 const (
@@ -95,8 +99,9 @@ type access struct {
 type choice struct {
 	scope.Definition
 	Checked bool
-	Only    string // the only environment it can be assigned in, or ""
-	Single  bool   // picked by itself
+	Only    string    // the only environment it can be assigned in, or ""
+	Single  bool      // picked by itself
+	Needed  time.Time // zero: never, or it cannot be told
 }
 
 // createForm is the form as its address fills it in: the parameters are name,
@@ -177,9 +182,9 @@ func (x *exchange) showCreateForm(status int, f createForm) error {
 		Presets      []option
 		Expiries     []option
 		Restriction  restrictionForm
-		Tomorrow     string
-	}{f, x.environments(f), x.families(f), x.presets(), expiries, x.restrictionForm(f.restriction, f.Problems),
-		tomorrow()})
+		From, Until  string // the days to choose from
+	}{f, x.environments(f), x.families(x.choices(f)), x.presets(), expiries,
+		x.restrictionForm(f.restriction, f.Problems), tomorrow(), ""})
 }
 
 func tomorrow() string { return time.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly) }
@@ -199,8 +204,8 @@ func (x *exchange) environments(f createForm) (choices []environmentChoice) {
 	return choices
 }
 
-// families groups what the actor may assign, in the registry's order.
-func (x *exchange) families(f createForm) (families []family) {
+// choices are what the actor may assign, in the registry's order.
+func (x *exchange) choices(f createForm) (choices []choice) {
 	production, sandbox := x.assignable(keystore.Production), x.assignable(keystore.Sandbox)
 	both := len(production) > 0 && len(sandbox) > 0
 	for _, d := range x.registry.Definitions() {
@@ -215,7 +220,15 @@ func (x *exchange) families(f createForm) (families []family) {
 		case both && !live:
 			c.Only = "sandbox only"
 		}
-		name := d.Name.Family()
+		choices = append(choices, c)
+	}
+	return choices
+}
+
+// families groups choices.
+func (x *exchange) families(choices []choice) (families []family) {
+	for _, c := range choices {
+		name := c.Name.Family()
 		i := slices.IndexFunc(families, func(f family) bool { return f.Name == name })
 		if i < 0 {
 			i, families = len(families), append(families, family{Name: name})
@@ -245,11 +258,15 @@ func (x *exchange) joinAccess(f *family) {
 	}
 	written, _ := x.registry.Parse([]scope.Name{write.Name})
 	both := read.Name != "" && write.Name != "" && !written.Has(read.Name)
+	writes := string(write.Name)
+	if !both && read.Checked && write.Checked { // a key holds what is implied by name too
+		writes = string(read.Name + " " + write.Name)
+	}
 	f.Field = accessField + f.Name
 	offered := []bool{read.Name+write.Name != "", read.Name != "", write.Name != "", both}
 	for i, way := range []access{{"None", "", !read.Checked && !write.Checked},
 		{"Read", string(read.Name), read.Checked && !write.Checked},
-		{"Write", string(write.Name), write.Checked && !(both && read.Checked)},
+		{"Write", writes, write.Checked && !(both && read.Checked)},
 		{"Both", string(read.Name + " " + write.Name), read.Checked && write.Checked}} {
 		if offered[i] {
 			f.Access = append(f.Access, way)

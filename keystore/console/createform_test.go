@@ -142,7 +142,7 @@ func TestAccess(t *testing.T) {
 		"access.books=books:read+books:write":           "books:read books:write",
 		"scopes=books:write&scopes=books:read":          "books:read books:write",
 		"access.films=films:write":                      "films:write",
-		"scopes=films:read&scopes=films:write":          "films:write",
+		"scopes=films:read&scopes=films:write":          "films:read films:write",
 		"access.plays=plays:read&scopes=plays:write":    "plays:read plays:write",
 		"access.music=&access.books=&scopes=admin":      "admin",
 		"access.other=music:write&access.books=&name=x": "music:write",

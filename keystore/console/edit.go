@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,25 +37,26 @@ func ended(k *keystore.Key) error {
 
 // An editForm is what was typed to change a key.
 type editForm struct {
-	Version string   // of the key that the form was made of
-	Typed   string   // the name
-	Held    []string // scopes
-	Listed  bool     // the form lists the scopes, so that those that are not in Held are to go
-	LastDay string   // YYYY-MM-DD: brought forward to the end of this day; empty: as it is
+	Version           string       // of the key that the form was made of
+	Typed             string       // the name
+	Held              []scope.Name // scopes
+	Listed            bool         // the form lists the scopes, so that those that are not in Held are to go
+	Expiry, ExpiresOn string       // those of a createForm; Expiry may also be sameEnd
 	restriction
 	answer
 }
 
 func (x *exchange) readEditForm(v url.Values) editForm {
-	return editForm{Version: v.Get("version"), Typed: strings.TrimSpace(v.Get("name")), Held: v["scopes"],
-		Listed: v.Has("scopes_listed"), LastDay: strings.TrimSpace(v.Get("expires_on")), restriction: x.readRestriction(v)}
+	return editForm{Version: v.Get("version"), Typed: strings.TrimSpace(v.Get("name")), Held: readScopes(v),
+		Listed: v.Has("scopes_listed"), Expiry: cmp.Or(v.Get("expiry"), sameEnd),
+		ExpiresOn: strings.TrimSpace(v.Get("expires_on")), restriction: x.readRestriction(v)}
 }
 
 func (x *exchange) editForm(k *keystore.Key) error {
 	if err := x.editable(k); err != nil {
 		return err
 	}
-	return x.showEditForm(http.StatusOK, k, editForm{Version: fmt.Sprint(k.Version), Typed: k.Name,
+	return x.showEditForm(http.StatusOK, k, editForm{Version: fmt.Sprint(k.Version), Typed: k.Name, Expiry: sameEnd,
 		restriction: restrictionOf(k)})
 }
 
@@ -65,20 +67,30 @@ func (x *exchange) showEditForm(status int, k *keystore.Key, f editForm) error {
 	}
 	v, form := x.view(k), x.restrictionForm(f.restriction, f.Problems)
 	form.Narrow = len(k.Networks) > 0
-	for i, s := range v.Scopes {
-		v.Scopes[i].Held = !f.Listed || slices.Contains(f.Held, string(s.Name))
+	var held []choice
+	for _, s := range v.Scopes {
+		held = append(held, choice{Definition: s.Definition, Checked: !f.Listed || slices.Contains(f.Held, s.Name),
+			Needed: use.Scopes[s.Name]})
 	}
-	latest := ""
+	today, last := time.Now().UTC().Format(time.DateOnly), ""
 	if !k.ExpiresAt.IsZero() {
-		latest = k.ExpiresAt.UTC().Truncate(day).AddDate(0, 0, -1).Format(time.DateOnly) // the last that ends by then
+		last = k.ExpiresAt.UTC().Truncate(day).AddDate(0, 0, -1).Format(time.DateOnly) // that ends by then
 	}
+	sooner := slices.DeleteFunc(slices.Clone(expiries), func(o option) bool {
+		days, err := strconv.Atoi(o.Value)
+		return o.Value == "never" || last != "" && (last < today ||
+			err == nil && !time.Now().AddDate(0, 0, days).Before(k.ExpiresAt))
+	})
 	return x.render(status, "edit.html", f.title("Edit “"+v.Name+"”"), struct {
 		view
 		editForm
-		Activity      activity
-		Today, Latest string
-		Restriction   restrictionForm
-	}{v, f, use, time.Now().UTC().Format(time.DateOnly), latest, form})
+		Activity    activity
+		Families    []family
+		Presets     []option // none
+		Expiries    []option
+		From, Until string
+		Restriction restrictionForm
+	}{v, f, use, x.families(held), nil, append(asNow(v.Ends()), sooner...), today, last, form})
 }
 
 // edit changes k, as the form of editForm says.
@@ -122,16 +134,13 @@ func (x *exchange) change(k *keystore.Key, f editForm) (*keystore.Key, error) {
 	}
 	if f.Listed {
 		edited.Scopes = slices.DeleteFunc(edited.Scopes,
-			func(n scope.Name) bool { return !slices.Contains(f.Held, string(n)) })
+			func(n scope.Name) bool { return !slices.Contains(f.Held, n) })
 		if len(edited.Scopes) == 0 && len(k.Scopes) > 0 {
 			x.wrong("scopes", "Leave at least one: a key without scopes can do nothing. To end it, revoke it.")
 		}
 	}
-	if f.LastDay != "" {
-		last, err := time.Parse(time.DateOnly, f.LastDay)
-		if edited.ExpiresAt = last.AddDate(0, 0, 1); err != nil {
-			x.wrong("expires_at", "%.40q is not a day such as 2030-12-31.", f.LastDay)
-		}
+	if f.Expiry != sameEnd || f.ExpiresOn != "" {
+		edited.ExpiresAt = x.expiresAt(f.Expiry, f.ExpiresOn)
 	}
 	if x.options.Networks {
 		edited.Networks = x.parseNetworks(f.Networks)

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -136,7 +138,8 @@ func TestEditProblems(t *testing.T) {
 	if after := b.key(t, k.ID); after.Version != 1 || len(b.entries) > 0 {
 		t.Errorf("something was changed: %+v, entries %v", after, b.entries)
 	}
-	got = b.post(path, url.Values{"name": {"x"}, "networks": {"192.0.2.0/24"}, "expires_on": {"9999-12-31"}})
+	got = b.post(path, url.Values{"name": {"x"}, "networks": {"192.0.2.0/24"}, "expiry": {"date"},
+		"expires_on": {"9999-12-31"}})
 	wantText(t, "a day that JSON cannot write", got, 422, "The expiry must lie before the year 10000.")
 	wantText(t, "no form", b.do("ada", "POST", path, "{}", "Accept", "text/html", "Sec-Fetch-Site", "same-origin"), 415,
 		"Not understood")
@@ -235,13 +238,15 @@ func TestEditTakesScopesAway(t *testing.T) {
 		g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite, scope.AccountRead}
 	})
 	path := "/" + k.ID + "/edit"
-	if boxes := strings.Count(b.get(path).text, ` checked>`); boxes != 3 {
-		t.Errorf("the form has %d checked boxes", boxes)
+	if got := picked(b.get(path)); got != "tasks:read tasks:write account:read" {
+		t.Errorf("the form has picked %q", got)
 	}
 	form := url.Values{"name": {"Old one"}, "scopes_listed": {"1"}}
 	got := b.post(path, form)
 	wantText(t, "no scope", got, 422, "Nothing was changed.", "Leave at least one")
-	wantNone(t, "the form has forgotten what was cleared", got, " checked>")
+	if again := picked(got); again != "" {
+		t.Errorf("the form has forgotten what was taken away: %q", again)
+	}
 	form["scopes"] = []string{"tasks:read", "workers:read"} // one that the key does not have
 	wantText(t, "fewer scopes", b.post(path, form), 303)
 	wantText(t, "not the last one", b.post(path, url.Values{"name": {"New"}, "scopes_listed": {"1"}}), 422,
@@ -258,6 +263,50 @@ func TestEditTakesScopesAway(t *testing.T) {
 	}
 }
 
+// The form offers what the key holds, as the form to create a key does. Sent as
+// it is, it changes nothing.
+func TestEditAccess(t *testing.T) {
+	store := issuing.NewMemory()
+	registry := scope.New(scope.Definition{Name: "books:read"}, scope.Definition{Name: "books:write"},
+		scope.Definition{Name: "books:burn"}, scope.Definition{Name: "films:read"},
+		scope.Definition{Name: "films:write", Implies: []scope.Name{"films:read"}},
+		scope.Definition{Name: "plays:read"}, scope.Definition{Name: "plays:write"})
+	issuer := issuing.New(store, issuing.Options{Service: keystore.Service{Scopes: registry}})
+	b := &bench{issuer: issuer, handler: http.StripPrefix(mount, console.New(issuer, admin, console.Options{}))}
+	held := []scope.Name{"books:read", "books:burn", "films:read", "films:write", "plays:read", "plays:write"}
+	_, k := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = held })
+	held = append(held, "gone:read") // the registry knew it once
+	if k.Scopes = held; store.Update(t.Context(), k, issuing.AuditEntry{}) != nil {
+		t.Fatal("the key cannot be changed")
+	}
+	path := "/" + k.ID + "/edit"
+	form, f := b.get(path), url.Values{"name": {k.Name}, "scopes_listed": {"1"}}
+	wantHTML(t, "the form", form, `name="access.plays" value="plays:read plays:write" checked`,
+		`name="access.plays" value="plays:write">`, `name="access.gone" value="gone:read" checked`,
+		`name="scopes" value="books:burn" checked`)
+	wantNone(t, "the form offers what the key does not hold", form, "books:write")
+	for _, m := range regexp.MustCompile(`name="([^"]+)" value="([^"]+)" checked`).FindAllStringSubmatch(form.text, -1) {
+		f.Add(m[1], m[2])
+	}
+	for _, row := range []struct {
+		field, value string
+		want         []scope.Name
+	}{
+		{"expiry", "same", held},
+		{"access.plays", "plays:write", []scope.Name{"books:read", "books:burn", "films:read", "films:write", "plays:write",
+			"gone:read"}},
+		{"access.films", "films:read", []scope.Name{"books:read", "books:burn", "films:read", "plays:write", "gone:read"}},
+		{"access.books", "books:write", []scope.Name{"books:burn", "films:read", "plays:write", "gone:read"}},
+		{"access.gone", "", []scope.Name{"books:burn", "films:read", "plays:write"}},
+	} {
+		f.Set(row.field, row.value)
+		wantText(t, row.field, b.post(path, f), 303)
+		if got := b.key(t, k.ID).Scopes; !slices.Equal(got, row.want) {
+			t.Errorf("after %s=%s the key holds %v, want %v", row.field, row.value, got, row.want)
+		}
+	}
+}
+
 func TestEditBringsTheExpiryForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -269,18 +318,31 @@ func TestEditBringsTheExpiryForward(t *testing.T) {
 		_, noon := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Date(2000, 3, 1, 12, 0, 0, 0, time.UTC) })
 		wantHTML(t, "the form of a key that ends at noon allows other days than those that end before",
 			b.get("/"+noon.ID+"/edit"), `min="2000-01-01" max="2000-02-29"`)
-		for typed, want := range map[string]string{
-			"2000-03-01": "The expiry can only be brought forward",
-			"1999-12-31": "The expiry must lie in the future",
-			"soon":       `"soon" is not a day such as 2030-12-31.`,
+		wantText(t, "the choices", form, 200, "As now: 29 Feb 2000 In 7 days In 30 days On a date")
+		for _, row := range []struct{ kind, typed, want string }{
+			{"date", "2000-03-01", "The expiry can only be brought forward"},
+			{"date", "1999-12-31", "The expiry must lie in the future"},
+			{"date", "soon", "Fill in the last day on which the key works"},
+			{"same", "2000-02-01", "A date is filled in."},
+			{"", "2000-02-01", "A date is filled in."},
+			{"90", "", "The expiry can only be brought forward"},
+			{"never", "", "The expiry can only be brought forward"},
+			{"soon", "", "Choose when the key expires."},
 		} {
-			got := b.post(path, url.Values{"name": {"Old one"}, "expires_on": {typed}})
-			wantText(t, typed, got, 422, want)
-			wantHTML(t, "what was typed is lost", got, `value="`+typed+`"`)
+			got := b.post(path, url.Values{"name": {"Old one"}, "expiry": {row.kind}, "expires_on": {row.typed}})
+			wantText(t, row.kind+row.typed, got, 422, row.want)
+			wantHTML(t, "what was typed is lost", got, `value="`+row.typed+`"`)
 		}
-		for _, typed := range []string{"2000-02-29", "", "2000-01-01"} {
-			wantText(t, typed, b.post(path, url.Values{"name": {"Old one"}, "expires_on": {typed}}), 303)
+		for _, row := range [][3]string{{"date", "2000-02-29", "2000-03-01"}, {"", "", "2000-03-01"},
+			{"same", "", "2000-03-01"}, {"30", "", "2000-01-31"}, {"date", "2000-01-01", "2000-01-02"}} {
+			got := b.post(path, url.Values{"name": {"Old one"}, "expiry": {row[0]}, "expires_on": {row[1]}})
+			wantText(t, row[0]+row[1], got, 303)
+			if end := b.key(t, k.ID).ExpiresAt.Format(time.DateOnly); end != row[2] {
+				t.Errorf("after %q %q the key ends on %s, want %s", row[0], row[1], end, row[2])
+			}
 		}
+		_, soon := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(time.Hour) })
+		wantNone(t, "a key that ends within the day has choices", b.get("/"+soon.ID+"/edit"), "In 7 days", "On a date")
 		if got, want := b.key(t, k.ID).ExpiresAt, time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC); !got.Equal(want) {
 			t.Errorf("the key ends at %v, want %v", got, want)
 		}

@@ -54,18 +54,22 @@ func (x *exchange) showRotateForm(status int, k *keystore.Key, f rotateForm) err
 	if f.Expiry != sameEnd {
 		act = "Renew"
 	}
-	same := option{sameEnd, "As the old one does: never"}
-	if !k.ExpiresAt.IsZero() {
-		same.Name = "As the old one does: " + until(k.ExpiresAt)
-	}
 	return x.render(status, "rotate.html", f.title(act+" “"+v.Name+"”"), struct {
 		view
 		rotateForm
-		Activity      activity
-		Act, Tomorrow string
-		Overlaps      []overlapChoice
-		Expiries      []option
-	}{v, f, use, act, tomorrow(), overlaps, append([]option{same}, expiries...)})
+		Activity         activity
+		Act, From, Until string
+		Overlaps         []overlapChoice
+		Expiries         []option
+	}{v, f, use, act, tomorrow(), "", overlaps, append(asNow(k.ExpiresAt), expiries...)})
+}
+
+// asNow is the choice to leave the end of a key as it is.
+func asNow(end time.Time) []option {
+	if end.IsZero() {
+		return []option{{sameEnd, "As now: never"}}
+	}
+	return []option{{sameEnd, "As now: " + lastDay(end).Format("2 Jan 2006")}}
 }
 
 // rotate replaces k, as the form of rotateForm says.
@@ -101,7 +105,7 @@ func (x *exchange) rotate(k *keystore.Key) error {
 // replace rotates k and answers, or returns why it did not.
 func (x *exchange) replace(k *keystore.Key, overlap time.Duration, f rotateForm) error {
 	r := issuing.Rotation{Organization: x.actor.Organization, ID: k.ID, Overlap: overlap, IssueToken: f.Token}
-	if f.Expiry != sameEnd {
+	if f.Expiry != sameEnd || f.ExpiresOn != "" {
 		r.ExpiresAt = x.expiresAt(f.Expiry, f.ExpiresOn)
 		r.NeverExpires = r.ExpiresAt.IsZero()
 	}

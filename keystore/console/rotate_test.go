@@ -280,7 +280,7 @@ func TestRenew(t *testing.T) {
 		wantNone(t, "one that never ends can be renewed", b.get("/"+forever.ID), `rotate?renew"`)
 		time.Sleep(80 * day)
 		form := b.get(path + "?renew")
-		wantText(t, "the form", form, 200, "Renew “Old one”", "As the old one does: 30 Mar 2000, 23:00 UTC")
+		wantText(t, "the form", form, 200, "Renew “Old one”", "As now: 30 Mar 2000")
 		wantHTML(t, "the form proposes another end", form, `value="90" selected`)
 		wantHTML(t, "the form proposes another end", b.get(path), `value="same" selected`)
 		f := url.Values{"issue_token": {"x"}, "overlap": {"86400"}, "expiry": {"365"}}
@@ -291,6 +291,9 @@ func TestRenew(t *testing.T) {
 		f.Set("expiry", "date")
 		wantText(t, "no date", b.post(path, f), 422, "Fill in the last day")
 		f.Set("expires_on", "2000-05-31")
+		f.Set("expiry", "same")
+		wantText(t, "a date that is not chosen", b.post(path, f), 422, "A date is filled in.")
+		f.Set("expiry", "date")
 		secretOf(t, b.post(path, f))
 		if next := b.all(t, "acme")[0]; next.RotatedFrom != k.ID ||
 			!next.ExpiresAt.Equal(time.Date(2000, 6, 1, 0, 0, 0, 0, time.UTC)) {

@@ -36,7 +36,7 @@ func TestStory(t *testing.T) {
 			"attribute.team": {"Lyon"}})
 		post("edit", url.Values{"name": {"New"}, "networks": {"192.0.2.7"}, "attribute.project": {"y"},
 			"attribute.team": {"Lyon"}, "scopes_listed": {"1"}, "scopes": {"tasks:read", "account:read"},
-			"expires_on": {"2000-02-29"}})
+			"expiry": {"date"}, "expires_on": {"2000-02-29"}})
 		post("edit", url.Values{"name": {"New"}, "networks": {"192.0.2.7"}, "scopes_listed": {"1"},
 			"scopes": {"tasks:read"}})
 		post("suspend", url.Values{"note": {"who runs this?"}})

@@ -25,7 +25,6 @@ type view struct {
 type scopeView struct {
 	scope.Definition
 	Unknown bool
-	Held    bool // of the form to edit it: the box is checked
 }
 
 func (x *exchange) view(k *keystore.Key) view {
