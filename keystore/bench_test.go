@@ -191,6 +191,7 @@ func TestAllocations(t *testing.T) {
 		"Bind again":               func() { caller.Bind(contract) },
 		"Granted":                  func() { caller.Granted().Has(scope.TasksRead) },
 		"Record":                   func() { uses.Record(caller, anywhere) },
+		"Refuse":                   func() { uses.Refuse(caller, "not_found", route("")) },
 		"Use":                      func() { caller.Use(scope.TasksRead, scope.ChatRead) },
 	} {
 		if got := testing.AllocsPerRun(100, f); got != 0 {

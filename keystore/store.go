@@ -49,8 +49,16 @@ type feed interface {
 type Use struct {
 	Organization string
 	ID           string
-	At           time.Time
+	At           time.Time    // zero: the key was not used, only Refused
 	From         netip.Addr   // the client's address at At or up to a second earlier; zero: unknown
 	Scopes       []scope.Name // that requests needed
 	Requests     int64        // of this process since its Use before; zero: AddUses leaves ObservedSince as it is
+	Refused      Refusal      // of a request with the key; zero: none
+}
+
+// A Refusal says how a request with a key was refused.
+type Refusal struct {
+	At    time.Time `json:"at"`
+	Code  string    `json:"code"`  // one of a few, such as insufficient_scope
+	Route string    `json:"route"` // the pattern, never the path; "" if it is not known
 }

@@ -25,8 +25,9 @@ type tallies struct {
 // points to its latest one, so that a request takes the lock of its key alone.
 type tally struct {
 	tallyID
-	all    *tallies
-	second atomic.Int64 // since 1970, in which the address was asked for
+	all     *tallies
+	second  atomic.Int64 // since 1970, in which the address was asked for
+	refused atomic.Pointer[Refusal]
 
 	mu    sync.Mutex
 	taken bool // by a flush: what follows goes to another tally
@@ -104,10 +105,13 @@ func (t *tally) take(taken bool) {
 func (t *tally) uses() []Use {
 	u := Use{Organization: t.organization, ID: t.id, At: t.at, From: t.from, Scopes: t.scopes.Names(),
 		Requests: t.requests}
-	if t.at.IsZero() { // the request came before a flush, and its scopes were checked after it
+	if t.at.IsZero() && len(u.Scopes) > 0 { // the request came before a flush, and its scopes were checked after it
 		u.At = time.Unix(t.day*secondsOfDay, 0)
 	}
 	uses := []Use{u}
+	if refused := t.refused.Load(); refused != nil {
+		uses[0].Refused = *refused
+	}
 	if t.of != nil {
 		for _, a := range t.of.ancestors {
 			given, _ := t.registry.Parse(a.Scopes)
@@ -137,6 +141,7 @@ func (l *tallies) putBack(taken []*tally) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, t := range taken {
+		t.refused.Store(nil) // other processes may have written later ones
 		switch next := l.pending[t.tallyID]; {
 		case next != nil:
 			next.add(&t.used)

@@ -16,6 +16,8 @@ import (
 type UsesOptions struct {
 	Interval time.Duration // how often [Uses.Run] writes; zero means 60 s. The console expects less than an hour
 	Logger   *slog.Logger  // told of failed and dropped writes; nil means slog.Default
+
+	RefusedKeys bool // notes refusals of keys not in use too, such as revoked ones: one more write of each in an Interval
 }
 
 // Uses records when keys were used, from where and with which scopes, and
@@ -26,8 +28,8 @@ type UsesOptions struct {
 //
 // A program calls Record for each request that was let in, and [Caller.Use]
 // when its scopes are checked, and runs Run beside the server. A key that was
-// used takes about 250 bytes until it is written, and 160 while a [Cached]
-// remembers it. Uses is safe for concurrent use.
+// used takes about 250 bytes until it is written, 70 more with a refusal, and 160
+// while a [Cached] remembers it. Uses is safe for concurrent use.
 type Uses struct {
 	tallies
 	store   useStore
@@ -102,6 +104,32 @@ func (c *Caller) Use(names ...scope.Name) {
 	}
 	if required, _ := c.granted.Registry().Parse(names); c.granted.HasAny(required) {
 		t.all.note(&c.tally, &t.tallyID, &used{scopes: c.granted.Granting(required), of: c.more().child})
+	}
+}
+
+// Refuse notes that a request with the key of c was refused, for the Usage of an
+// issuing.Issuer: the first of a key in an Interval. One of a key without a use
+// that waits to be written is noted with RefusedKeys alone. One that cannot be
+// written is forgotten. route must not be nil; it is asked when the refusal is
+// noted, and a pattern of over 256 bytes is left out.
+//
+// Refuse never waits for the store, and does not allocate for a key whose refusal
+// waits to be written already.
+func (l *Uses) Refuse(c *Caller, code string, route func() string) {
+	if c.KeyID() == "" {
+		return
+	}
+	now := time.Now()
+	if l.options.RefusedKeys {
+		id := tallyID{c.Organization(), c.KeyID(), now.Unix() / secondsOfDay, c.granted.Registry()}
+		l.note(&c.tally, &id, &used{})
+	}
+	if t := c.tally.Load(); t != nil && t.all == &l.tallies && t.refused.Load() == nil {
+		refused := &Refusal{At: now, Code: code, Route: route()}
+		if len(refused.Route) > 256 {
+			refused.Route = ""
+		}
+		t.refused.CompareAndSwap(nil, refused)
 	}
 }
 

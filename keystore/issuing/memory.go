@@ -268,6 +268,7 @@ func (m *memory) Usage(ctx context.Context, organization, id string) (*Usage, er
 		}
 		kept := r.usage
 		kept.LastUsedAt, kept.Scopes, kept.Days = r.key.LastUsedAt, maps.Clone(kept.Scopes), kept.lastDays()
+		kept.Refusals = slices.Clone(kept.Refusals)
 		return &kept, nil
 	})
 }
@@ -295,6 +296,12 @@ func (u *Usage) add(use keystore.Use) {
 		if day.After(u.Scopes[n]) {
 			u.Scopes[n] = day
 		}
+	}
+	if refused := use.Refused; refused.Code != "" {
+		refused.At = refused.At.Round(0)
+		u.Refusals = append(slices.DeleteFunc(u.Refusals, func(r keystore.Refusal) bool { return r.Code == refused.Code }),
+			refused)
+		slices.SortFunc(u.Refusals, func(a, b keystore.Refusal) int { return b.At.Compare(a.At) })
 	}
 	if use.Requests == 0 {
 		return

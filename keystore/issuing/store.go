@@ -45,13 +45,15 @@ type Store interface {
 	Changes(ctx context.Context, since string) (changed []keystore.Digest, next string, err error)
 
 	// AddUses sets LastUsedAt of each key to At, and keeps From beside it,
-	// unless what is stored is later already. It also
+	// unless At is zero or what is stored is later already. It also
 	//
 	//   - sets ObservedSince to At if it is zero, unless Requests is zero;
 	//   - sets the last day of each of Scopes to that of At, unless what is
 	//     stored is later;
 	//   - adds Requests to those of the day. When it returns an error they may
-	//     or may not be added.
+	//     or may not be added;
+	//   - keeps Refused in place of the one with its Code. Of those of a key in
+	//     one call it may keep any one.
 	//
 	// It MUST NOT change any other field of a key, Version among them: a use
 	// that is written while somebody revokes the key must not undo that, nor

@@ -56,12 +56,14 @@ func (i *Issuer) Keys(ctx context.Context, organization string, q Query) (Listin
 //
 // Requests are those that [keystore.Uses] has recorded. One that was refused
 // later, by a limit or for lack of a scope, is among them, and needed no scope.
+// Refusals are a sample, see [keystore.Uses.Refuse].
 type Usage struct {
 	LastUsedAt    time.Time                `json:"last_used_at,omitzero"`   // zero: never used
 	LastUsedFrom  netip.Addr               `json:"last_used_from,omitzero"` // the client's address then; zero: unknown
 	ObservedSince time.Time                `json:"observed_since,omitzero"` // of Scopes and Days; zero: they are not kept
 	Scopes        map[scope.Name]time.Time `json:"scopes,omitempty"`        // the last day on which a request needed it
 	Days          []Day                    `json:"days,omitempty"`          // with requests, of the last 30, newest first
+	Refusals      []keystore.Refusal       `json:"refusals,omitempty"`      // one of each code, newest first
 }
 
 // A Day counts the requests of a day.

@@ -252,7 +252,7 @@ func (s *Store) Erase(
 		{"DELETE FROM sallyport_keys_days " + ofKeys, []any{organization}},
 		{`UPDATE sallyport_keys SET id = ` + s.erasedID + `, organization = '', name = '', hint = '',
 			scopes = '[]', created_at = ?2, created_by = '', expires_at = NULL, revoked_at = ?2,
-			suspended = FALSE, last_used_at = NULL, last_used_from = NULL, observed_since = NULL,
+			suspended = FALSE, last_used_at = NULL, last_used_from = NULL, observed_since = NULL, refusals = NULL,
 			issue_token = '', rotated_from = '', attributes = '{}', networks = '[]', version = version + 1,
 			root = '', parent = CASE WHEN parent = '' THEN '' ELSE 'erased' END
 			WHERE organization = ?1`, []any{organization, s.time(time.Now())}},

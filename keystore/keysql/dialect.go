@@ -13,11 +13,20 @@ import (
 //go:embed schema/postgres.sql
 var postgresSchema string
 
+//go:embed schema/postgres2.sql
+var postgresRefusals string
+
 //go:embed schema/sqlite.sql
 var sqliteSchema string
 
+//go:embed schema/sqlite2.sql
+var sqliteRefusals string
+
 //go:embed schema/mysql.sql
 var mysqlSchema string
+
+//go:embed schema/mysql2.sql
+var mysqlRefusals string
 
 // A dialect is what differs between the databases.
 type dialect struct {
@@ -60,7 +69,7 @@ var postgres = dialect{
 		return strings.ReplaceAll(query, "?", "$"), args
 	},
 	time:     func(t time.Time) any { return t.UTC().Truncate(time.Microsecond) },
-	steps:    []string{postgresSchema},
+	steps:    []string{postgresSchema, postgresRefusals},
 	engine:   sqlschema.Postgres(),
 	issued:   issued,
 	touch:    postgresTouch,
@@ -86,7 +95,7 @@ var postgres = dialect{
 var sqlite = dialect{
 	sql:      func(query string, args []any) (string, []any) { return query, args },
 	time:     func(t time.Time) any { return t.UnixMicro() },
-	steps:    []string{sqliteSchema},
+	steps:    []string{sqliteSchema, sqliteRefusals},
 	engine:   sqlschema.SQLite(),
 	issued:   issued,
 	touch:    sqliteTouch,
@@ -110,7 +119,7 @@ var mysql = dialect{
 	sql:      positional,
 	time:     func(t time.Time) any { return t.UnixMicro() },
 	longest:  512,
-	steps:    []string{mysqlSchema},
+	steps:    []string{mysqlSchema, mysqlRefusals},
 	engine:   sqlschema.MySQL(),
 	issued:   "issued = ?3",
 	touch:    mysqlTouch,

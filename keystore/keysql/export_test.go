@@ -24,6 +24,11 @@ func ScanNetworks(value any) (read []netip.Prefix, err error) {
 	return read, err
 }
 
+func ScanRefusals(value any) (read []keystore.Refusal, err error) {
+	err = (*refusals)(&read).Scan(value)
+	return read, err
+}
+
 func ScanDigest(value any) (d keystore.Digest, err error) {
 	err = (*digest)(&d).Scan(value)
 	return d, err

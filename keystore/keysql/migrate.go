@@ -43,8 +43,8 @@ func (s *Store) schema() sqlschema.Schema {
 // program starts, after Migrate, and not with each request.
 func (s *Store) Check(ctx context.Context) error {
 	err := s.schema().Check(ctx, s.db,
-		columns+", root, changed, last_used_from, observed_since FROM {table}", "id, scope, day FROM {table}_scopes",
-		"id, day, requests FROM {table}_days", entryColumns+" FROM {table}_audit")
+		columns+", root, changed, last_used_from, observed_since, refusals FROM {table}",
+		"id, scope, day FROM {table}_scopes", "id, day, requests FROM {table}_days", entryColumns+" FROM {table}_audit")
 	if err != nil {
 		return fmt.Errorf("keysql: check: %w", err)
 	}

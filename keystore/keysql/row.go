@@ -3,6 +3,7 @@ package keysql
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -79,6 +80,7 @@ type (
 	attributes map[string]string
 	networks   []netip.Prefix
 	changes    []issuing.Change
+	refusals   []keystore.Refusal
 )
 
 func (s *scopes) Scan(value any) (err error) {
@@ -112,9 +114,19 @@ func (c *changes) Scan(value any) (err error) {
 	return err
 }
 
+// Scan reads the refusals by code. NULL is none.
+func (r *refusals) Scan(value any) error {
+	if value == nil {
+		return nil
+	}
+	read, err := unmarshal[map[string]keystore.Refusal](value, "refusals are not a JSON object of objects")
+	*r = slices.SortedFunc(maps.Values(read), func(a, b keystore.Refusal) int { return b.At.Compare(a.At) })
+	return err
+}
+
 // unmarshal decodes JSON of a column. The text null is no error to
 // json.Unmarshal, and would be a key without scopes.
-func unmarshal[T []scope.Name | []string | map[string]string | []issuing.Change](
+func unmarshal[T []scope.Name | []string | map[string]string | []issuing.Change | map[string]keystore.Refusal](
 	value any, otherwise string,
 ) (read T, err error) {
 	var text []byte

@@ -28,6 +28,11 @@ func TestScan(t *testing.T) {
 			t.Errorf("networks as %T: got %v, %v", value, got, err)
 		}
 	}
+	for _, value := range []any{nil, `{"a":{"code":"a"}}`, []byte(`{"a":{"code":"a"}}`)} {
+		if got, err := keysql.ScanRefusals(value); err != nil || (value != nil) != (len(got) == 1 && got[0].Code == "a") {
+			t.Errorf("refusals as %T: got %v, %v", value, got, err)
+		}
+	}
 	at := time.Date(2026, 3, 4, 5, 6, 7, 8000, time.UTC)
 	for _, value := range []any{at, at.In(time.FixedZone("east", 3600)), at.UnixMicro(),
 		strconv.AppendInt(nil, at.UnixMicro(), 10)} {
@@ -46,6 +51,7 @@ func TestScan(t *testing.T) {
 	_, numericScopes := keysql.ScanScopes(int64(1))
 	_, noAttributes := keysql.ScanAttributes(nil)
 	_, noNetworks := keysql.ScanNetworks(int64(1))
+	_, listedRefusals := keysql.ScanRefusals("[]")
 	_, textTime := keysql.ScanInstant("2026-03-04")
 	_, bytesTime := keysql.ScanInstant([]byte("2026-03-04"))
 	_, noDigest := keysql.ScanDigest(nil)
@@ -54,7 +60,8 @@ func TestScan(t *testing.T) {
 	_, textDigest := keysql.ScanDigest(string(d[:]))
 	for name, err := range map[string]error{
 		"NULL as scopes": noScopes, "a number as scopes": numericScopes, "NULL as attributes": noAttributes,
-		"a number as networks": noNetworks, "text as a time": textTime, "bytes as a time": bytesTime,
+		"a number as networks": noNetworks, "a list as refusals": listedRefusals,
+		"text as a time": textTime, "bytes as a time": bytesTime,
 		"NULL as a digest": noDigest,
 		"31 bytes":         shortDigest, "33 bytes": longDigest, "text as a digest": textDigest,
 	} {

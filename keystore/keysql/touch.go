@@ -19,7 +19,7 @@ import (
 // Rows are locked in the order of their ids. Two servers that touched the same
 // keys in different orders would each wait for the other.
 type touch struct {
-	keys   string // when keys were used last, and from where
+	keys   string // when keys were used last, from where, and how they were refused
 	scopes string // on which day scopes were needed last
 	sweep  string // removes a part of the days before ?1
 	days   string // how many requests there were
@@ -30,37 +30,41 @@ var postgresTouch = touchOf(postgresBatch, locked,
 	// is locked.
 	`
 		FROM (
-			SELECT k.id, u.at, u.address, u.observed FROM sallyport_keys AS k JOIN`+postgresBatch+`
+			SELECT k.id, u.at, u.address, u.observed, u.refused FROM sallyport_keys AS k JOIN`+postgresBatch+`
 			ON k.id = u.id AND k.organization = u.organization
 			WHERE`+news+`
 			ORDER BY k.id
 			FOR NO KEY UPDATE OF k
 		) AS u
 		WHERE k.id = u.id`,
+	"COALESCE(k.refusals, '{}') || u.refused::jsonb",
 	"FOR UPDATE SKIP LOCKED")
 
 const postgresBatch = `
 	json_to_recordset(?1::json) AS u(organization text, id text, at timestamptz, address text,
-		observed timestamptz, scope text, day integer, requests bigint)`
+		observed timestamptz, refused text, scope text, day integer, requests bigint)`
 
 var sqliteTouch = touchOf(sqliteBatch, "",
-	" FROM"+sqliteBatch+" WHERE k.id = u.id AND k.organization = u.organization AND"+news, "")
+	" FROM"+sqliteBatch+" WHERE k.id = u.id AND k.organization = u.organization AND"+news,
+	"json_patch(COALESCE(k.refusals, '{}'), u.refused)", "")
 
 const sqliteBatch = `
 	(
 		SELECT value ->> 'organization' AS organization, value ->> 'id' AS id, value ->> 'at' AS at,
 			value ->> 'address' AS address, value ->> 'observed' AS observed,
-			value ->> 'scope' AS scope, value ->> 'day' AS day, value ->> 'requests' AS requests
+			value ->> 'refused' AS refused, value ->> 'scope' AS scope,
+			value ->> 'day' AS day, value ->> 'requests' AS requests
 		FROM json_each(?1)
 	) AS u`
 
 // touchOf returns the statements of Postgres or SQLite: for a batch, for how its
-// keys are locked and found, and for how rows are locked that are removed.
-func touchOf(batch, lock, found, removed string) touch {
+// keys are locked and found, how a refusal is added to those that are kept, and
+// how rows are locked that are removed.
+func touchOf(batch, lock, found, refusals, removed string) touch {
 	const ofKeys = `
 		JOIN sallyport_keys AS k ON k.id = u.id AND k.organization = u.organization`
 	return touch{
-		keys: "UPDATE sallyport_keys AS k SET" + usedLater + found,
+		keys: "UPDATE sallyport_keys AS k SET" + usedLater(refusals) + found,
 		// Most scopes were needed before on the same day. They are left out,
 		// because a row that is in conflict is locked, and that is a write.
 		scopes: `
@@ -82,13 +86,19 @@ func touchOf(batch, lock, found, removed string) touch {
 	}
 }
 
+// usedLater changes a key, whose refusals are then those, or NULL for the same.
+// MySQL may assign the time before it compares it for the address.
+func usedLater(refusals string) string {
+	return `
+		last_used_from = CASE WHEN u.at >= COALESCE(k.last_used_at, u.at) THEN u.address ELSE k.last_used_from END,
+		last_used_at = CASE WHEN u.at >= COALESCE(k.last_used_at, u.at) THEN u.at ELSE k.last_used_at END,
+		observed_since = COALESCE(k.observed_since, u.observed),
+		refusals = COALESCE(` + refusals + `, k.refusals)`
+}
+
 const (
-	// MySQL may assign the time before it compares it for the address.
-	usedLater = `
-		last_used_from = CASE WHEN k.last_used_at > u.at THEN k.last_used_from ELSE u.address END,
-		last_used_at = CASE WHEN k.last_used_at > u.at THEN k.last_used_at ELSE u.at END,
-		observed_since = COALESCE(k.observed_since, u.observed)`
-	news = ` (k.last_used_at IS NULL OR k.last_used_at < u.at OR k.observed_since IS NULL AND u.observed IS NOT NULL)`
+	news = ` (k.last_used_at IS NULL OR k.last_used_at < u.at OR k.observed_since IS NULL AND u.observed IS NOT NULL OR
+		u.refused IS NOT NULL)`
 
 	// An erasure locks its keys first, too.
 	locked = " FOR KEY SHARE OF k"
@@ -98,7 +108,9 @@ const (
 // texts of the batch are hexadecimal, so that the connection's character set
 // does not matter.
 var mysqlTouch = touch{
-	keys: "UPDATE" + mysqlBatch + " SET" + usedLater + " WHERE" + news,
+	keys: "UPDATE" + mysqlBatch + " SET" +
+		usedLater(`CONVERT(JSON_MERGE_PATCH(COALESCE(CONVERT(k.refusals USING utf8mb4), '{}'),
+			CONVERT(UNHEX(u.refused) USING utf8mb4)) USING utf8mb4)`) + " WHERE" + news,
 	scopes: `
 		INSERT INTO sallyport_keys_scopes (id, scope, day) SELECT k.id, UNHEX(u.scope), u.day FROM` + mysqlBatch + `
 		WHERE NOT EXISTS (
@@ -117,6 +129,7 @@ const mysqlBatch = `
 			at BIGINT PATH '$.at',
 			address VARCHAR(64) PATH '$.address',
 			observed BIGINT PATH '$.observed',
+			refused VARCHAR(4096) PATH '$.refused',
 			scope VARCHAR(2048) PATH '$.scope',
 			day INTEGER PATH '$.day',
 			requests BIGINT PATH '$.requests'
@@ -132,6 +145,7 @@ type used struct {
 	At       any     `json:"at,omitempty"`
 	Address  *string `json:"address,omitempty"`
 	Observed any     `json:"observed,omitempty"`
+	Refused  string  `json:"refused,omitempty"`
 
 	// Of a scope or of a day.
 	Scope    string `json:"scope,omitempty"`
@@ -192,7 +206,12 @@ func (s *Store) batches(uses []keystore.Use) (keys, scopes, days map[place]*used
 			continue
 		}
 		key := row(keys, place{id: u.ID, organization: u.Organization})
-		if key.At == nil || u.At.After(key.at) {
+		refused := map[string]keystore.Refusal{u.Refused.Code: u.Refused}
+		if text, err := json.Marshal(refused); err == nil && u.Refused.Code != "" &&
+			isText(u.Refused.Code, u.Refused.Route) {
+			key.Refused = s.jsonText(string(text))
+		}
+		if !u.At.IsZero() && (key.At == nil || u.At.After(key.at)) {
 			key.at, key.At, key.Address = u.At, s.time(u.At), nil
 			if u.From.IsValid() {
 				text := u.From.WithZone("").String()

@@ -32,9 +32,9 @@ func (s *Store) Usage(ctx context.Context, organization, id string) (*issuing.Us
 		return nil, keystore.ErrNotFound
 	}
 	u := new(issuing.Usage)
-	err := s.queryRow(ctx, "SELECT last_used_at, last_used_from, observed_since FROM sallyport_keys "+
+	err := s.queryRow(ctx, "SELECT last_used_at, last_used_from, observed_since, refusals FROM sallyport_keys "+
 		"WHERE organization = ?1 AND id = ?2", organization, id).
-		Scan((*instant)(&u.LastUsedAt), (*address)(&u.LastUsedFrom), (*instant)(&u.ObservedSince))
+		Scan((*instant)(&u.LastUsedAt), (*address)(&u.LastUsedFrom), (*instant)(&u.ObservedSince), (*refusals)(&u.Refusals))
 	if err != nil {
 		return nil, failed(ctx, "usage", err)
 	}

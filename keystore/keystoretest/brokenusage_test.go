@@ -3,6 +3,7 @@ package keystoretest_test
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -92,6 +93,26 @@ var brokenUsage = []defect{
 			return kept[id], err
 		}
 	}},
+	{"keeps one refusal of a key", []string{"Usage/Refusals"}, using(func(u *issuing.Usage) {
+		u.Refusals = u.Refusals[:min(len(u.Refusals), 1)]
+	})},
+	{"lists the oldest refusal first", []string{"Usage/Refusals"}, using(func(u *issuing.Usage) {
+		slices.Reverse(u.Refusals)
+	})},
+	{"keeps the first refusal of a code", []string{"Usage/Refusals"}, func(b *broken) {
+		first := make(map[string]bool)
+		touched(func(u *keystore.Use) {
+			if first[u.ID+u.Refused.Code] {
+				u.Refused = keystore.Refusal{}
+			}
+			first[u.ID+u.Refused.Code] = true
+		})(b)
+	}},
+	{"takes a refusal for a use", []string{"Usage/Refusals"}, touched(func(u *keystore.Use) {
+		if u.At.IsZero() {
+			u.At = u.Refused.At
+		}
+	})},
 	{"reads a count and writes it", []string{"Usage/Race"}, func(b *broken) {
 		var mu sync.Mutex
 		requests := make(map[string]int64)

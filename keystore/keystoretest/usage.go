@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -130,6 +131,14 @@ func (t test) wantDays(k *keystore.Key, want []issuing.Day, rule string) {
 	}
 }
 
+func (t test) wantRefusals(k *keystore.Key, want []keystore.Refusal, rule string) {
+	t.Helper()
+	same := func(a, b keystore.Refusal) bool { return a.At.Equal(b.At) && a.Code == b.Code && a.Route == b.Route }
+	if got := t.usage(k).Refusals; !slices.EqualFunc(got, want, same) {
+		t.Errorf("%s: Usage has the refusals %v, want %v", rule, got, want)
+	}
+}
+
 var usageCases = []testCase{
 	{"Usage/From", func(t test) {
 		k := t.inserted()
@@ -242,6 +251,40 @@ var usageCases = []testCase{
 		t.wantPages(organization, p, "of whose scopes some were needed", wanted)
 		p.ScopesUnusedSince = day(2).Add(-2 * time.Hour)
 		t.wantPages(organization, p, "of whose scopes some were needed, since a day on which all were")
+	}},
+
+	{"Usage/Refusals", func(t test) {
+		k, other, now := t.inserted(), t.inserted(), at(0)
+		refused := func(k *keystore.Key, after time.Duration, code, route string) keystore.Use {
+			return keystore.Use{Organization: k.Organization, ID: k.ID,
+				Refused: keystore.Refusal{At: now.Add(after), Code: code, Route: route}}
+		}
+		t.touch(refused(k, 0, "insufficient_scope", "POST /tasks"))
+		t.wantUsed(k, time.Time{}, "a refusal without a use, of a key that was never used")
+		strange := refused(other, time.Minute, "not_found", "")
+		strange.ID = k.ID
+		used := use(k, now)
+		used.Refused = refused(k, time.Second, "rate_limited", "").Refused
+		t.touch(strange, refused(other, 0, "not_found", ""), used)
+		odd := `GET example.com/{name...} "'é\`
+		t.touch(refused(k, 2*time.Second, "insufficient_scope", odd))
+		t.touch(observed(k, now))
+		t.wantUsed(k, now, "a refusal without a use, of a key that was used")
+		want := []keystore.Refusal{
+			{At: now.Add(2 * time.Second), Code: "insufficient_scope", Route: odd},
+			{At: now.Add(time.Second), Code: "rate_limited"},
+		}
+		t.wantRefusals(k, want, "two refusals of one code, and one of another in between")
+		t.wantRefusals(other, []keystore.Refusal{{At: now, Code: "not_found"}}, "one refusal, and one as another organization")
+		t.usage(k).Refusals[0] = keystore.Refusal{}
+		t.wantRefusals(k, want, "a caller who writes to Usage")
+		t.same("Find after refusals", t.find(k), k)
+		t.allWin(atOnce(racers, func(i int) error {
+			return t.AddUses(t.Context(), []keystore.Use{refused(other, time.Duration(i)*time.Second, strconv.Itoa(i), "")})
+		}), "AddUses")
+		if got := len(t.usage(other).Refusals); got != racers+1 {
+			t.Errorf("concurrent calls of AddUses with %d codes: Usage has %d refusals, want one more", racers, got)
+		}
 	}},
 
 	{"Usage/Race", func(t test) {
