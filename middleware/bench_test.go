@@ -203,7 +203,8 @@ func TestAllocations(t *testing.T) {
 	apart, others := benchPieces(t, passOn)
 	ring := newKeyring()
 	spent, wrong := ring.issue(t), keystore.Service{}.Generate(keystore.Production).Reveal()
-	limited := testAPI(ring.keys, middleware.Options{RateLimit: middleware.PerOrganization("1-M")})
+	limited := testAPI(ring.keys, middleware.Options{RateLimit: middleware.PerOrganization("1-M"),
+		Uses: keystore.NewUses(ring.memory, keystore.UsesOptions{})})
 	serve(limited, request("GET", "/api/v1/any", spent, ""))
 	throttled := testAPI(ring.keys, middleware.Options{Failures: ratelimit.MustParse("1-M")})
 	serve(throttled, request("GET", "/api/v1/any", wrong, ""))

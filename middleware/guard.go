@@ -78,6 +78,7 @@ func New(keys keystore.Store, o Options) *Guard {
 		o.Idempotency.Runner = idem.NewRunner(&idem.Memory{Logger: o.Hooks.logger()}, idem.Options{Logger: o.Hooks.logger()})
 	}
 	report := &reporter{own: o.Hooks, shapes: keyShapes(o.Service), keyHeader: o.KeyHeader, proxies: o.proxies(),
+		uses:    o.Uses,
 		advises: !o.NoShouldRetry, metadata: o.ResourceMetadata}
 	g := &Guard{
 		options: o, report: report,

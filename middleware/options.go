@@ -54,7 +54,8 @@ type Options struct {
 	// Uses, when set, records each accepted key, the client's address, and
 	// the scopes that the request needs, as far as the key holds them: of a
 	// requirement that lets it pass, and those that a handler tells
-	// [keystore.Caller.Use]. Its Run writes them down.
+	// [keystore.Caller.Use]. It also notes why keys are refused, with a status
+	// below 500. Its Run writes all that down.
 	Uses *keystore.Uses
 
 	// Authenticate, when set, finds callers without an API key, such as by a

@@ -63,7 +63,7 @@ func (c *call) enter() {
 			c.facts.caller = caller
 		case g.options.ReportOnly && d.problem.Status < http.StatusInternalServerError:
 			c.facts.reported = true
-			c.facts.response.observed().noteReported(d.problem.Code, d.problem.key)
+			c.facts.response.observed().noteReported(d.problem.Code, d.problem.caller.KeyID())
 		default:
 			g.auth.hint(c.w, c.r, d.problem.Code)
 			g.report.refuse(c.w, c.r, StageAuthenticate, d) // 401, 400, 403, 429, 500, 503

@@ -36,11 +36,11 @@ type Problem struct {
 
 	requestID string // "request_id"; left out when empty
 
-	key   string // id of the API key that is refused, for the Event only
-	log   error  // why credentials are refused, for the log only
-	head  *head  // nil, or of a Problem with this status, detail and code
-	again codes.Advice
-	quota bool // "type" and "violated-policies" are those of FieldsDraft11
+	caller *keystore.Caller // whose API key is refused, for the Event and Uses only
+	log    error            // why credentials are refused, for the log only
+	head   *head            // nil, or of a Problem with this status, detail and code
+	again  codes.Advice
+	quota  bool // "type" and "violated-policies" are those of FieldsDraft11
 }
 
 // problems are the rows of [codes.Table].
@@ -61,7 +61,7 @@ func refusal(code string) *Problem {
 }
 
 func (p *Problem) of(c *keystore.Caller) *Problem {
-	p.key = c.KeyID()
+	p.caller = c
 	return p
 }
 

@@ -42,9 +42,10 @@ func explained(code, detail string) denial {
 
 // refuse answers for a stage. Every refusal comes by here.
 func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage string, d denial) {
+	p.noteRefusal(w, r, d.problem)
 	if n := recordOf(w); n != nil && !response.Committed(w) {
 		n.decide(stage, d.problem.Code)
-		n.event.RefusedKey = cmp.Or(d.problem.key, n.event.RefusedKey)
+		n.event.RefusedKey = cmp.Or(d.problem.caller.KeyID(), n.event.RefusedKey)
 		n.event.Policy = cmp.Or(d.policy, d.problem.Policy, n.event.Policy)
 	}
 	hurry(w, r)
@@ -61,6 +62,24 @@ func (p *reporter) refuse(w http.ResponseWriter, r *http.Request, stage string, 
 		}
 	}
 	p.write(w, r, &problem)
+}
+
+// noteRefusal has Uses note that a key was refused. Failures of the service are
+// not the key's.
+func (p *reporter) noteRefusal(w http.ResponseWriter, r *http.Request, refused *Problem) {
+	x, caller := exchangeOf(w), refused.caller
+	if caller == nil && x != nil && x.facts != nil {
+		caller = x.facts.caller
+	}
+	if p.uses == nil || refused.Status >= 500 || response.Committed(w) {
+		return
+	}
+	p.uses.Refuse(caller, refused.Code, func() string {
+		if r.Method == http.MethodConnect {
+			return "" // ServeMux sets the pattern to the path that it redirects to
+		}
+		return p.route(x, r)
+	})
 }
 
 // hurry has net/http answer a client without a key at once: it would read the

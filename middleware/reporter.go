@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/redact"
 )
 
@@ -22,10 +23,11 @@ type reporter struct {
 	shapes    *regexp.Regexp // of API keys
 	keyHeader string         // that may carry an API key, beside Authorization
 	proxies   *proxies
-	advises   bool     // by X-Should-Retry
-	metadata  string   // Options.ResourceMetadata
-	faults    sync.Map // to *fault, by message
-	hints     sync.Map // that the log has
+	uses      *keystore.Uses // nil without Options.Uses
+	advises   bool           // by X-Should-Retry
+	metadata  string         // Options.ResourceMetadata
+	faults    sync.Map       // to *fault, by message
+	hints     sync.Map       // that the log has
 }
 
 // hint says in the log, once, what the host may have forgotten.
