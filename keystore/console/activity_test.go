@@ -185,3 +185,20 @@ func TestQuiet(t *testing.T) {
 		})
 	}
 }
+
+func TestRefusedRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		_, k := b.add(t, "acme")
+		wantNone(t, "a key that was never refused has refused requests", b.get("/"+k.ID), "Refused requests")
+		b.record(t, k, keystore.Use{Refused: keystore.Refusal{At: time.Now(), Code: "rate_limited"}})
+		time.Sleep(time.Minute)
+		b.record(t, k, keystore.Use{Refused: keystore.Refusal{At: time.Now(), Code: "insufficient_scope",
+			Route: "GET /<b>"}})
+		time.Sleep(time.Minute)
+		page := b.get("/" + k.ID)
+		wantText(t, "the page", page, 200, "Refused requests 1 minute ago insufficient_scope GET /<b> "+
+			"2 minutes ago rate_limited One of each code.")
+		wantNone(t, "a route is markup", page, "GET /<b>")
+	})
+}

@@ -219,8 +219,8 @@ func (c *call) history(organization string, q issuing.AuditQuery, each func([]is
 	}
 }
 
-// uses are lines about when the scopes of a key were needed, and how often the
-// key was used.
+// uses are lines about when the scopes of a key were needed, how often the key
+// was used, and how it was refused.
 func uses(k *keystore.Key, use *issuing.Usage) (rows [][]string) {
 	for _, n := range k.Scopes {
 		needed := ""
@@ -233,6 +233,9 @@ func uses(k *keystore.Key, use *issuing.Usage) (rows [][]string) {
 	}
 	if use.LastUsedFrom.IsValid() {
 		rows = append(rows, []string{"last used", stamp(use.LastUsedAt), "from " + use.LastUsedFrom.String()})
+	}
+	for _, r := range use.Refusals {
+		rows = append(rows, []string{"refused", stamp(r.At), strings.TrimSpace(r.Code + " " + r.Route)})
 	}
 	for _, d := range use.Days {
 		rows = append(rows, []string{"requests", d.Date.Format(time.DateOnly), strconv.FormatInt(d.Requests, 10)})

@@ -206,7 +206,8 @@ func TestShow(t *testing.T) {
 	s.does("", "edit -suspend "+k.ID+" -org acme -as bob -reason 'a look'")
 	late := time.Now().UTC().Truncate(24 * time.Hour).Add(-time.Minute) // a day later where clocks are ahead of UTC
 	use := keystore.Use{Organization: "acme", ID: k.ID, At: late.In(time.FixedZone("", 3600)),
-		From: netip.MustParseAddr("198.51.100.7"), Requests: 42, Scopes: []scope.Name{"tasks:read"}}
+		From: netip.MustParseAddr("198.51.100.7"), Requests: 42, Scopes: []scope.Name{"tasks:read"},
+		Refused: keystore.Refusal{At: late, Code: "insufficient_scope", Route: "GET /account"}}
 	if err := s.store.AddUses(t.Context(), []keystore.Use{use}); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +217,9 @@ func TestShow(t *testing.T) {
 		"by ada: for the import", "192.0.2.0/24",
 		"gold", "scope      tasks:read        needed on "+yesterday,
 		"scope      tasks:write       not needed since "+yesterday,
-		"from 198.51.100.7", "requests   "+yesterday+"        42", "by bob: a look", `name "Hourly", was "Nightly"`)
+		"from 198.51.100.7", "requests   "+yesterday+"        42", "by bob: a look",
+		"refused    "+late.Format("2006-01-02 15:04")+"  insufficient_scope GET /account",
+		`name "Hourly", was "Nightly"`)
 	if first := strings.SplitN(text, "\n", 3)[1]; !strings.HasSuffix(first, "  192.0.2.0/24") {
 		t.Errorf("got %q, want the networks at its end", first)
 	}
