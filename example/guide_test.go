@@ -235,7 +235,7 @@ func logTexts(t *testing.T) map[string]string {
 // calls visits each call of the library: of is what stands before the name of
 // what is called, if that is a name.
 func calls(t *testing.T, visit func(files *token.FileSet, call *ast.CallExpr, of, name string)) {
-	for _, root := range []string{"../middleware", "../idem", "../keystore", "../ratelimit", "../scope"} {
+	for _, root := range []string{"../internal", "../middleware", "../idem", "../keystore", "../ratelimit", "../scope"} {
 		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			switch {
 			case err != nil:

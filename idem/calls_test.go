@@ -71,3 +71,67 @@ func TestObserveCalls(t *testing.T) {
 		})
 	}
 }
+
+// Claims, settlements and waits are traced, with leases and joined, and what the
+// store does is part of them. Renewals are not. A store in memory has waits alone.
+func TestTraceCalls(t *testing.T) {
+	type traced struct{}
+	within := func(t *testing.T, ctx context.Context, want string) {
+		t.Helper()
+		if got := ctx.Value(traced{}); got != want {
+			t.Errorf("the store is called within %v, want %v", got, want)
+		}
+	}
+	for name, tt := range map[string]struct {
+		store func(t *testing.T) idem.Store
+		join  bool
+		want  string
+	}{
+		"memory": {func(*testing.T) idem.Store { return newMemory() }, false, "wait <nil>"},
+		"leases": {func(t *testing.T) idem.Store {
+			m := newMemory()
+			return &stub{Store: m, begin: func(ctx context.Context, c idem.Claim) (idem.Record, error) {
+				within(t, ctx, "begin")
+				return m.Begin(ctx, c)
+			}, settle: func(ctx context.Context, token idem.ClaimToken) error {
+				within(t, ctx, "settle")
+				return m.Settle(ctx, request.Key, token, idem.Settlement{Retention: time.Hour})
+			}}
+		}, false, "begin <nil>, settle <nil>, wait <nil>"},
+		"joined": {func(t *testing.T) idem.Store {
+			j := newJoiner()
+			j.onJoin = func(ctx context.Context) error { within(t, ctx, "begin"); return nil }
+			return j
+		}, true, "begin <nil>, settle <nil>, wait <nil>"},
+		"away": {func(*testing.T) idem.Store {
+			f := idemtest.NewFaulty(newMemory())
+			f.Next(idemtest.Begin, idemtest.Fail)
+			return f
+		}, false, "begin idemtest: injected fault, settle <nil>"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRunner(tt.store(t), idem.Options{Join: tt.join})
+				var mu sync.Mutex
+				var told []string
+				r.TraceCalls(func(ctx context.Context, call string) (context.Context, func(error)) {
+					return context.WithValue(ctx, traced{}, call), func(err error) {
+						mu.Lock()
+						defer mu.Unlock()
+						told = append(told, fmt.Sprint(call, " ", err))
+					}
+				})
+				if _, e, err := r.Begin(t.Context(), request, nil); err == nil {
+					repeat := begin(t.Context(), r, request)
+					time.Sleep(6 * time.Second) // a renewal later
+					mustSettle(t, e, answer("created"))
+					<-repeat
+				}
+				synctest.Wait()
+				if got := strings.Join(told, ", "); got != tt.want {
+					t.Errorf("got %q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}

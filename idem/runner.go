@@ -57,8 +57,8 @@ type Runner struct {
 	renewalErrors, saveErrors, lost atomic.Uint64
 }
 
-// observed has a method for metrics, which is no part of the surface. A "begin" of
-// Join includes the wait for a transaction; its "settle" is COMMIT or ROLLBACK.
+// observed has methods for metrics and traces, which are no part of the surface. A
+// "begin" of Join includes the wait for a transaction; its "settle" is COMMIT or ROLLBACK.
 type observed = calls.Observed
 
 // RunnerStats describes what a [Runner] does now and what failed since its

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sallyport-go/sallyport/idem/internal/bounded"
 )
@@ -26,7 +25,6 @@ func (b *backend) begin(ctx context.Context, c *Claim) (Record, Transaction, err
 	} else {
 		a, err = b.beginWithLease(ctx, s, c)
 	}
-	b.called(ctx, "begin", began, err == nil || errors.Is(err, ErrFull))
 	// A Join also ends when its caller leaves, or others have failed.
 	left := b.joiner != nil && ctx.Err() != nil
 	if !left && !errors.Is(err, ErrNoTurn) && !errors.Is(err, errOutage) {
@@ -46,13 +44,15 @@ func (b *backend) beginWithLease(ctx context.Context, s *shard, c *Claim) (reply
 		// that is down would add one such task for each request.
 		return reply{}, errUndoing
 	}
-	a, late, err := b.call(ctx, s.begins, b.options.Timeout, func(ctx context.Context) (a reply, err error) {
+	traced, call := b.calls(ctx, "begin")
+	a, late, err := b.call(traced, s.begins, b.options.Timeout, func(ctx context.Context) (a reply, err error) {
 		a.record, err = b.store.Begin(ctx, *c)
 		return a, err
 	})
 	if err == nil {
 		err = broken(&a, c)
 	}
+	call.End(err == nil || errors.Is(err, ErrFull), err)
 	switch {
 	case err == nil:
 		return a, nil
@@ -87,7 +87,8 @@ func (b *backend) join(ctx context.Context, s *shard, c *Claim) (reply, error) {
 	if o.Wait < 0 {
 		timeout /= 2 // the other half is for the turn
 	}
-	within, cancel := context.WithTimeout(ctx, o.Timeout+max(o.Wait, 0))
+	traced, call := b.calls(ctx, "begin")
+	within, cancel := context.WithTimeout(traced, o.Timeout+max(o.Wait, 0))
 	defer cancel()
 	// Most Joins wait for a turn, which may not come while the store fails.
 	outage := s.outage.untilOpen()
@@ -105,6 +106,7 @@ func (b *backend) join(ctx context.Context, s *shard, c *Claim) (reply, error) {
 	if err == nil && (a.record.State == Claimed) != (a.transaction != nil) {
 		err = fmt.Errorf("idem: the store broke its contract: %v with the transaction %v", a.record.State, a.transaction)
 	}
+	call.End(err == nil || errors.Is(err, ErrFull), err)
 	if err != nil {
 		b.rollBack(ctx, a.transaction, late)
 		if outage.Err() != nil && ctx.Err() == nil && !errors.Is(err, ErrNoTurn) {
@@ -136,10 +138,10 @@ func (b *backend) rollBack(ctx context.Context, t Transaction, late lateReply) {
 // end ends a transaction. It takes no slot: a transaction must be ended, and
 // there are no more of them than there are executions.
 func (b *backend) end(ctx context.Context, t Transaction, s Settlement) error {
-	asked := time.Now()
+	ctx, call := b.calls(ctx, "settle")
 	_, late, err := b.call(ctx, nil, b.options.Timeout,
 		func(ctx context.Context) (reply, error) { return reply{}, t.Settle(ctx, s) })
-	b.called(ctx, "settle", asked, err == nil || errors.Is(err, ErrConstraint) || errors.Is(err, ErrBroken))
+	call.End(err == nil || errors.Is(err, ErrConstraint) || errors.Is(err, ErrBroken), err)
 	if s.Outcome == OutcomeDone && (late != nil || errors.Is(err, errPanicked) || errors.Is(err, bounded.ErrNoReturn)) {
 		return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 	}

@@ -138,9 +138,9 @@ func (b *backend) guard(ctx context.Context, do func()) (p any) {
 	return nil
 }
 
-// called tells the observer of a call that has ended.
-func (b *backend) called(ctx context.Context, call string, began time.Time, answered bool) {
-	calls.Ended(ctx, b.observer, b.options.Logger, call, began, answered)
+// calls tells of a call that begins. The store gets the context.
+func (b *backend) calls(ctx context.Context, name string) (context.Context, calls.Call) {
+	return calls.Begin(ctx, b.observer, b.options.Logger, name)
 }
 
 func (b *backend) extend(ctx context.Context, c *Claim, timeout time.Duration) error {
@@ -154,10 +154,10 @@ func (b *backend) settle(ctx context.Context, s slots, c *Claim, settlement Sett
 	if b.local != nil {
 		return b.local.Settle(context.Background(), c.Key, c.Token, settlement)
 	}
-	asked := time.Now()
+	ctx, call := b.calls(ctx, "settle")
 	_, _, err := b.call(ctx, s, timeout, func(ctx context.Context) (reply, error) {
 		return reply{}, b.store.Settle(ctx, c.Key, c.Token, settlement)
 	})
-	b.called(ctx, "settle", asked, err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrSettled))
+	call.End(err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrSettled), err)
 	return err
 }

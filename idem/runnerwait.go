@@ -3,6 +3,8 @@ package idem
 import (
 	"context"
 	"time"
+
+	"github.com/sallyport-go/sallyport/internal/calls"
 )
 
 // How long the first caller waits before it asks again while another process
@@ -120,6 +122,8 @@ func (w *waiter) pause(changed <-chan struct{}, poll <-chan time.Time) error {
 			w.waiting()
 		}
 	}
+	wait := calls.Wait(w.ctx, &w.runner.observed, w.runner.options.Logger)
+	defer wait.End(true, nil)
 	select {
 	case <-changed:
 	case <-poll:

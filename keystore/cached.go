@@ -48,7 +48,7 @@ type Cached struct {
 	observed              // calls named "lookup"
 }
 
-// observed has a method for metrics, which is no part of the surface.
+// observed has methods for metrics and traces, which are no part of the surface.
 type observed = calls.Observed
 
 // A shard caches the answers for its digests. This is why no answer from before
@@ -173,7 +173,9 @@ func (c *Cached) caller(ctx context.Context, d Digest) (*Caller, error) {
 		}
 		l.shared.Store(true)
 		s.mu.Unlock()
+		wait := calls.Wait(ctx, &c.observed, c.options.Logger)
 		<-l.done
+		wait.End(answered(l.err), l.err)
 		if l.began >= number || !c.outdated(l.caller) { // the second one never is
 			return l.caller, l.err
 		}
@@ -198,7 +200,7 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 	defer func() {
 		s.mu.Lock()
 		s.asked++
-		if l.err != nil && !errors.Is(l.err, ErrNotFound) {
+		if !answered(l.err) {
 			s.failed++
 		}
 		if s.loads[d] == l {
@@ -210,16 +212,19 @@ func (c *Cached) load(ctx context.Context, s *shard, d Digest, l *load, places c
 		c.outage.told(l.err, began, c.options.Logger)
 	}()
 	c.noticeNoRun(began)
-	asked := time.Now()
+	ctx, call := calls.Begin(ctx, &c.observed, c.options.Logger, "lookup")
 	l.caller, l.err = c.ask(ctx, d, places, after(began, c.options.Timeout), &l.shared)
-	if !errors.Is(l.err, ErrOverloaded) { // else the store was not asked
-		answered := l.err == nil || errors.Is(l.err, ErrNotFound)
-		calls.Ended(ctx, &c.observed, c.options.Logger, "lookup", asked, answered)
+	if errors.Is(l.err, ErrOverloaded) { // the store was not asked
+		call.Observed = nil
 	}
+	call.End(answered(l.err), l.err)
 	if of := l.caller.more().child; of != nil {
 		of.loaded = l.began
 	}
 }
+
+// answered reports whether the error of a question is none of the store's.
+func answered(err error) bool { return err == nil || errors.Is(err, ErrNotFound) }
 
 // find returns the answer that is remembered, if it can be used. The shard is
 // locked.

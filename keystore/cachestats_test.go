@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,5 +104,53 @@ func TestObserveCalls(t *testing.T) {
 		if n := strings.Count(log.String(), "the observer of calls panicked"); n != len(told) {
 			t.Errorf("%d panics, of which %d are logged", len(told), n)
 		}
+	})
+}
+
+// A question to the store is traced, with what the store does for it; so is the
+// wait for another one's question. An answer from memory is not.
+func TestTraceCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, c := newCached(keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
+		var mu sync.Mutex
+		var told []string
+		c.TraceCalls(func(ctx context.Context, call string) (context.Context, func(error)) {
+			return context.WithValue(ctx, observed{}, call), func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, fmt.Sprint(call, " ", err))
+			}
+		})
+		away := errors.New("away")
+		refused := unknown(2)
+		f.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			if got := ctx.Value(observed{}); got != "lookup" {
+				t.Errorf("the store is asked within %v", got)
+			}
+			if time.Sleep(time.Second); d == refused {
+				return nil, away
+			}
+			return f.Store.Lookup(ctx, d)
+		})
+		d := f.add(t)
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { want(t, c, d, nil, "a key") })
+		}
+		both.Wait()
+		want(t, c, d, nil, "a key that is remembered")
+		want(t, c, unknown(1), keystore.ErrNotFound, "an unknown token")
+		want(t, c, refused, away, "a store that is away")
+		for i := range 64 {
+			both.Go(func() { c.Lookup(t.Context(), unknown(3+i)) })
+		}
+		synctest.Wait()
+		before := len(told)
+		want(t, c, unknown(100), keystore.ErrOverloaded, "one question too many")
+		wanted := "[lookup <nil> wait <nil> lookup <nil> lookup away lookup " + keystore.ErrOverloaded.Error() + "]"
+		if got := fmt.Sprint(told); before != 4 || got != wanted {
+			t.Errorf("got %s, want %s", got, wanted)
+		}
+		both.Wait()
 	})
 }

@@ -24,7 +24,7 @@ var mayImport = map[string][]string{
 	"idem/internal/bounded": {},
 	"idem/idemclient":       {"net/http"},
 	"idem/internal/token":   {},
-	"ratelimit":             {"github.com/ulule/limiter/v3"},
+	"ratelimit":             {"internal/calls", "github.com/ulule/limiter/v3"},
 	"middleware": {"scope", "keystore", "idem", "ratelimit", "middleware/internal", "internal/transaction",
 		"github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},
 	"keystore/keystoretest":   {"keystore", "scope"},

@@ -48,3 +48,33 @@ func TestObserveCalls(t *testing.T) {
 		}
 	})
 }
+
+// A call is traced with what the store does for it, and its end with the error.
+func TestTraceCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type traced struct{}
+		store := newFaulty()
+		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{Logger: discard})
+		var told []string
+		f.TraceCalls(func(ctx context.Context, call string) (context.Context, func(error)) {
+			return context.WithValue(ctx, traced{}, call), func(err error) { told = append(told, fmt.Sprint(call, " ", err)) }
+		})
+		for _, fault := range []func(context.Context) error{
+			func(ctx context.Context) error {
+				if got := ctx.Value(traced{}); got != "take" {
+					t.Errorf("the store is called within %v", got)
+				}
+				return nil
+			},
+			refuse,
+			hang(t),
+		} {
+			store.fail(fault)
+			f.Take(t.Context(), []ratelimit.Charge{{Policy: mode("open", ratelimit.Open), Cost: 1}})
+		}
+		want := fmt.Sprintf("[take <nil> take %v take %v]", errRefused, context.DeadlineExceeded)
+		if got := fmt.Sprint(told); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+}

@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 	"weak"
+
+	"github.com/sallyport-go/sallyport/internal/calls"
 )
 
 // FailoverOptions adjust a Failover. The zero value is ready to use.
@@ -56,8 +57,11 @@ type Failover struct {
 	timeout   time.Duration
 	breaker   breaker
 	fallbacks atomic.Int64
-	observe   atomic.Pointer[func(ctx context.Context, call string, took time.Duration, answered bool)]
+	observed  // the calls "take"
 }
+
+// observed has methods for metrics and traces, which are no part of the surface.
+type observed = calls.Observed
 
 // NewFailover panics if s is nil or the timeout is negative.
 func NewFailover(s Store, o FailoverOptions) *Failover {
@@ -108,26 +112,6 @@ func (f *Failover) Stats() FailoverStats {
 	return FailoverStats{Down: f.breaker.open, Fallbacks: f.fallbacks.Load()}
 }
 
-// ObserveCalls lets o know of each call of the store, named "take", when it
-// ends or its timeout does: how long it took, and whether the store answered. o
-// is called from many goroutines at once and must be quick; its panic goes to
-// the log and changes nothing. It takes the place of one that was given before.
-func (f *Failover) ObserveCalls(o func(ctx context.Context, call string, took time.Duration, answered bool)) {
-	f.observe.Store(&o)
-}
-
-// called tells the observer of a call that has ended.
-func (f *Failover) called(ctx context.Context, asked time.Time, answered bool) {
-	if o := f.observe.Load(); o != nil {
-		defer func() {
-			if p := recover(); p != nil {
-				f.breaker.log.Error("the observer of calls panicked", "panic", p, "stack", string(debug.Stack()))
-			}
-		}()
-		(*o)(ctx, "take", time.Since(asked), answered)
-	}
-}
-
 // Take decides charges, as Store says, with or without the store.
 func (f *Failover) Take(ctx context.Context, charges []Charge) (Decision, error) {
 	if err := Check(charges); err != nil {
@@ -158,13 +142,13 @@ func (f *Failover) call(ctx context.Context, charges []Charge) (Decision, error)
 		Decision
 		err error
 	}
-	bounded, cancel := context.WithTimeout(ctx, f.timeout)
+	traced, take := calls.Begin(ctx, &f.observed, f.breaker.log, "take")
+	bounded, cancel := context.WithTimeout(traced, f.timeout)
 	defer cancel()
 	answers := make(chan answer, 1) // room for one, so that the goroutine ends also after a timeout
 	// The store may still read its charges when the caller has reused the
 	// slice.
 	own := append([]Charge(nil), charges...)
-	asked := time.Now()
 	go func() {
 		a := answer{err: errNoReturn} // unless Take returns: it may call runtime.Goexit
 		// Nothing else would recover in this goroutine.
@@ -185,7 +169,7 @@ func (f *Failover) call(ctx context.Context, charges []Charge) (Decision, error)
 		a.err = bounded.Err()
 	}
 	answered := a.err == nil || errors.Is(a.err, ErrCost)
-	f.called(ctx, asked, answered)
+	take.End(answered, a.err)
 	switch {
 	case answered:
 		f.breaker.answered(c)

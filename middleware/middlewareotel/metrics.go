@@ -156,10 +156,12 @@ func New(m metric.Meter, o Options) (*Metrics, error) {
 		metrics.countFailure(context.Background(), 0, f)
 	}
 	if calls != nil {
-		parts.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
-			calls.Record(ctx, took.Seconds(), metric.WithAttributes(
-				attribute.String("sallyport.call", call), attribute.String("sallyport.result", figures.Result(answered))))
-		})
+		for _, part := range parts.Observed() {
+			part.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
+				calls.Record(ctx, took.Seconds(), metric.WithAttributes(
+					attribute.String("sallyport.call", call), attribute.String("sallyport.result", figures.Result(answered))))
+			})
+		}
 	}
 	return metrics, nil
 }

@@ -152,9 +152,11 @@ func New(r prometheus.Registerer, o Options) (*Metrics, error) {
 			m.calls.WithLabelValues(call, figures.Result(true))
 			m.calls.WithLabelValues(call, figures.Result(false))
 		}
-		parts.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
-			m.measure(ctx, m.calls.WithLabelValues(call, figures.Result(answered)), took)
-		})
+		for _, part := range parts.Observed() {
+			part.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
+				m.measure(ctx, m.calls.WithLabelValues(call, figures.Result(answered)), took)
+			})
+		}
 	}
 	return m, nil
 }

@@ -104,9 +104,12 @@ type Options struct {
 // 8,192 lists of charges. Until then, deleting a counter from Redis has no
 // effect for a list that was denied; giving the policy another limit has.
 type Store struct {
-	failover *ratelimit.Failover
-	counters *counters
+	*failover // the calls "take": trips to Redis
+	counters  *counters
 }
+
+// failover has methods for metrics and traces, which are no part of the surface.
+type failover = ratelimit.Failover
 
 var _ ratelimit.Store = (*Store)(nil)
 
@@ -168,9 +171,3 @@ func (s *Store) Take(ctx context.Context, charges []ratelimit.Charge) (ratelimit
 // Stats returns the figures of the Failover in front of Redis. Fallbacks does
 // not count the decisions that need no trip to Redis.
 func (s *Store) Stats() ratelimit.FailoverStats { return s.failover.Stats() }
-
-// ObserveCalls lets f know of each trip to Redis, as that of
-// [ratelimit.Failover] does. What is decided in memory is none.
-func (s *Store) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
-	s.failover.ObserveCalls(f)
-}

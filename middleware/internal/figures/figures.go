@@ -207,19 +207,24 @@ type Parts struct {
 	}
 }
 
-// ObserveCalls lets f know of the calls of all stores.
-func (p Parts) ObserveCalls(f func(ctx context.Context, call string, took time.Duration, answered bool)) {
+// An Observed part calls a store.
+type Observed interface {
+	ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool))
+	TraceCalls(func(ctx context.Context, call string) (traced context.Context, end func(error)))
+}
+
+// Observed returns the parts that call a store.
+func (p Parts) Observed() (all []Observed) {
 	if p.Keys != nil {
-		p.Keys.ObserveCalls(f)
+		all = append(all, p.Keys)
 	}
 	if p.Replies != nil {
-		p.Replies.ObserveCalls(f)
+		all = append(all, p.Replies)
 	}
-	if counters, ok := p.Counters.(interface {
-		ObserveCalls(func(context.Context, string, time.Duration, bool))
-	}); ok {
-		counters.ObserveCalls(f)
+	if counters, ok := p.Counters.(Observed); ok {
+		all = append(all, counters)
 	}
+	return all
 }
 
 // Calls are the names of the calls.
