@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemtest"
@@ -292,7 +293,7 @@ func newMeasured(
 	m.reader = sdkmetric.NewManualReader()
 	metrics, err := middlewareotel.New(sdkmetric.NewMeterProvider(sdkmetric.WithReader(m.reader)).Meter("app"),
 		middlewareotel.Options{Keys: keys, Replies: replies, Counters: o.Counters,
-			RequestDuration: true, StoreDuration: true})
+			RequestDuration: true, StoreDuration: true, Tracer: tracenoop.NewTracerProvider().Tracer("app")})
 	if err != nil {
 		t.Fatal(err)
 	}

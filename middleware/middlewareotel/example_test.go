@@ -4,7 +4,8 @@ import (
 	"log"
 	"net/http"
 
-	"go.opentelemetry.io/otel/metric/noop"
+	metric "go.opentelemetry.io/otel/metric/noop"
+	trace "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
@@ -14,9 +15,13 @@ import (
 )
 
 func Example() {
-	provider := noop.NewMeterProvider() // in a program otel.GetMeterProvider(), with the SDK's set up before
+	// In a program otel.GetMeterProvider() and otel.GetTracerProvider(), with the SDK's set up before.
+	meters, tracers := metric.NewMeterProvider(), trace.NewTracerProvider()
 	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	metrics, err := middlewareotel.New(provider.Meter("example.com/tasks"), middlewareotel.Options{Keys: keys})
+	metrics, err := middlewareotel.New(meters.Meter("example.com/tasks"), middlewareotel.Options{
+		Keys:   keys,
+		Tracer: tracers.Tracer("example.com/tasks"),
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -34,6 +34,21 @@
 // sallyport.organization, sallyport.key_id, sallyport.policy and
 // sallyport.outcome. Of what a program names, 1,900 series of routes and 100
 // policies are counted apart, and the rest together as "_OTHER".
+//
+// A Tracer in [Options] shows where a slow request is slow. Its spans are
+//
+//	sallyport.lookup  a question to the key store
+//	sallyport.begin   a claim of an idempotency key; joined, with the wait for a connection
+//	sallyport.settle  the outcome on its way to the store; joined, COMMIT or ROLLBACK
+//	sallyport.take    a decision of the store of rate limits
+//	sallyport.wait    for another request with the same key of either kind
+//
+// They are children of the request's span and, in a store whose driver has spans,
+// the parents of these. What is answered from memory has none, nor has a request
+// whose span is not recorded or has ended: so no trace begins with background
+// work. Of a call without an answer the span has the status Error, the error and
+// error.type, "timeout" or "_OTHER"; a refusal is an answer. No attribute names a
+// key, a token or an idempotency key.
 package middlewareotel
 
 import (
@@ -70,6 +85,9 @@ type Options struct {
 	// Counters; those in memory are none. Of two Metrics on one part the one
 	// that was made last measures its calls.
 	RequestDuration, StoreDuration bool
+	// Tracer makes spans of these calls and of waits; see the package. Of two
+	// Tracers on one part the last one does.
+	Tracer trace.Tracer
 }
 
 // Metrics counts responses. It is safe for concurrent use.
@@ -155,12 +173,15 @@ func New(m metric.Meter, o Options) (*Metrics, error) {
 	for _, f := range figures.Failures() {
 		metrics.countFailure(context.Background(), 0, f)
 	}
-	if calls != nil {
-		for _, part := range parts.Observed() {
+	for _, part := range parts.Observed() {
+		if calls != nil {
 			part.ObserveCalls(func(ctx context.Context, call string, took time.Duration, answered bool) {
 				calls.Record(ctx, took.Seconds(), metric.WithAttributes(
 					attribute.String("sallyport.call", call), attribute.String("sallyport.result", figures.Result(answered))))
 			})
+		}
+		if o.Tracer != nil {
+			part.TraceCalls(spans{o.Tracer}.start)
 		}
 	}
 	return metrics, nil
