@@ -30,6 +30,7 @@ type composition struct {
 		Configs     []struct{ Source string }
 		Deploy      struct{ Replicas int }
 		DependsOn   any `yaml:"depends_on"`
+		Restart     string
 	}
 	Configs map[string]struct{ Content string }
 }
@@ -51,6 +52,9 @@ func readComposition(t *testing.T) composition {
 func TestComposition(t *testing.T) {
 	c := readComposition(t)
 	for name, service := range c.Services {
+		if service.Restart != "unless-stopped" {
+			t.Errorf("%s is not started again: %q", name, service.Restart)
+		}
 		for _, volume := range service.Volumes {
 			file, _, _ := strings.Cut(volume, ":")
 			if _, err := os.Stat(filepath.Join("../../example/fleet", file)); err != nil {
