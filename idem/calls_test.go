@@ -72,6 +72,17 @@ func TestObserveCalls(t *testing.T) {
 	}
 }
 
+// ending is a transaction that tells of its Settle.
+type ending struct {
+	idem.Transaction
+	ends func(context.Context)
+}
+
+func (e ending) Settle(ctx context.Context, s idem.Settlement) error {
+	e.ends(ctx)
+	return e.Transaction.Settle(ctx, s)
+}
+
 // Claims, settlements and waits are traced, with leases and joined, and what the
 // store does is part of them. Renewals are not. A store in memory has waits alone.
 func TestTraceCalls(t *testing.T) {
@@ -100,8 +111,11 @@ func TestTraceCalls(t *testing.T) {
 		}, false, "begin <nil>, settle <nil>, wait <nil>"},
 		"joined": {func(t *testing.T) idem.Store {
 			j := newJoiner()
-			j.onJoin = func(ctx context.Context) error { within(t, ctx, "begin"); return nil }
-			return j
+			return &stub{Store: j, join: func(ctx context.Context, c idem.Claim) (idem.Record, idem.Transaction, error) {
+				within(t, ctx, "begin")
+				record, x, err := j.Join(ctx, c, 0)
+				return record, ending{x, func(ctx context.Context) { within(t, ctx, "settle") }}, err
+			}}
 		}, true, "begin <nil>, settle <nil>, wait <nil>"},
 		"away": {func(*testing.T) idem.Store {
 			f := idemtest.NewFaulty(newMemory())
