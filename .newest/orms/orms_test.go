@@ -1,11 +1,13 @@
-// Package orms_test has handlers that use an ORM, under package retrytest: gorm
-// and bun make up a name for the savepoint of each nested transaction.
+// Package orms_test has handlers that use an ORM or generated code, under package
+// retrytest: gorm and bun make up a name for the savepoint of each nested
+// transaction.
 package orms_test
 
 import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	_ "embed"
 	"errors"
 	"net/http"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"entgo.io/ent/dialect"
 	entsql "entgo.io/ent/dialect/sql"
 	"github.com/glebarez/sqlite"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/jmoiron/sqlx"
 	"github.com/jmoiron/sqlx/reflectx"
 	"github.com/uptrace/bun"
@@ -21,12 +24,16 @@ import (
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
 
+	"github.com/sallyport-go/sallyport/.ci/testlib/pgtest"
 	"github.com/sallyport-go/sallyport/.ci/testlib/planted"
 	"github.com/sallyport-go/sallyport/.ci/testlib/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/middleware/retrytest"
 )
+
+//go:embed testdata/schema.sql
+var schema string
 
 type parcel struct {
 	ID     string `bun:",pk"`
@@ -43,23 +50,40 @@ func newItem() *item     { return &item{rand.Text(), "a book"} }
 
 // server is what a process opens when it starts.
 type server struct {
-	gorm *gorm.DB
-	bun  *bun.DB
+	pool    *sql.DB
+	dialect string   // as ent calls it
+	gorm    *gorm.DB // on SQLite
+	bun     *bun.DB  // on SQLite
 }
 
 type handler func(ctx context.Context, s server) error
 
-// suite is that of a server whose handler answers 500 to an error.
-func suite(t *testing.T, o idem.Options, create handler) retrytest.Suite {
-	t.Helper()
+type database struct {
+	dialect string
+	open    func(testing.TB) *sql.DB
+	store   func(*sql.DB, idemsql.Options) *idemsql.Store
+	accuses string // what is said of a write beside the transaction
+}
+
+var onSQLite = database{dialect.SQLite, func(t testing.TB) *sql.DB {
 	db, err := sql.Open("sqlite", "file:"+sqltest.SQLite(t)+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(1000)")
 	if err != nil {
 		t.Fatal(err)
 	}
+	return db
+}, idemsql.SQLite, "database is locked"}
+
+var onPostgres = database{dialect.Postgres, func(t testing.TB) *sql.DB {
+	return stdlib.OpenDB(*pgtest.Schema(t))
+}, idemsql.Postgres, "idemsql.Tx(r.Context())"}
+
+// suite is that of a server whose handler answers 500 to an error.
+func suite(t *testing.T, on database, o idem.Options, create handler) retrytest.Suite {
+	t.Helper()
+	db := on.open(t)
 	t.Cleanup(func() { db.Close() })
-	_, err = db.Exec("CREATE TABLE parcels (id TEXT PRIMARY KEY, target TEXT); " +
-		"CREATE TABLE items (id TEXT PRIMARY KEY, parcel TEXT)")
-	if err := errors.Join(err, idemsql.SQLite(db, idemsql.Options{}).Migrate(t.Context())); err != nil {
+	_, err := db.Exec(schema)
+	if err := errors.Join(err, on.store(db, idemsql.Options{}).Migrate(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	count := func(table string) func(context.Context) (int, error) {
@@ -70,12 +94,15 @@ func suite(t *testing.T, o idem.Options, create handler) retrytest.Suite {
 	return retrytest.Suite{
 		Server: func(p *retrytest.Process) http.Handler {
 			pool := p.DB(db)
-			g, err := gorm.Open(sqlite.Dialector{Conn: pool}, &gorm.Config{Logger: logger.Discard})
-			if err != nil {
-				t.Fatal(err)
+			s := server{pool: pool, dialect: on.dialect}
+			if on.dialect == dialect.SQLite {
+				var err error
+				if s.gorm, err = gorm.Open(sqlite.Dialector{Conn: pool}, &gorm.Config{Logger: logger.Discard}); err != nil {
+					t.Fatal(err)
+				}
+				s.bun = bun.NewDB(pool, sqlitedialect.New())
 			}
-			s := server{g, bun.NewDB(pool, sqlitedialect.New())}
-			replies := idemsql.SQLite(pool, idemsql.Options{})
+			replies := on.store(pool, idemsql.Options{})
 			return planted.Server(p, replies, o, func(w http.ResponseWriter, r *http.Request) {
 				if err := create(r.Context(), s); err != nil {
 					w.WriteHeader(http.StatusInternalServerError)
@@ -132,30 +159,42 @@ func bunNested(ctx context.Context, db bun.IDB) error {
 }
 
 // sqlxNested makes a parcel with two items in the transaction of the request.
-func sqlxNested(ctx context.Context) error {
+// SQLite takes the parameters of Postgres.
+func sqlxNested(ctx context.Context, _ server) error {
 	tx, _ := idemsql.Tx(ctx)
 	db := &sqlx.Tx{Tx: tx, Mapper: fields}
-	_, err := db.NamedExecContext(ctx, "INSERT INTO parcels VALUES (:id, :target)", newParcel())
+	insert := func(query string, row any) error {
+		query, args, err := db.BindNamed(query, row)
+		if err == nil {
+			_, err = db.ExecContext(ctx, sqlx.Rebind(sqlx.DOLLAR, query), args...)
+		}
+		return err
+	}
+	err := insert("INSERT INTO parcels VALUES (:id, :target)", newParcel())
 	for n := 0; n < 2 && err == nil; n++ {
-		_, err = db.NamedExecContext(ctx, "INSERT INTO items VALUES (:id, :parcel)", newItem())
+		err = insert("INSERT INTO items VALUES (:id, :parcel)", newItem())
 	}
 	return err
 }
 
-// entNested makes a parcel with two items by the driver of ent, which a generated
-// client takes.
-func entNested(ctx context.Context) error {
-	tx, _ := idemsql.Tx(ctx)
-	db := entsql.NewDriver(dialect.SQLite, entsql.Conn{ExecQuerier: tx})
-	insert := func(table, column string, values ...any) error {
-		query, args := entsql.Dialect(dialect.SQLite).Insert(table).Columns("id", column).Values(values...).Query()
-		return db.Exec(ctx, query, args, nil)
-	}
-	err := insert("parcels", "target", newParcel().ID, "Lisbon")
+// sqlcNested makes a parcel with two items.
+func sqlcNested(ctx context.Context, q *Queries) error {
+	err := q.CreateParcel(ctx, CreateParcelParams{ID: rand.Text(), Target: "Lisbon"})
 	for n := 0; n < 2 && err == nil; n++ {
-		err = insert("items", "parcel", newItem().ID, "a book")
+		err = q.CreateItem(ctx, rand.Text())
 	}
 	return err
+}
+
+// joinedDriver is a driver of ent that stays in the transaction it is given.
+type joinedDriver struct{ dialect.Driver }
+
+func (d joinedDriver) Tx(context.Context) (dialect.Tx, error) { return dialect.NopTx(d), nil }
+
+// entJoined is the driver of a client of ent in the transaction of the request.
+func (s server) entJoined(ctx context.Context) dialect.Driver {
+	tx, _ := idemsql.Tx(ctx)
+	return joinedDriver{entsql.NewDriver(s.dialect, entsql.Conn{ExecQuerier: tx})}
 }
 
 var fields = reflectx.NewMapperFunc("db", strings.ToLower)
@@ -177,13 +216,35 @@ func TestRightHandlers(t *testing.T) {
 			}
 			return err
 		}},
-		"sqlx, joined":         {joined, func(ctx context.Context, _ server) error { return sqlxNested(ctx) }},
-		"ent's driver, joined": {joined, func(ctx context.Context, _ server) error { return entNested(ctx) }},
-		"bun, leases":          {leases, func(ctx context.Context, s server) error { return bunNested(ctx, s.bun) }},
+		"bun, leases": {leases, func(ctx context.Context, s server) error { return bunNested(ctx, s.bun) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			suite(t, right.options, right.create).Run(t)
+			suite(t, onSQLite, right.options, right.create).Run(t)
+		})
+	}
+}
+
+func TestOnBothDatabases(t *testing.T) {
+	right := map[string]handler{
+		"sqlx": sqlxNested,
+		"sqlc": func(ctx context.Context, _ server) error {
+			tx, _ := idemsql.Tx(ctx)
+			return sqlcNested(ctx, New(tx))
+		},
+	}
+	for _, on := range []database{onSQLite, onPostgres} {
+		for name, create := range right {
+			t.Run(on.dialect+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				suite(t, on, joined, create).Run(t)
+			})
+		}
+		t.Run(on.dialect+"/sqlc beside the transaction", func(t *testing.T) {
+			t.Parallel()
+			mustAccuse(t, suite(t, on, joined, func(ctx context.Context, s server) error {
+				return New(s.pool).CreateParcel(ctx, CreateParcelParams{ID: rand.Text(), Target: "Lisbon"})
+			}), "queries.sql_test.go", on.accuses)
 		})
 	}
 }
@@ -226,7 +287,18 @@ func TestWrongHandlers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			planted.MustAccuse(t, suite(t, wrong.options, wrong.create), name, wrong.says)
+			planted.MustAccuse(t, suite(t, onSQLite, wrong.options, wrong.create), name, wrong.says)
 		})
+	}
+}
+
+// mustAccuse wants one failure, at a line of a generated file: it is the server's
+// own, and nearer to the query than the handler.
+func mustAccuse(t *testing.T, s retrytest.Suite, file, says string) {
+	t.Helper()
+	text := strings.Join(planted.Run(t, s).Errors, "\n")
+	if at := "code     " + file + ":"; strings.Count(text, "code     ") != 1 || !strings.Contains(text, at) ||
+		!strings.Contains(text, says) {
+		t.Errorf("got %s, want one error with %q that says %q", text, at, says)
 	}
 }
