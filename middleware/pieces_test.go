@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/middleware"
@@ -242,5 +244,35 @@ func TestStageOfAnotherGuard(t *testing.T) {
 	}
 	if log.String() != "" {
 		t.Errorf("the log has %s", log)
+	}
+}
+
+// TestUnknownPaths: around the router, Authenticate and RateLimit decide about
+// its own 404s; on a route they do not.
+func TestUnknownPaths(t *testing.T) {
+	for name, tt := range map[string]struct {
+		around bool
+		want   string // without a key, and twice with one that may send one request
+	}{
+		"around the router": {true, "401 404 429"},
+		"on the route":      {false, "404 404 404"},
+	} {
+		ring, token := oneKey(t)
+		g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(),
+			RateLimit: perOrganization(&ratelimit.Memory{}, ratelimit.Limit{Count: 1, Period: 24 * time.Hour})})
+		around, route := middleware.Chain(g.Authenticate, g.RateLimit), middleware.Chain()
+		if !tt.around {
+			around, route = route, around
+		}
+		mux := http.NewServeMux()
+		mux.Handle("GET /tasks", middleware.Chain(route, g.Enforce(middleware.AnyCaller()))(sayOK))
+		h := middleware.Chain(g.RequestID, g.Recover, around)(mux)
+		var got []string
+		for _, key := range []string{"", token, token} {
+			got = append(got, strconv.Itoa(serve(h, request("GET", "/none", key, "")).StatusCode))
+		}
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("%s: got %s, want %s", name, got, tt.want)
+		}
 	}
 }
