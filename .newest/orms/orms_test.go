@@ -191,6 +191,17 @@ type joinedDriver struct{ dialect.Driver }
 
 func (d joinedDriver) Tx(context.Context) (dialect.Tx, error) { return dialect.NopTx(d), nil }
 
+// entInsert makes a parcel in what the driver takes for a transaction of its own.
+func entInsert(ctx context.Context, s server) error {
+	tx, err := s.entJoined(ctx).Tx(ctx)
+	if err != nil {
+		return err
+	}
+	query, args := entsql.Dialect(s.dialect).
+		Insert("parcels").Columns("id", "target").Values(rand.Text(), "Lisbon").Query()
+	return errors.Join(tx.Exec(ctx, query, args, nil), tx.Commit())
+}
+
 // entJoined is the driver of a client of ent in the transaction of the request.
 func (s server) entJoined(ctx context.Context) dialect.Driver {
 	tx, _ := idemsql.Tx(ctx)
@@ -227,7 +238,8 @@ func TestRightHandlers(t *testing.T) {
 
 func TestOnBothDatabases(t *testing.T) {
 	right := map[string]handler{
-		"sqlx": sqlxNested,
+		"sqlx":         sqlxNested,
+		"ent's driver": entInsert,
 		"sqlc": func(ctx context.Context, _ server) error {
 			tx, _ := idemsql.Tx(ctx)
 			return sqlcNested(ctx, New(tx))
