@@ -11,3 +11,10 @@ packages() {
 		(cd .. && find .ci -name '*.go' | sed 's#^#github.com/sallyport-go/sallyport/#; s#/[^/]*$##' | sort -u)
 	fi
 }
+
+# tested runs tests here, shows a line for each package and what fails, and keeps
+# the events of go test in the folder $log.
+tested() { # arguments of go test
+	mkdir -p "${log:?}"
+	go run gotest.tools/gotestsum@v1.13.0 --format pkgname --hide-summary skipped --jsonfile "$(mktemp "$log/XXXXXX")" -- "$@"
+}

@@ -1,8 +1,8 @@
 # What run, nightly, release, tag and console/run share; they source it. work is a
 # directory; what runs tests builds .ci/tally there.
 
-# What tests print is added to this file.
-log=${TESTS_LOG:-$work/tests.log}
+# The folder of what tests have told.
+log=${TESTS_LOG:-$work/tests}
 
 heading() { # stage
 	stage=$*
@@ -40,10 +40,6 @@ done
 # A program with the detector would wait a second at its end for what it still
 # finds, and tests start many.
 export GORACE=${GORACE:-atexit_sleep_ms=50}
-
-# tested runs tests here, adds what go test says to the log, and shows a line
-# for each package, and all of one that fails.
-tested() { "$work/tally" test "$log" "$@"; } # arguments of go test
 
 # none_left_out fails if a test was skipped or has no end, or if what ran is less
 # than .ci/ceilings wants for these names: what the caller is for was then not

@@ -1,122 +1,142 @@
-// Tally runs tests, and says of all runs in a log how many tests there were and
-// on which servers. A line of a log is an event of "go test -json".
+// Tally says of all runs of tests in a folder how many tests there were and on
+// which servers. A file there has the events of a "go test -json".
 //
-//	tally test LOG [ARGUMENTS OF GO TEST]   runs the tests here and adds to LOG
-//	tally total LOG                         says what ran, was left out and failed
-//	tally want LOG CEILINGS [NAME…]         also fails if a test failed, was left
+//	tally total FOLDER                   says what ran, was left out and failed
+//	tally want FOLDER CEILINGS [NAME…]   also fails if a test failed, was left
 //	    out or has no end, or if fewer packages and tests ran than CEILINGS wants
 //	    for a name: "all", or a server
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log"
 	"maps"
 	"os"
-	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
 func main() {
 	log.SetFlags(0)
+	log.SetPrefix("tally: ")
 	if len(os.Args) < 3 {
-		log.Fatal("tally: it needs a command and a log")
+		log.Fatal("it needs a command and a folder")
 	}
-	file, err := os.OpenFile(os.Args[2], os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		log.Fatal("tally: ", err)
+	r := &results{map[string]set{}, map[string]set{}, map[string]int{}}
+	files, err := filepath.Glob(filepath.Join(os.Args[2], "*"))
+	for _, name := range files {
+		file, bad := os.Open(name)
+		err = errors.Join(err, bad, r.read(file))
 	}
-	switch os.Args[1] {
-	case "test":
-		err = test(file, os.Args[3:])
-	case "total":
-		_, err = total(file, os.Stdout)
-	case "want":
-		err = want(file, os.Stdout, os.Args[3], os.Args[4:])
+	r.total(os.Stdout)
+	if err == nil && os.Args[1] == "want" {
+		err = r.want(os.Args[3], os.Args[4:])
 	}
 	if err != nil {
-		log.Fatal("tally: ", err)
+		log.Fatal(err)
 	}
 }
 
-// A set has each string once, however often it was met.
+// An event is a line of "go test -json".
+type event struct{ Action, Package, Test, Output, Key, Value string }
+
+// A set has names of tests, which are "PACKAGE TEST", or of packages.
 type set map[string]bool
 
-func (s set) sorted() []string { return slices.Sorted(maps.Keys(s)) }
-
-// test runs go test. Two may add to one log.
-func test(to io.Writer, args []string) error {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	if _, err := read(out, os.Stdout, to); err != nil {
-		return err
-	}
-	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("go test: %w", err)
-	}
-	return nil
-}
-
-// total prints the sums of a log.
-func total(events io.Reader, w io.Writer) (*results, error) {
-	r, err := read(events, io.Discard, io.Discard)
-	if err != nil {
-		return nil, err
-	}
-	for _, server := range slices.Sorted(maps.Keys(r.met)) {
-		fmt.Fprintf(w, "%-8s %2d packages %5d tests\n", server, len(packages(r.met[server])), len(r.met[server]))
-	}
-	fmt.Fprintf(w, "%d packages without a test\n", len(r.untested()))
-	for what, n := range r.needs {
-		fmt.Fprintf(w, "%d left out: they need %s\n", n, what)
-	}
-	for _, name := range r.ended["fail"].sorted() {
-		fmt.Fprintln(w, "failed:", name)
-	}
-	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", len(r.ended["pass"]), len(r.ended["fail"]), len(r.ended["skip"]))
-	return r, nil
-}
+func (s set) String() string { return strings.Join(slices.Sorted(maps.Keys(s)), ", ") }
 
 // packages returns those of tests.
-func packages(tests set) set {
+func (s set) packages() set {
 	all := set{}
-	for test := range tests {
+	for test := range s {
 		name, _, _ := strings.Cut(test, " ")
 		all[name] = true
 	}
 	return all
 }
 
+// results are those of all runs of go test.
+type results struct {
+	by    map[string]set // tests by how they ended, "running" if they did not; packages by "tested" and "empty"
+	met   map[string]set // tests by server; "all" has those that were not skipped
+	needs map[string]int // how many tests were skipped for want of what
+}
+
+var need = regexp.MustCompile(`left out: (?:.*; )?it needs ([^;\n]*)`)
+
+func (r *results) read(events io.Reader) error {
+	needs, running := map[string]string{}, set{} // by test
+	for from := json.NewDecoder(events); ; {
+		var e event
+		if err := from.Decode(&e); err == io.EOF {
+			for name := range running {
+				add(r.by, "running", name)
+			}
+			return nil
+		} else if err != nil {
+			return err
+		}
+		name := e.Package + " " + e.Test
+		switch {
+		case e.Action == "run":
+			running[name] = true
+		case e.Action == "attr" && e.Key == "server":
+			add(r.met, e.Value, name)
+		case e.Action == "output" && strings.Contains(e.Output, "[no tests to run]"):
+			add(r.by, "empty", e.Package) // a pattern matches no test
+		case e.Action == "output":
+			if m := need.FindStringSubmatch(e.Output); m != nil {
+				needs[name] = m[1]
+			}
+		case e.Action != "pass" && e.Action != "fail" && e.Action != "skip":
+		case e.Test == "":
+			add(r.by, "tested", e.Package)
+		default:
+			delete(running, name)
+			add(r.by, e.Action, name)
+			if e.Action != "skip" {
+				add(r.met, "all", name)
+			} else if needs[name] != "" {
+				r.needs[needs[name]]++
+			}
+		}
+	}
+}
+
+func add(sets map[string]set, key, name string) {
+	if sets[key] == nil {
+		sets[key] = set{}
+	}
+	sets[key][name] = true
+}
+
 // untested returns the packages of which no test has begun.
 func (r *results) untested() set {
-	none := maps.Clone(r.tested)
-	for name := range packages(r.met["all"]) {
-		delete(none, name)
-	}
+	none, some := maps.Clone(r.by["tested"]), r.met["all"].packages()
+	maps.DeleteFunc(none, func(name string, _ bool) bool { return some[name] })
 	return none
 }
 
-// want prints the sums, and returns what is missing or should not be there. A
-// line of the file ceilings is "KIND NAME FIGURE", or a comment.
-func want(events io.Reader, w io.Writer, ceilings string, names []string) error {
-	r, err := total(events, w)
-	if err != nil {
-		return err
+func (r *results) total(w io.Writer) {
+	for _, server := range slices.Sorted(maps.Keys(r.met)) {
+		fmt.Fprintf(w, "%-8s %2d packages %5d tests\n", server, len(r.met[server].packages()), len(r.met[server]))
 	}
+	fmt.Fprintf(w, "%d packages without a test\n", len(r.untested()))
+	for what, n := range r.needs {
+		fmt.Fprintf(w, "%d left out: they need %s\n", n, what)
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", len(r.by["pass"]), len(r.by["fail"]), len(r.by["skip"]))
+}
+
+// want returns what is missing or should not be there. A line of the file
+// ceilings is "KIND NAME FIGURE", or a comment.
+func (r *results) want(ceilings string, names []string) error {
 	text, err := os.ReadFile(ceilings)
-	if err != nil {
-		return err
-	}
 	figures := map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		var kind, name string
@@ -125,35 +145,25 @@ func want(events io.Reader, w io.Writer, ceilings string, names []string) error 
 			figures[kind+" "+name] = figure
 		}
 	}
-	if len(r.met["all"]) == 0 {
-		return errors.New("no test ran")
-	}
-	maps.DeleteFunc(r.running, func(_ string, n int) bool { return n == 0 })
-	maps.DeleteFunc(r.empty, func(_ string, is bool) bool { return !is })
-	for _, bad := range []struct {
-		names []string
-		are   string
-	}{
-		{r.ended["fail"].sorted(), "failed"},
-		{r.ended["skip"].sorted(), "skipped"},
-		{slices.Sorted(maps.Keys(r.running)), "neither passed nor failed"},
-		{r.empty.sorted(), "ran no test"},
-	} {
-		if len(bad.names) > 0 {
-			return fmt.Errorf("%s: %s", bad.are, strings.Join(bad.names, ", "))
+	for bad, said := range map[string]string{"fail": "failed", "skip": "skipped",
+		"running": "neither passed nor failed", "empty": "ran no test"} {
+		if len(r.by[bad]) > 0 {
+			err = errors.Join(err, fmt.Errorf("%s: %s", said, r.by[bad]))
 		}
+	}
+	if len(r.met["all"]) == 0 {
+		err = errors.Join(err, errors.New("no test ran"))
 	}
 	for _, name := range names {
 		tests := r.met[name]
-		for kind, n := range map[string]int{"packages": len(packages(tests)), "tests": len(tests)} {
+		for kind, n := range map[string]int{"packages": len(tests.packages()), "tests": len(tests)} {
 			if figure := figures[kind+" "+name]; figure == 0 || n < figure {
-				return fmt.Errorf("%s %s: %d; %s wants %d", kind, name, n, ceilings, figure)
+				err = errors.Join(err, fmt.Errorf("%s %s: %d; %s wants %d", kind, name, n, ceilings, figure))
 			}
 		}
-		if none := r.untested(); name == "all" && len(none) > figures["untested all"] {
-			return fmt.Errorf("%d packages have no test; %s allows %d: %s",
-				len(none), ceilings, figures["untested all"], strings.Join(none.sorted(), ", "))
-		}
 	}
-	return nil
+	if none, allowed := r.untested(), figures["untested all"]; slices.Contains(names, "all") && len(none) > allowed {
+		err = errors.Join(err, fmt.Errorf("%d packages have no test; %s allows %d: %s", len(none), ceilings, allowed, none))
+	}
+	return err
 }

@@ -25,6 +25,21 @@ func events(lines string) string {
 	return text.String()
 }
 
+// round is between the lines of one run of go test and those of the next.
+const round = "\n"
+
+// tally returns the results of rounds.
+func tally(t *testing.T, rounds string) *results {
+	t.Helper()
+	r := &results{map[string]set{}, map[string]set{}, map[string]int{}}
+	for lines := range strings.SplitSeq(rounds, "\n\n") {
+		if err := r.read(strings.NewReader(events(lines))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
 // passed is two packages: three tests, one on Redis.
 const passed = "run a TestA\nattr a TestA Redis\nrun a TestA/sub\npass a TestA/sub\npass a TestA\n" +
 	"output a - ok a\npass a -\nrun b TestB\npass b TestB\noutput b - ok b\npass b -\n" +
@@ -46,13 +61,13 @@ func TestWant(t *testing.T) {
 		{"a package too few", passed, strings.Replace(floors, "2", "3", 1), "packages all: 2; CEILINGS wants 3"},
 		{"a server too few", passed, strings.Replace(floors, "packages Redis 1", "packages Redis 2", 1),
 			"packages Redis: 1; CEILINGS wants 2"},
-		{"twice is once", passed + passed, strings.Replace(floors, "3", "4", 1), "tests all: 3; CEILINGS wants 4"},
+		{"twice is once", passed + round + passed, strings.Replace(floors, "3", "4", 1), "tests all: 3; CEILINGS wants 4"},
 		{"a failure", passed + "run c TestC\nfail c TestC\nfail c -\n", floors, "failed: c TestC"},
 		{"a skip", passed + "run c TestC\nskip c TestC\npass c -\n", floors, "skipped: c TestC"},
-		{"a skip in one round of two", strings.Replace(passed, "pass b TestB", "skip b TestB", 1) + passed, floors,
+		{"a skip in one round of two", strings.Replace(passed, "pass b TestB", "skip b TestB", 1) + round + passed, floors,
 			"skipped: b TestB"},
 		{"no end", passed + "run c TestC\npass c -\n", floors, "neither passed nor failed: c TestC"},
-		{"no end in one round of two", strings.Replace(passed, "pass b TestB\n", "", 1) + passed, floors,
+		{"no end in one round of two", strings.Replace(passed, "pass b TestB\n", "", 1) + round + passed, floors,
 			"neither passed nor failed: b TestB"},
 		{"a pattern that matches none", passed + "output a - ok a [no tests to run]\npass a -\n", floors, "ran no test: a"},
 		{"a package that ends at once", passed + "output c - ok c\npass c -\n", floors,
@@ -64,38 +79,20 @@ func TestWant(t *testing.T) {
 			if err := os.WriteFile(ceilings, []byte(tt.floors), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			var shown strings.Builder
-			err := want(strings.NewReader(events(tt.log)), &shown, ceilings, []string{"all", "Redis"})
+			err := tally(t, tt.log).want(ceilings, []string{"all", "Redis"})
 			said := strings.ReplaceAll(fmt.Sprint(err), ceilings, "CEILINGS")
 			if (err == nil) != (tt.want == "") || !strings.Contains(said, tt.want) && err != nil {
-				t.Errorf("got %s, want %q\n%s", said, tt.want, shown.String())
+				t.Errorf("got %s, want %q", said, tt.want)
 			}
 		})
 	}
 }
 
-// What fails is shown, and what passes is a line for each package.
-func TestShown(t *testing.T) {
-	log := passed + "run c TestC\noutput c TestC words of C\nfail c TestC\nrun c TestD\noutput c TestD words of D\n" +
-		"pass c TestD\noutput c - FAIL c\nfail c -\n"
-	var shown, kept strings.Builder
-	_, err := read(strings.NewReader("a warning\n"+events(log)), &shown, &kept)
-	if want := "a warning\nok a\nok b\n? known\nwords of C\nFAIL c\n"; err != nil || shown.String() != want {
-		t.Errorf("got %v and %q, want %q", err, shown.String(), want)
-	}
-	if kept.String() != events(log) {
-		t.Errorf("the log has\n%s", kept.String())
-	}
-}
-
 // Without a server the sums say what was left out, and for want of what.
 func TestTotal(t *testing.T) {
-	log := passed + "run c TestC\noutput c TestC c_test.go:1: left out: C; it needs SALLYPORT_REDIS; so\n" +
-		"skip c TestC\npass c -\n"
 	var shown strings.Builder
-	if _, err := total(strings.NewReader(events(log)), &shown); err != nil {
-		t.Fatal(err)
-	}
+	tally(t, passed+"run c TestC\noutput c TestC c_test.go:1: left out: C; it needs SALLYPORT_REDIS; so\n"+
+		"skip c TestC\npass c -\n").total(&shown)
 	const want = "Redis     1 packages     1 tests\nall       2 packages     3 tests\n2 packages without a test\n" +
 		"1 left out: they need SALLYPORT_REDIS\n3 passed, 0 failed, 1 skipped\n"
 	if shown.String() != want {
