@@ -3,9 +3,8 @@
 
 usage: suite.py [WRAP… [-- flags of go test]]    for example: suite.py chain -- -run Trailer
 
-Without a WRAP it runs all four, each about a minute. WRAP is one of wrap.go.txt: recover (RequestID and Recover), auth
-(... Authenticate with Failures, RateLimit, AnyCaller), chain (... Idempotent) and api (the same as an API with its own
-routing). Their answers have a pinned request id, for many tests compare an answer over HTTP/1 with that over HTTP/2.
+Without a WRAP it runs both of wrap.go.txt, each about a minute: chain (all pieces) and api (the same as an API with its
+own routing). Their answers have a pinned request id, for many tests compare an answer over HTTP/1 with that over HTTP/2.
 
 GOROOT is not touched: go's -overlay lays a server.go with a hook over the real one, and maps every package that the
 stages need, and that is not of Go, below net/http/internal/zzlib.
@@ -16,7 +15,7 @@ wraps, flags = sys.argv[1:], []
 if "--" in wraps:
     i = wraps.index("--")
     wraps, flags = wraps[:i], wraps[i + 1:]
-wraps = wraps or ["recover", "auth", "chain", "api"]
+wraps = wraps or ["chain", "api"]
 here = os.path.dirname(os.path.abspath(__file__))
 # These wait for net/http's own line about a panic, and the panic is recovered before.
 PANIC = ["TestInterruptWithPanic", "TestHandlerPanic", "TestHandlerPanicWithHijack", "TestTimeoutHandlerPanicRecovery"]
