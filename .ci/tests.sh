@@ -184,12 +184,8 @@ advisories() {
 	date -u +%F >.ci/advisories
 }
 
-# not_checked says how long nobody has looked at the advisories.
+# not_checked says since when nobody has looked at the advisories.
 not_checked() {
-	local days word=WARNING
-	days=$(((EPOCHSECONDS - $(date -d "$(cat .ci/advisories 2>/dev/null || echo @0)" +%s)) / 86400))
-	if [ "$days" -le 30 ]; then word=NOTE; fi
-	echo
-	echo "$word: the published advisories cannot be reached from here; they were looked at $(
-		if [ -f .ci/advisories ]; then echo "$days days ago"; else echo 'on no day that .ci/advisories has'; fi)"
+	printf '\nWARNING: the published advisories cannot be reached from here; they were looked at: %s\n' \
+		"$(cat .ci/advisories 2>/dev/null || echo never)"
 }
