@@ -27,10 +27,7 @@ func main() {
 }
 
 func show(dir string) error {
-	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		return err
-	}
+	names, _ := filepath.Glob(filepath.Join(dir, "*.go"))
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, name := range names {
@@ -44,7 +41,7 @@ func show(dir string) error {
 		files = append(files, f)
 	}
 	p, err := doc.NewFromFiles(fset, files, filepath.ToSlash(dir)) // sorted, and exported alone
-	if err != nil || p.Name == "main" {
+	if err != nil {
 		return err
 	}
 	fmt.Printf("package %s // %s\n\n", p.Name, p.ImportPath)
