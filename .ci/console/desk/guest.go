@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -55,9 +54,7 @@ func guest(mux *http.ServeMux) {
 	}
 	behind := httptest.NewServer(handler("/settings/keys", func(*console.Options) {}))
 	to, err := url.Parse(behind.URL)
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	proxy := http.StripPrefix("/settings/keys", httputil.NewSingleHostReverseProxy(to))
 	mux.Handle("/settings/keys", proxy)
 	mux.Handle("/settings/keys/", proxy)

@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -96,15 +95,12 @@ func main() {
 	issuer := issuing.New(store, issuing.Options{})
 	ctx := context.Background()
 	for i, r := range rows {
-		if err := fill(ctx, store, issuer, i, r); err != nil {
-			log.Fatal(err)
-		}
+		fill(ctx, store, issuer, i, r)
 	}
 	for _, run := range []string{"Run 1, returns of Monday", "Run 2", "Run 3"} {
-		if _, _, err := issuer.Delegate(ctx, keystore.Key{Organization: organization, Parent: fmt.Sprintf(keyID, folds),
-			Name: run, Scopes: reads, ExpiresAt: time.Now().Add(time.Hour)}); err != nil {
-			log.Fatal(err)
-		}
+		_, _, err := issuer.Delegate(ctx, keystore.Key{Organization: organization, Parent: fmt.Sprintf(keyID, folds),
+			Name: run, Scopes: reads, ExpiresAt: time.Now().Add(time.Hour)})
+		must(err)
 	}
 	handler := console.New(issuer, func(*http.Request) (console.Actor, error) {
 		return console.Actor{ID: "user_ada", Organization: organization, Name: "Ada Quay"}, nil
@@ -119,43 +115,35 @@ func main() {
 		},
 	})
 	l, err := net.Listen("tcp", *addr)
-	if err != nil {
-		log.Fatal(err)
-	}
+	must(err)
 	mux := http.NewServeMux()
 	guest(mux)
 	mux.Handle("/keys/", http.StripPrefix("/keys", handler))
-	mux.HandleFunc("POST /use/{id}", func(w http.ResponseWriter, r *http.Request) { // a request with the key, now
-		u := keystore.Use{Organization: organization, ID: r.PathValue("id"), At: time.Now(), Requests: 1,
-			From: netip.MustParseAddr("10.2.0.7")}
-		if err := store.AddUses(r.Context(), []keystore.Use{u}); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-		}
+	mux.HandleFunc("POST /use/{id}", func(_ http.ResponseWriter, r *http.Request) { // a request with the key, now
+		use(r.Context(), store, r.PathValue("id"), time.Now(), 1)
 	})
 	fmt.Printf("Console at http://%s/keys/\n", l.Addr())
 	log.Fatal(http.Serve(l, mux))
 }
 
-// fill stores the key of a row with its uses and its history.
-func fill(ctx context.Context, store issuing.Store, issuer *issuing.Issuer, i int, r row) error {
+func must(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// fill stores the key of a row with its history and the uses of 110 days.
+func fill(ctx context.Context, store issuing.Store, issuer *issuing.Issuer, i int, r row) {
 	now := time.Now()
 	ago := func(days float64) time.Time { return now.Add(-time.Duration(days * float64(day))) }
 	secret := issuer.Service().Generate(r.environment).Reveal()
 	k := &keystore.Key{
 		ID: fmt.Sprintf(keyID, i), Digest: keystore.DigestOf(secret), Organization: organization,
 		Environment: r.environment, Name: r.name, Hint: secret[len(secret)-4:], Scopes: r.scopes, CreatedAt: ago(r.age),
-		CreatedBy: []string{"user_ada", "user_bo", "user_cy"}[i%3], Suspended: r.state == "suspended",
+		CreatedBy: []string{"user_ada", "user_bo", "user_cy"}[i%3],
 	}
 	if r.ends != 0 {
 		k.ExpiresAt = ago(-r.ends)
-	}
-	switch r.state {
-	case "revoked":
-		k.RevokedAt = ago(r.used - 1)
-	case "replaced":
-		k.RevokedAt = ago(-5)
-	case "successor":
-		k.RotatedFrom = fmt.Sprintf(keyID, 12)
 	}
 	if i%4 == 0 {
 		k.Attributes = map[string]string{"team": "Logistics"}
@@ -165,50 +153,36 @@ func fill(ctx context.Context, store issuing.Store, issuer *issuing.Issuer, i in
 		return issuing.AuditEntry{ID: fmt.Sprintf("act_%014x%02d", at.UnixMicro(), i), At: at, Act: act, Actor: actor,
 			Organization: organization, Key: k.ID, Reason: reason, Changes: changes}
 	}
-	if err := store.Insert(ctx, k, entry("issue", k.CreatedBy, "", k.CreatedAt), 0); err != nil {
-		return err
+	last := entry("rename", "user_bo", "", ago(r.age*.8), issuing.Change{Field: "name", Before: "Untitled", After: r.name})
+	switch r.state {
+	case "suspended":
+		k.Suspended, last = true, entry("suspend", "user_cy", "Who runs this?", ago(r.used-1))
+	case "revoked":
+		k.RevokedAt = ago(r.used - 1)
+		last = entry("revoke", "user_ada", issuing.ReasonLeft, k.RevokedAt)
+	case "replaced":
+		k.RevokedAt = ago(-5)
+	case "successor":
+		k.RotatedFrom = fmt.Sprintf(keyID, 12)
 	}
+	must(store.Insert(ctx, k, entry("issue", k.CreatedBy, "", k.CreatedAt), 0))
 	k.Version = 1
-	held, gone := strings.Trim(fmt.Sprint(r.scopes), "[]"), " workers:read webhooks:write"
-	if len(r.scopes) > 3 {
-		gone = " reports:read" // the service had this scope once
-	}
-	edits := []issuing.AuditEntry{
-		entry("rename", "user_bo", "", ago(r.age*.8), issuing.Change{Field: "name", Before: "Untitled", After: r.name}),
-		entry("edit", "user_ada", "", ago(r.age*.5), issuing.Change{Field: "scopes",
-			Before: held + gone, After: held}),
-	}
-	switch {
-	case r.state == "suspended":
-		edits = append(edits, entry("suspend", "user_cy", "Who runs this?", ago(r.used-1)))
-	case r.state == "revoked":
-		edits = append(edits, entry("revoke", "user_ada", issuing.ReasonLeft, k.RevokedAt))
-	}
-	for _, e := range edits[2*(i%2):] {
-		if err := store.Update(ctx, k, e); err != nil {
-			return err
-		}
-		k.Version++
-	}
-	return use(ctx, store, k, r, ago)
-}
-
-// use records the uses of 110 days. The first two scopes of a key are needed.
-func use(ctx context.Context, store issuing.Store, k *keystore.Key, r row, ago func(float64) time.Time) error {
-	u := keystore.Use{Organization: organization, ID: k.ID, From: netip.MustParseAddr("10.2.0.7")}
+	must(store.Update(ctx, k, last))
 	if r.used < 0 {
-		return nil
+		return
 	}
 	for d := min(110, r.age); d > r.used && r.daily > 0; d-- {
-		u.At, u.Scopes = ago(d), k.Scopes[:2]
-		u.Requests = r.daily * int64(7+int(d*37)%9) / 10
-		if u.At.Weekday() == time.Sunday {
-			u.Requests /= 4
+		requests := r.daily * int64(7+int(d*37)%9) / 10
+		if ago(d).Weekday() == time.Sunday {
+			requests /= 4
 		}
-		if err := store.AddUses(ctx, []keystore.Use{u}); err != nil {
-			return err
-		}
+		use(ctx, store, k.ID, ago(d), requests, r.scopes[:2]...)
 	}
-	u.At, u.Requests, u.Scopes = ago(r.used), r.daily/3, nil
-	return store.AddUses(ctx, []keystore.Use{u})
+	use(ctx, store, k.ID, ago(r.used), r.daily/3)
+}
+
+// use records requests with a key, which need scopes.
+func use(ctx context.Context, store issuing.Store, id string, at time.Time, requests int64, scopes ...scope.Name) {
+	must(store.AddUses(ctx, []keystore.Use{{Organization: organization, ID: id, At: at, Requests: requests,
+		Scopes: scopes, From: netip.MustParseAddr("10.2.0.7")}}))
 }
