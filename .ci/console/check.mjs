@@ -12,7 +12,7 @@ import {join} from 'node:path';
 import {promisify} from 'node:util';
 import {chromium} from 'playwright-core';
 import {accents, embed} from './embed.mjs';
-import {operate, operateByKeyboard, tabTo} from './operate.mjs';
+import {operate, tabTo} from './operate.mjs';
 
 const [example, desk, pictures] = process.argv.slice(2);
 const execFile = promisify(child.execFile);
@@ -92,7 +92,6 @@ async function walk(name, options) {
   if (script) await context.grantPermissions(['clipboard-read', 'clipboard-write'], {origin: base});
 
   await page.goto(home);
-  assert.match(await page.textContent('h1'), /Sign in first/);
   await see('signed-out');
   await page.getByRole('link', {name: 'Sign in'}).click();
   await see('sign-in');
@@ -143,11 +142,9 @@ async function walk(name, options) {
   await see('key');
   await page.getByRole('link', {name: 'Renew'}).click();
   await see('renew');
-  assert.match(await page.locator('#expiry-kind').evaluate((kind) => kind.selectedOptions[0].text), /In 90 days/);
   await page.goBack();
   await page.getByRole('link', {name: 'Create one like it'}).click();
   await see('like');
-  assert.equal(await page.getByLabel('Name', {exact: true}).inputValue(), `Shop, ${name}`);
   await page.goBack();
   await page.getByRole('link', {name: 'Rotate'}).click();
   await see('rotate');
@@ -168,7 +165,6 @@ async function walk(name, options) {
   await page.goto(home);
   await page.getByRole('link', {name: 'Audit'}).click();
   await see('audit');
-  assert.match(await page.textContent('main'), /Revoked by[^]*Created/);
   await page.goto(`${home}?status=expired`);
   await see('none');
   assert.deepEqual(complaints, [], 'the browser complains');
@@ -207,7 +203,6 @@ async function work(name, options) {
     await operate(page, home, script, options.viewport.width > 1000, async (what) => {
       if (script) await look(page, `${name}-${what}`);
     });
-    if (script) await operateByKeyboard(page, home);
     assert.deepEqual(complaints, [], 'the browser complains');
   } finally {
     await context.close();

@@ -1,7 +1,6 @@
 // Package pgtest has what the tests on Postgres share, with pgx as their only
 // driver: a schema of its own for each test in a server that many use, servers
-// that a test kills, and a pooler. It lies in a hidden folder, because the
-// stores have no parent but the module, and importers need none of it.
+// that a test kills, and a pooler.
 package pgtest
 
 import (

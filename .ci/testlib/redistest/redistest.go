@@ -1,7 +1,5 @@
 // Package redistest has what the tests of the Redis stores share: clients, and
-// servers that a test kills, hangs and cuts off. It lies in a hidden folder,
-// because the stores have no parent but the module, and importers need none of
-// it.
+// servers that a test kills, hangs and cuts off.
 package redistest
 
 import (

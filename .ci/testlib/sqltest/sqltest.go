@@ -1,8 +1,7 @@
 // Package sqltest has what the tests on SQLite and MariaDB share: a place of its
 // own for each test, and a MariaDB that a test kills. It also has a driver and a
 // network that fail where a test says, for these and other servers. Package
-// pgtest is for the tests on Postgres. It lies in a hidden folder, because the
-// stores have no parent but the module, and importers need none of it.
+// pgtest is for the tests on Postgres.
 package sqltest
 
 import (
