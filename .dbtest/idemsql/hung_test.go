@@ -78,7 +78,6 @@ func lateness(t *testing.T) func() time.Duration {
 // handler's context.
 func TestPostgresHangs(t *testing.T) {
 	own := pgtest.NewServer(t)
-	own.Init()
 	own.Start()
 	late := lateness(t)
 	var tests []*hung

@@ -13,7 +13,6 @@ import (
 func TestPostgresKilled(t *testing.T) {
 	t.Parallel()
 	own := pgtest.NewServer(t)
-	own.Init()
 	own.Start()
 	inPostgres := func() database { return inPostgres(own.Schema()).migrated(t) }
 	t.Run("sql", func(t *testing.T) { testServerKilled(t, own, inPostgres) })

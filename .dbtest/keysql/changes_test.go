@@ -349,7 +349,6 @@ func TestFeedAfterDelete(t *testing.T) {
 func TestPromotedReplica(t *testing.T) {
 	t.Parallel()
 	primary, replica := pgtest.NewServer(t), pgtest.NewServer(t)
-	primary.Init()
 	primary.Start()
 	db := primary.Open()
 	store := keysql.Postgres(db, keysql.Options{})

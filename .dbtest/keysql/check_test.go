@@ -118,7 +118,6 @@ func TestCheckReadOnlyFile(t *testing.T) {
 func TestCheckStandby(t *testing.T) {
 	t.Parallel()
 	primary, standby := pgtest.NewServer(t), pgtest.NewServer(t)
-	primary.Init()
 	primary.Start()
 	store := keysql.Postgres(primary.Open(), keysql.Options{})
 	migrate(t, store)

@@ -48,12 +48,6 @@ func (p *Server) program(name string) string {
 	return found[len(found)-1]
 }
 
-// Init makes the server's data.
-func (p *Server) Init() {
-	p.t.Helper()
-	p.Run("initdb", "-D", p.Data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
-}
-
 // Data is the directory of the server's data.
 func (p *Server) Data() string { return p.Dir + "/data" }
 
@@ -61,9 +55,12 @@ func (p *Server) dsn() string {
 	return "postgres://postgres@/postgres?sslmode=disable&host=" + p.Dir
 }
 
-// Start starts the server and waits until it serves.
+// Start starts the server, which makes its data unless it has some, and waits until it serves.
 func (p *Server) Start() {
 	p.t.Helper()
+	if _, err := os.Stat(p.Data()); err != nil {
+		p.Run("initdb", "-D", p.Data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	}
 	p.Server.Start(p.open(), p.program("postgres"), "-D", p.Data(), "-k", p.Dir,
 		"-c", "listen_addresses=", "-c", "fsync=off", "-c", "logging_collector=off")
 }

@@ -117,9 +117,7 @@ func (s *Server) Empty() { s.Set("maxmemory", "0") }
 
 func (s *Server) Set(parameter, value string) {
 	s.t.Helper()
-	client := redis.NewClient(s.Options())
-	defer client.Close()
-	if err := client.ConfigSet(context.Background(), parameter, value).Err(); err != nil {
+	if err := s.Client().ConfigSet(context.Background(), parameter, value).Err(); err != nil {
 		s.t.Fatal(err)
 	}
 }
