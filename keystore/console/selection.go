@@ -104,8 +104,8 @@ func readSelection(u *url.URL) (s selection, at place, err error) {
 		at.begin, err = strconv.Atoi(q.Get("begin"))
 	}
 	sorted := slices.ContainsFunc(sorts, func(o option) bool { return o.Value == string(s.Sort) })
-	if err != nil || !sorted || len(s.By) > longest || len(s.Search) > maxSearch || len(at.trail) > maxTrail || at.begin < 0 ||
-		s.Environment != "" && !s.Environment.Known() || s.Show().Name == "" {
+	if err != nil || !sorted || len(s.By) > longest || len(s.Search) > maxSearch || len(at.trail) > maxTrail ||
+		at.begin < 0 || s.Environment != "" && !s.Environment.Known() || s.Show().Name == "" {
 		return selection{}, place{}, noSuchPage
 	}
 	return s, at, nil

@@ -163,8 +163,8 @@ func TestCreatedBy(t *testing.T) {
 			t.Errorf("the keys of bea have %q", name)
 		}
 	}
-	wantText(t, "an id that is no part of an address", b.get(address(b.get(address(first, "Older keys")), "x&amp;y=z")), 200,
-		"20 keys", "By x&y=z")
+	odd := address(b.get(address(first, "Older keys")), "x&amp;y=z")
+	wantText(t, "an id that is no part of an address", b.get(odd), 200, "20 keys", "By x&y=z")
 	wantHTML(t, "the filter does not say that these are mine", b.get("/?by=ada"),
 		`<option value="ada" selected>By you</option>`)
 	none := b.do("oda", "GET", "/?by=bea", "")

@@ -288,7 +288,9 @@ var brokenReads = []defect{
 	{"leaves out what has no time in an order", []string{"List/ByLastUse", "List/ByExpiry"},
 		listing(func(q issuing.Query, page *issuing.Listing) {
 			none := q.Order.At(new(keystore.Key))
-			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool { return q.Order != "" && q.Order.At(k) == none })
+			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
+				return q.Order != "" && q.Order.At(k) == none
+			})
 		})},
 	{"sorts by expiry, whenever a key is revoked", []string{"List/ByExpiry"},
 		listing(func(q issuing.Query, page *issuing.Listing) {

@@ -207,7 +207,8 @@ var listCases = []testCase{
 		wantSorted := func() {
 			t.Helper()
 			for page.Limit = range 5 {
-				t.wantPages(keys[0].Organization, page, "by last use, those that were never used first", sorted(page.Order, keys)...)
+				t.wantPages(keys[0].Organization, page, "by last use, those that were never used first",
+					sorted(page.Order, keys)...)
 			}
 		}
 		wantSorted()
