@@ -18,7 +18,8 @@ func wantRefused(t *testing.T, when string, got []keystore.Use, want ...string) 
 	t.Helper()
 	var texts []string
 	for _, u := range got {
-		texts = append(texts, fmt.Sprintf("%s %d %t: %s %q", u.ID, u.Requests, u.At.IsZero(), u.Refused.Code, u.Refused.Route))
+		texts = append(texts,
+			fmt.Sprintf("%s %d %t: %s %q", u.ID, u.Requests, u.At.IsZero(), u.Refused.Code, u.Refused.Route))
 		if (u.Refused.Code == "") != u.Refused.At.IsZero() {
 			t.Errorf("%s: got %+v, want a time if there is a code", when, u.Refused)
 		}

@@ -101,7 +101,8 @@ func TestRefusalOfPieces(t *testing.T) {
 	uses, hooks := keystore.NewUses(ring.memory, keystore.UsesOptions{}), quiet()
 	hooks.Pattern = func(*http.Request) string { return "/tasks/{name}" }
 	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks, Uses: uses})
-	h := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.Require(scope.TasksWrite)))(http.NotFoundHandler())
+	chain := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.Require(scope.TasksWrite)))
+	h := chain(http.NotFoundHandler())
 	serve(h, request("GET", "/tasks/jane", token, ""))
 	if err := flush(uses); err != nil {
 		t.Fatal(err)

@@ -275,7 +275,8 @@ var usageCases = []testCase{
 			{At: now.Add(time.Second), Code: "rate_limited"},
 		}
 		t.wantRefusals(k, want, "two refusals of one code, and one of another in between")
-		t.wantRefusals(other, []keystore.Refusal{{At: now, Code: "not_found"}}, "one refusal, and one as another organization")
+		t.wantRefusals(other, []keystore.Refusal{{At: now, Code: "not_found"}},
+			"one refusal, and one as another organization")
 		t.usage(k).Refusals[0] = keystore.Refusal{}
 		t.wantRefusals(k, want, "a caller who writes to Usage")
 		t.same("Find after refusals", t.find(k), k)
