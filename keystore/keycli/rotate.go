@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -154,11 +155,19 @@ func (c *call) follow(p plan, r issuing.Rotation) error {
 	return nil
 }
 
-// read reads the file, if it is there.
+// read reads the file, if it is there. In one that somebody else can write they
+// would have left tokens that they know.
 func (p *plan) read() error {
-	text, err := os.ReadFile(p.file)
+	info, err := os.Stat(p.file)
 	if errors.Is(err, fs.ErrNotExist) || p.file == "" {
 		return nil
+	}
+	var text []byte
+	if err == nil && info.Mode().IsRegular() { // to open another one may take for ever
+		text, info, err = readOpen(p.file)
+	}
+	if err == nil && !private(info) {
+		return wrong("%s must be a file of yours that nobody else may read or write", p.file)
 	}
 	var found plan
 	if err == nil && (json.Unmarshal(text, &found) != nil || found.Organization != p.Organization ||
@@ -168,6 +177,19 @@ func (p *plan) read() error {
 	}
 	p.Keys = found.Keys
 	return err
+}
+
+// readOpen reads a file, and tells of that very one.
+func readOpen(name string) (text []byte, info fs.FileInfo, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err == nil {
+		text, err = io.ReadAll(f)
+	}
+	return text, info, err
 }
 
 // write draws the secrets, and makes the file unless there is one.

@@ -190,7 +190,7 @@ func TestRotateIntoAnotherFile(t *testing.T) {
 	}
 	s.ends(1, "file exists", "", "rotate -yes"+madeBefore()+" -secrets "+file+".link")
 	s.ends(1, "no such file", "", "rotate -yes"+madeBefore()+" -secrets "+filepath.Join(file+".none", "new.json"))
-	s.ends(1, "is a directory", "", "rotate -yes"+madeBefore()+" -secrets "+filepath.Dir(file))
+	s.ends(2, "must be a file of yours", "", "rotate -yes"+madeBefore()+" -secrets "+filepath.Dir(file))
 	if got := s.does("", "list -org acme -json"); got != before {
 		t.Errorf("got the keys %s, want as before, %s", got, before)
 	}
