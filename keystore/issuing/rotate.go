@@ -108,17 +108,24 @@ func (i *Issuer) Rotate(ctx context.Context, r Rotation) (keystore.Secret, *keys
 	if err != nil || !editedSince(retired, old) {
 		return secret, next, err
 	}
-	// Nobody has the secret yet.
-	edited, err := i.rewrite(ctx, "edit", r.Organization, next.ID, func(k *keystore.Key) {
-		k.Name, k.Scopes, k.Attributes, k.Networks = retired.Name, retired.Scopes, retired.Attributes, retired.Networks
-		if k.Suspended = retired.Suspended; r.ExpiresAt.IsZero() && !r.NeverExpires {
-			k.ExpiresAt = i.options.latest(retired.ExpiresAt, now)
-		}
-	})
+	edited, err := i.adapt(ctx, r, next, retired) // nobody has the secret yet
 	if err != nil {
 		return keystore.Secret{}, next, err
 	}
 	return secret, edited, nil
+}
+
+// adapt gives the new key made what was edited in the old one since. An edit only
+// brings the expiry forward.
+func (i *Issuer) adapt(ctx context.Context, r Rotation, made, old *keystore.Key) (*keystore.Key, error) {
+	return i.rewrite(ctx, "edit", r.Organization, made.ID, func(k *keystore.Key) {
+		k.Name, k.Scopes, k.Attributes, k.Networks = old.Name, old.Scopes, old.Attributes, old.Networks
+		end := i.options.latest(old.ExpiresAt, made.CreatedAt)
+		if k.Suspended = old.Suspended; r.ExpiresAt.IsZero() && !r.NeverExpires &&
+			!end.IsZero() && (k.ExpiresAt.IsZero() || end.Before(k.ExpiresAt)) {
+			k.ExpiresAt = end
+		}
+	})
 }
 
 // overlaps returns an error if Options.MaxKeys old keys of the organization, or
@@ -179,9 +186,17 @@ func (i *Issuer) rotatedBefore(ctx context.Context, old *keystore.Key, r Rotatio
 	if made == nil && err == nil && r.Token != nil {
 		made, err = i.successor(ctx, old, r.Token())
 	}
-	if made != nil && made.RotatedFrom == r.ID && old.RevokedAt.IsZero() {
-		_, err = i.By(i.actor, ReasonRotated).retire(ctx, made.Organization, r.ID, made.CreatedAt.Add(r.Overlap))
+	if made == nil || made.RotatedFrom != r.ID || !old.RevokedAt.IsZero() {
+		return made, err
 	}
+	if made.Version == 1 { // nobody has edited it by itself
+		adapted, err := i.adapt(ctx, r, made, old)
+		if err != nil {
+			return made, err
+		}
+		made = adapted
+	}
+	_, err = i.By(i.actor, ReasonRotated).retire(ctx, made.Organization, r.ID, made.CreatedAt.Add(r.Overlap))
 	return made, err
 }
 

@@ -301,6 +301,49 @@ func TestRotateBesideAnEdit(t *testing.T) {
 	}
 }
 
+// What is edited in the old key after a rotation that could not end it holds for
+// the new key once a repeat has: its secret may be in use, or in a file. A new key
+// that was edited by itself stays as it is.
+func TestRotateAgainAfterAnEdit(t *testing.T) {
+	for name, r := range map[string]issuing.Rotation{"IssueToken": {IssueToken: "form-1"},
+		"Token": {Token: sync.OnceValue(sandboxToken)}} {
+		for _, edited := range []bool{false, true} {
+			memory, issuer := newIssuer()
+			g := grant()
+			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
+			_, old := issue(t, issuer, g)
+			r.ID, r.Organization, r.Overlap = old.ID, "acme", time.Hour
+			_, next, err := issuing.New(failing{Store: memory, update: down}, issuing.Options{}).Rotate(t.Context(), r)
+			wantKey(t, next, err, errStoreDown, next.ID, "Rotate, unable to revoke")
+			want := suspendedReader
+			if edited {
+				want = func(k *keystore.Key) { k.Name = "Hourly" }
+				_, err = edit(t, issuer, "acme", next.ID, want)
+				must(t, err)
+			}
+			_, err = edit(t, issuer, "acme", old.ID, suspendedReader)
+			must(t, err)
+			breaks := issuing.New(failing{Store: memory, update: down}, issuing.Options{})
+			if _, _, err := breaks.Rotate(t.Context(), r); !errors.Is(err, errStoreDown) {
+				t.Errorf("%s: a repeat that fails returned %v", name, err)
+			}
+			secret, again, err := issuer.Rotate(t.Context(), r)
+			wantExisting(t, secret, again, err, next.ID, "a repeat")
+			got, err := memory.Find(t.Context(), "acme", next.ID)
+			must(t, err)
+			want(next)
+			if got.Name != next.Name || !slices.Equal(got.Scopes, next.Scopes) || got.Suspended != next.Suspended {
+				t.Errorf("%s, the new key edited %t: a repeat left %+v, want %+v", name, edited, got, next)
+			}
+			if ended, err := memory.Find(t.Context(), "acme", old.ID); err != nil || ended.RevokedAt.IsZero() {
+				t.Errorf("%s: a repeat left the old key %+v, %v, want it to end", name, ended, err)
+			}
+		}
+	}
+}
+
+func suspendedReader(k *keystore.Key) { k.Suspended, k.Scopes = true, []scope.Name{scope.TasksRead} }
+
 // Two calls with one token, of which neither finds what the other is making.
 func TestRotateTwiceAtOnce(t *testing.T) {
 	memory, issuer := newIssuer()

@@ -21,9 +21,10 @@ func TestRotateIntoAFileOfOthers(t *testing.T) {
 	s.old(map[string]keystore.Key{"one": {}})
 	directory := t.TempDir()
 	file, pipe := filepath.Join(directory, "new.json"), filepath.Join(directory, "pipe")
+	token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
 	planted, err := json.Marshal(map[string]any{"organization": "acme",
 		"made_before": day(time.Now().AddDate(0, 0, -30)) + "T00:00:00Z",
-		"keys":        []map[string]string{{"rotated_from": "one", "token": keystore.Service{}.Generate(keystore.Sandbox).Reveal()}}})
+		"keys":        []map[string]string{{"rotated_from": "one", "token": token}}})
 	if err = errors.Join(err, os.WriteFile(file, planted, 0o600), syscall.Mkfifo(pipe, 0o600)); err != nil {
 		t.Fatal(err)
 	}
