@@ -36,6 +36,8 @@ func (x *exchange) story(k *keystore.Key) ([]event, error) {
 	return events, err
 }
 
+const maxFilters = 2000 // bytes of the address, which the page repeats
+
 // audit is the page of what was done to keys of the organization, or the file.
 func (x *exchange) audit() error {
 	in, err := url.ParseQuery(x.r.URL.RawQuery)
@@ -48,7 +50,7 @@ func (x *exchange) audit() error {
 	}
 	q := issuing.AuditQuery{After: in.Get("after"), Key: strings.TrimSpace(in.Get("key")), Act: in.Get("act"),
 		Actor: strings.TrimSpace(in.Get("person")), Since: date("from", 0), Until: date("to", day)}
-	if err != nil || q.Act != "" && named(acts, q.Act) == q.Act {
+	if err != nil || len(x.r.URL.RawQuery) > maxFilters || q.Act != "" && named(acts, q.Act) == q.Act {
 		return noSuchPage
 	}
 	if _, err := x.issuer.Service().Parse(q.Key); err == nil {

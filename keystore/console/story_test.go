@@ -161,6 +161,9 @@ func TestAuditFilters(t *testing.T) {
 				t.Errorf("%s: the file has %q, want what the page has", query, csv.text)
 			}
 		}
+		longest := strings.Repeat("%C3%9F", 127) // of a key or a person
+		wantText(t, "ids that a key can have", b.get("/audit?act=delegate&from=2000-01-02&to=2000-01-03&key="+longest+
+			"&person="+longest), 200, "Nothing")
 		form := b.get("/audit?key=k%22&person=bea&act=edit&from=2000-01-02&to=2000-01-03").text
 		for _, want := range []string{`value="k&#34;"`, `value="bea"`, `value="edit" selected`, `value="2000-01-02"`,
 			`value="2000-01-03"`} {
@@ -168,7 +171,8 @@ func TestAuditFilters(t *testing.T) {
 				t.Errorf("the form has no %s", want)
 			}
 		}
-		for _, query := range []string{"from=yesterday", "to=2000-13-01", "act=steal", "file=xls", "file=", "key=%zz"} {
+		for _, query := range []string{"from=yesterday", "to=2000-13-01", "act=steal", "file=xls", "file=", "key=%zz",
+			"key=" + strings.Repeat("k", 2000), "person=" + strings.Repeat("%20", 700), "x=" + strings.Repeat("x", 2000)} {
 			wantText(t, query, b.get("/audit?"+query), 400, "Choose from its filters")
 		}
 	})
@@ -242,7 +246,7 @@ func TestAuditFileBound(t *testing.T) {
 	if got := b.get("/audit?file=csv&act=rename"); got.StatusCode != 422 || calls != 11 {
 		t.Errorf("got %s after %d calls, want 422 after 11", got.Status, calls)
 	}
-	got := b.get("/audit?file=csv&act=rename&from=1970-01-01&to=1970-01-01")
+	got := b.get("/audit?file=csv&act=rename&from=1970-01-01&to=1970-01-01&after=act_0000000000000f")
 	if n := strings.Count(got.text, "\r\n"); n != 10_001 || got.StatusCode != 200 {
 		t.Errorf("got %s with %d lines, want 10,001", got.Status, n)
 	}
