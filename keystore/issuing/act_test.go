@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -266,6 +267,24 @@ func TestAuditOfAnErasure(t *testing.T) {
 	}
 	if _, err := issuer.Audit(t.Context(), "acme", all); err == nil {
 		t.Error("Audit of an organization and of all returned nil")
+	}
+}
+
+// A page is bounded whatever is asked for, and its IDs sort as their times do.
+func TestBoundsOfTheAudit(t *testing.T) {
+	for asked, want := range map[int]int{-1: 100, 0: 100, 1: 1, 1000: 1000, 1001: 1000, math.MaxInt: 1000} {
+		if _, _, limit := (issuing.AuditQuery{Limit: asked}).Bounds(); limit != want {
+			t.Errorf("a Limit of %d: got %d, want %d", asked, limit, want)
+		}
+	}
+	for _, year := range []int{1, 1969, 2026, 4252, 9999, 10000} {
+		from, _, _ := (issuing.AuditQuery{Since: time.Date(year, 1, 1, 0, 0, 0, 1000, time.UTC)}).Bounds()
+		if now := fmt.Sprintf("act_%014x", time.Now().UnixMicro()); (from <= now) != (year <= 2026) {
+			t.Errorf("entries since %d are not below %q, those of now have %q", year, from, now)
+		}
+	}
+	if _, below, _ := (issuing.AuditQuery{After: "act_0", Until: time.Now()}).Bounds(); below != "act_0" {
+		t.Errorf("got those below %q, want below act_0", below)
 	}
 }
 

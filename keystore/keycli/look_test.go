@@ -278,6 +278,9 @@ func TestAudit(t *testing.T) {
 	if got := s.does("", "audit -org acme -since 2099-01-01"); got != "" {
 		t.Errorf("got %q from the future", got)
 	}
+	if got := s.ends(0, "", "", "audit -org acme -act issue").stderror; got != "" {
+		t.Errorf("audit says %q of entries that it prints", got)
+	}
 	s.ends(0, `organization "none" has no such entry`, "", "audit -org none")
 	s.ends(0, "there is no such entry", "", "audit -act suspended")
 	for flags, want := range map[string]int{"": 123, " -org other": 1, " -act suspend": 60, " -act issue": 2,
