@@ -313,7 +313,10 @@ func TestRotateAgainAfterAnEdit(t *testing.T) {
 			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
 			_, old := issue(t, issuer, g)
 			r.ID, r.Organization, r.Overlap = old.ID, "acme", time.Hour
-			_, next, err := issuing.New(failing{Store: memory, update: down}, issuing.Options{}).Rotate(t.Context(), r)
+			breaks := issuing.New(failing{Store: memory, update: down}, issuing.Options{})
+			first := r
+			first.ExpiresAt = time.Now().Add(time.Hour) // which a repeat without it leaves
+			_, next, err := breaks.Rotate(t.Context(), first)
 			wantKey(t, next, err, errStoreDown, next.ID, "Rotate, unable to revoke")
 			want := suspendedReader
 			if edited {
@@ -323,7 +326,6 @@ func TestRotateAgainAfterAnEdit(t *testing.T) {
 			}
 			_, err = edit(t, issuer, "acme", old.ID, suspendedReader)
 			must(t, err)
-			breaks := issuing.New(failing{Store: memory, update: down}, issuing.Options{})
 			if _, _, err := breaks.Rotate(t.Context(), r); !errors.Is(err, errStoreDown) {
 				t.Errorf("%s: a repeat that fails returned %v", name, err)
 			}
@@ -332,7 +334,8 @@ func TestRotateAgainAfterAnEdit(t *testing.T) {
 			got, err := memory.Find(t.Context(), "acme", next.ID)
 			must(t, err)
 			want(next)
-			if got.Name != next.Name || !slices.Equal(got.Scopes, next.Scopes) || got.Suspended != next.Suspended {
+			if got.Name != next.Name || !slices.Equal(got.Scopes, next.Scopes) || got.Suspended != next.Suspended ||
+				!got.ExpiresAt.Equal(next.ExpiresAt) {
 				t.Errorf("%s, the new key edited %t: a repeat left %+v, want %+v", name, edited, got, next)
 			}
 			if ended, err := memory.Find(t.Context(), "acme", old.ID); err != nil || ended.RevokedAt.IsZero() {
