@@ -10,23 +10,20 @@ import (
 	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
-//go:embed schema/postgres.sql
-var postgresSchema string
-
-//go:embed schema/postgres2.sql
-var postgresRefusals string
-
-//go:embed schema/sqlite.sql
-var sqliteSchema string
-
-//go:embed schema/sqlite2.sql
-var sqliteRefusals string
-
-//go:embed schema/mysql.sql
-var mysqlSchema string
-
-//go:embed schema/mysql2.sql
-var mysqlRefusals string
+var (
+	//go:embed schema/postgres.sql
+	postgresSchema string
+	//go:embed schema/postgres2.sql
+	postgresRefusals string
+	//go:embed schema/sqlite.sql
+	sqliteSchema string
+	//go:embed schema/sqlite2.sql
+	sqliteRefusals string
+	//go:embed schema/mysql.sql
+	mysqlSchema string
+	//go:embed schema/mysql2.sql
+	mysqlRefusals string
+)
 
 // A dialect is what differs between the databases.
 type dialect struct {

@@ -10,17 +10,17 @@ import (
 
 // ScanScopes and the other Scan functions read what a driver gave for a column.
 func ScanScopes(value any) (names []scope.Name, err error) {
-	err = (*scopes)(&names).Scan(value)
+	err = (fromJSON[[]scope.Name]{&names}).Scan(value)
 	return names, err
 }
 
 func ScanAttributes(value any) (read map[string]string, err error) {
-	err = (*attributes)(&read).Scan(value)
+	err = (fromJSON[map[string]string]{&read}).Scan(value)
 	return read, err
 }
 
 func ScanNetworks(value any) (read []netip.Prefix, err error) {
-	err = (*networks)(&read).Scan(value)
+	err = (fromJSON[[]netip.Prefix]{&read}).Scan(value)
 	return read, err
 }
 

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -73,74 +72,69 @@ func (s *Store) List(ctx context.Context, organization string, q issuing.Query) 
 		compared = "<>"
 	}
 	size := min(cmp.Or(max(q.Limit, 0), 50), 200)
-	args := []any{organization, string(q.Environment), status, s.time(time.Now()), size, or}
-	sorted, byExpiry := sortedBy[q.Order], q.AllOrganizations && !q.ExpiresBefore.IsZero()
-	switch {
+	st := statement{fmt.Sprintf(listKeys, compared),
+		[]any{organization, string(q.Environment), status, s.time(time.Now()), size, or}}
+	var cursor []any // the arguments of after
+	if q.After != nil {
+		cursor = []any{s.time(q.Order.At(q.After)), q.After.ID}
+	}
+	switch sorted := sortedBy[q.Order]; {
 	case sorted != "":
 		after, order, index = " AND ("+sorted+", id) > (?8, ?9)", sorted+", id", s.byIndex
-		args = append(args, s.time(q.Order.At(new(keystore.Key))))
-	case byExpiry:
+		st.args = append(st.args, s.time(q.Order.At(new(keystore.Key))))
+	case q.AllOrganizations && !q.ExpiresBefore.IsZero():
 		after, order = s.later, "expires_at, id"
+		if q.After != nil {
+			cursor[0] = s.time(q.After.ExpiresAt)
+		}
 	case q.AllOrganizations:
 		after, order, index = s.after, "organization DESC, "+order, s.byIndex
-	}
-	query := fmt.Sprintf(listKeys, compared)
-	switch {
-	case q.After != nil && sorted != "":
-		query, args = query+after, append(args, s.time(q.Order.At(q.After)), q.After.ID)
-	case q.After != nil && byExpiry:
-		query, args = query+after, append(args, s.time(q.After.ExpiresAt), q.After.ID)
-	case q.After != nil:
-		query, args = query+after, append(args, s.time(q.After.CreatedAt), q.After.ID)
-		if q.AllOrganizations {
-			args = append(args, q.After.Organization)
+		if q.After != nil {
+			cursor = append(cursor, q.After.Organization)
 		}
+	}
+	if q.After != nil {
+		st.query, st.args = st.query+after, append(st.args, cursor...)
 	}
 	// Each condition is left out unless it is asked for. If a parameter switched the
 	// cursor off, the database could not start to read the index there.
-	where := func(condition string, asked bool, arg any) {
-		if asked {
-			args = append(args, arg)
-			query += strings.ReplaceAll(condition, "?", "?"+strconv.Itoa(len(args)))
-		}
-	}
 	if q.Parent == "" {
-		query += " AND parent = ''" // no parameter, for the partial index of times
+		st.query += " AND parent = ''" // no parameter, for the partial index of times
 	}
-	where(" AND parent = ?", q.Parent != "", q.Parent)
-	where(" AND expires_at < ?", !q.ExpiresBefore.IsZero(), s.time(q.ExpiresBefore))
+	st.where(q.Parent != "", " AND parent = ?", q.Parent)
+	st.where(!q.ExpiresBefore.IsZero(), " AND expires_at < ?", s.time(q.ExpiresBefore))
 	if !q.ExpiresBefore.IsZero() && q.Status == keystore.Active && q.OrStatus == "" {
-		query += " AND expires_at > ?4" // what Active says, for the index of times
+		st.query += " AND expires_at > ?4" // what Active says, for the index of times
 	}
-	where(" AND created_at < ? AND (last_used_at IS NULL OR last_used_at < ?)",
-		!q.UnusedSince.IsZero(), s.time(q.UnusedSince))
-	where(" AND created_by = ?", q.CreatedBy != "", q.CreatedBy)
+	st.where(!q.UnusedSince.IsZero(), " AND created_at < ? AND (last_used_at IS NULL OR last_used_at < ?)",
+		s.time(q.UnusedSince))
+	st.where(q.CreatedBy != "", " AND created_by = ?", q.CreatedBy)
 	// The second half lets Postgres and SQLite use the index of successors.
-	where(" AND rotated_from = ? AND rotated_from <> ''", q.RotatedFrom != "", q.RotatedFrom)
+	st.where(q.RotatedFrom != "", " AND rotated_from = ? AND rotated_from <> ''", q.RotatedFrom)
 	if q.NeverUsed {
-		query += " AND last_used_at IS NULL"
+		st.query += " AND last_used_at IS NULL"
 	}
 	if q.Search != "" {
-		where(" AND (id = ?", true, q.Search)
-		where(" OR "+fmt.Sprintf(s.folded, "hint")+" = ?", true, strings.ToLower(q.Search)) // of ASCII alone
+		st.where(true, " AND (id = ?", q.Search)
+		st.where(true, " OR "+fmt.Sprintf(s.folded, "hint")+" = ?", strings.ToLower(q.Search)) // of ASCII alone
 		for _, spelling := range spellings(q.Search) {
-			where(" OR "+fmt.Sprintf(s.within, fmt.Sprintf(s.folded, "name"))+" > 0", true, spelling)
+			st.where(true, " OR "+fmt.Sprintf(s.within, fmt.Sprintf(s.folded, "name"))+" > 0", spelling)
 		}
-		query += ")"
+		st.query += ")"
 	}
 	from := "sallyport_keys" + index
 	if since := q.ScopesUnusedSince; !since.IsZero() {
-		where(" AND observed_since <= ?", true, s.time(since))
+		st.where(true, " AND observed_since <= ?", s.time(since))
 		from = fmt.Sprintf("(SELECT * FROM %s WHERE %s ORDER BY %s LIMIT %d) AS sallyport_keys",
-			from, query, order, mostObserved)
-		query = ""
-		where("(SELECT count(*) FROM sallyport_keys_scopes s WHERE s.id = sallyport_keys.id AND "+s.needed+
-			" AND s.day >= ?) BETWEEN 1 AND "+s.holding+" - 1", true, dayOf(since))
+			from, st.query, order, mostObserved)
+		st.query = ""
+		st.where(true, "(SELECT count(*) FROM sallyport_keys_scopes s WHERE s.id = sallyport_keys.id AND "+s.needed+
+			" AND s.day >= ?) BETWEEN 1 AND "+s.holding+" - 1", dayOf(since))
 	}
 	selected, more := columns, []any(nil)
 	var page issuing.Listing
 	if q.Total {
-		selected += ", (SELECT count(*) FROM " + from + " WHERE " + query + ")"
+		selected += ", (SELECT count(*) FROM " + from + " WHERE " + st.query + ")"
 		more = append(more, &page.Total)
 	}
 	children := 0
@@ -149,8 +143,8 @@ func (s *Store) List(ctx context.Context, organization string, q issuing.Query) 
 		selected += listChildren
 		more = append(more, &children)
 	}
-	query = "SELECT " + selected + " FROM " + from + " WHERE " + query + " ORDER BY " + order + " LIMIT ?5"
-	err := s.rows(ctx, "list", statement{query, args}, func(rows *sql.Rows) error {
+	st.query = "SELECT " + selected + " FROM " + from + " WHERE " + st.query + " ORDER BY " + order + " LIMIT ?5"
+	err := s.rows(ctx, "list", st, func(rows *sql.Rows) error {
 		k, err := scanKey(rows, more...)
 		if page.Keys = append(page.Keys, k); err == nil && children > 0 {
 			page.Children[k.ID] = children

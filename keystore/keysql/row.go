@@ -23,11 +23,20 @@ const columns = "id, digest, organization, environment, name, hint, scopes, crea
 func scanKey(row interface{ Scan(...any) error }, more ...any) (*keystore.Key, error) {
 	k := new(keystore.Key)
 	err := row.Scan(append([]any{&k.ID, (*digest)(&k.Digest), &k.Organization, &k.Environment, &k.Name, &k.Hint,
-		(*scopes)(&k.Scopes), (*instant)(&k.CreatedAt), &k.CreatedBy, (*instant)(&k.ExpiresAt),
+		fromJSON[[]scope.Name]{&k.Scopes}, (*instant)(&k.CreatedAt), &k.CreatedBy, (*instant)(&k.ExpiresAt),
 		(*instant)(&k.RevokedAt), &k.Suspended, (*instant)(&k.LastUsedAt), &k.IssueToken, &k.RotatedFrom, &k.Version,
-		&k.Legacy, (*attributes)(&k.Attributes), (*networks)(&k.Networks), &k.Parent}, more...)...)
+		&k.Legacy, fromJSON[map[string]string]{&k.Attributes}, fromJSON[[]netip.Prefix]{&k.Networks}, &k.Parent}, more...)...)
 	if err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(k.Networks, func(n netip.Prefix) bool { return !n.IsValid() }) { // read from an empty text
+		return nil, fmt.Errorf("%w: a network of key %q is none", keystore.ErrCorrupt, k.ID)
+	}
+	if len(k.Attributes) == 0 {
+		k.Attributes = nil // as in most keys: a cached one is smaller so
+	}
+	if len(k.Networks) == 0 {
+		k.Networks = nil
 	}
 	if k.Parent != "" {
 		k.RotatedFrom = "" // see inserting
@@ -75,73 +84,36 @@ func digestBytes(k *keystore.Key) []byte {
 	return d[:]
 }
 
-type (
-	scopes     []scope.Name
-	attributes map[string]string
-	networks   []netip.Prefix
-	changes    []issuing.Change
-	refusals   []keystore.Refusal
-)
-
-func (s *scopes) Scan(value any) (err error) {
-	*s, err = unmarshal[[]scope.Name](value, "scopes are not a JSON array of names")
-	return err
-}
-
-func (a *attributes) Scan(value any) error {
-	read, err := unmarshal[map[string]string](value, "attributes are not a JSON object of texts")
-	if len(read) > 0 {
-		*a = read
-	}
-	return err
-}
-
-// Scan reads the networks one by one: the empty text unmarshals as a network.
-func (n *networks) Scan(value any) error {
-	read, err := unmarshal[[]string](value, "networks are not a JSON array of texts")
-	for _, text := range read {
-		network, err := netip.ParsePrefix(text)
-		if err != nil {
-			return fmt.Errorf("%w: %.64q is no network", keystore.ErrCorrupt, text)
-		}
-		*n = append(*n, network)
-	}
-	return err
-}
-
-func (c *changes) Scan(value any) (err error) {
-	*c, err = unmarshal[[]issuing.Change](value, "changes are not a JSON array of objects")
-	return err
-}
-
-// Scan reads the refusals by code. NULL is none.
-func (r *refusals) Scan(value any) error {
-	if value == nil {
-		return nil
-	}
-	read, err := unmarshal[map[string]keystore.Refusal](value, "refusals are not a JSON object of objects")
-	*r = slices.SortedFunc(maps.Values(read), func(a, b keystore.Refusal) int { return b.At.Compare(a.At) })
-	return err
-}
-
-// unmarshal decodes JSON of a column. The text null is no error to
+// A fromJSON scans JSON from any of the databases. The text null is no error to
 // json.Unmarshal, and would be a key without scopes.
-func unmarshal[T []scope.Name | []string | map[string]string | []issuing.Change | map[string]keystore.Refusal](
-	value any, otherwise string,
-) (read T, err error) {
-	var text []byte
-	switch value := value.(type) {
-	case string:
-		text = []byte(value)
-	case []byte:
-		text = value
-	default:
-		return nil, fmt.Errorf("%w: %s: it came as %T", keystore.ErrCorrupt, otherwise, value)
+type fromJSON[T []scope.Name | []netip.Prefix | map[string]string | []issuing.Change |
+	map[string]keystore.Refusal] struct{ into *T }
+
+func (j fromJSON[T]) Scan(value any) error {
+	text, ok := value.([]byte)
+	if s, isString := value.(string); isString {
+		text, ok = []byte(s), true
 	}
-	if json.Unmarshal(text, &read) != nil || read == nil {
-		return nil, fmt.Errorf("%w: %s: %.64q", keystore.ErrCorrupt, otherwise, text)
+	var read T
+	if !ok || json.Unmarshal(text, &read) != nil || read == nil {
+		return fmt.Errorf("%w: %T is not JSON of %T: %.64q", keystore.ErrCorrupt, value, read, text)
 	}
-	return read, nil
+	*j.into = read
+	return nil
+}
+
+// refusals scans refusals, which are stored by code. NULL is none.
+type refusals []keystore.Refusal
+
+func (r *refusals) Scan(value any) error {
+	var read map[string]keystore.Refusal
+	if value != nil {
+		if err := (fromJSON[map[string]keystore.Refusal]{&read}).Scan(value); err != nil {
+			return err
+		}
+	}
+	*r = slices.SortedFunc(maps.Values(read), func(a, b keystore.Refusal) int { return b.At.Compare(a.At) })
+	return nil
 }
 
 // asJSON returns the text of a list or an object. Nil is stored as an empty one.

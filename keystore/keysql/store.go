@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/sallyport-go/sallyport/internal/sqlschema"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -123,6 +124,14 @@ type statement struct {
 	args  []any
 }
 
+// where adds a condition, if it is asked for, in which ? stands for arg.
+func (st *statement) where(asked bool, condition string, arg any) {
+	if asked {
+		st.args = append(st.args, arg)
+		st.query += strings.ReplaceAll(condition, "?", fmt.Sprint("?", len(st.args)))
+	}
+}
+
 // inserting returns the statement that stores k, or what is wrong with k.
 func (s *Store) inserting(k *keystore.Key) (statement, error) {
 	successorOf := k.RotatedFrom
@@ -164,37 +173,6 @@ func (s *Store) conflict(ctx context.Context, k *keystore.Key) error {
 		return issuing.ErrExists
 	}
 	return issuing.ErrRotated
-}
-
-// updating returns the statement that changes k, or what is wrong with k.
-func (s *Store) updating(k *keystore.Key) (statement, error) {
-	if !isText(k.Organization, k.ID) {
-		return statement{}, keystore.ErrNotFound
-	}
-	// The trigger of the schema would raise the version by itself; a statement
-	// that says so can be understood without it.
-	return statement{
-		`UPDATE sallyport_keys
-		SET name = ?1, scopes = ?2, expires_at = ?3, revoked_at = ?4, suspended = ?5, attributes = ?10, networks = ?11,
-			version = version + 1
-		WHERE organization = ?6 AND id = ?7 AND digest = ?8 AND version = ?9`,
-		[]any{
-			k.Name, asJSON(k.Scopes, "[]"), s.optional(k.ExpiresAt), s.optional(k.RevokedAt), k.Suspended,
-			k.Organization, k.ID, digestBytes(k), k.Version, asJSON(k.Attributes, "{}"), asJSON(k.Networks, "[]"),
-		}}, s.checkFields(&keystore.Key{Name: k.Name, Scopes: k.Scopes, Attributes: k.Attributes, Networks: k.Networks})
-}
-
-// stale returns why k could not be changed.
-func (s *Store) stale(ctx context.Context, k *keystore.Key) error {
-	// The organization, id and digest of a key never change, so a second
-	// statement can still tell why.
-	switch stored, err := s.Find(ctx, k.Organization, k.ID); {
-	case err != nil:
-		return err
-	case stored.Digest != k.Digest:
-		return keystore.ErrNotFound
-	}
-	return issuing.ErrConflict
 }
 
 func (s *Store) queryRow(ctx context.Context, query string, args ...any) *sql.Row {
