@@ -75,21 +75,15 @@ func (i *Issuer) insert(ctx context.Context, act string, k *keystore.Key, maxKey
 			return nil, findErr
 		case full && existing != nil: // a concurrent call with the token took the last place
 			err = ErrExists
+		case full && k.Parent != "":
+			err = invalid("parent", "The limit of children of a key and theirs, %d, is reached. "+
+				"Revoke one, or wait until one expires.", maxKeys)
 		case full:
-			err = i.options.tooManyKeys(k.Parent)
+			err = invalid("organization", "The limit of an organization, %d, is reached. Revoke a key first.", maxKeys)
 		}
 		return existing, err
 	}
 	return nil, err
-}
-
-// tooManyKeys is the error of a new key with this parent.
-func (o Options) tooManyKeys(parent string) error {
-	if parent != "" {
-		return invalid("parent", "The limit of children of a key and theirs, %d, is reached. "+
-			"Revoke one, or wait until one expires.", o.MaxChildren)
-	}
-	return invalid("organization", "The limit of an organization, %d, is reached. Revoke a key first.", o.MaxKeys)
 }
 
 // issuedBefore returns the key that an issue token made, or nil.

@@ -131,7 +131,8 @@ func (m *memory) Insert(ctx context.Context, k *keystore.Key, e AuditEntry, maxK
 			return ErrRotated
 		}
 		m.keys[k.Digest] = added
-		m.note(added, e)
+		m.change(added)
+		m.enter(e)
 		return nil
 	})
 }
@@ -149,12 +150,7 @@ func root(k *keystore.Key) string {
 	return k.Parent
 }
 
-// note keeps the entry about a key that was changed. The lock is held.
-func (m *memory) note(r *record, e AuditEntry) {
-	m.change(r)
-	m.enter(e)
-}
-
+// enter keeps an entry, and change numbers a change. The lock is held.
 func (m *memory) enter(e AuditEntry) {
 	e.Changes = slices.Clone(e.Changes)
 	at, _ := slices.BinarySearchFunc(m.audit, e.ID, func(e AuditEntry, id string) int { return strings.Compare(e.ID, id) })
@@ -181,7 +177,8 @@ func (m *memory) Update(ctx context.Context, k *keystore.Key, e AuditEntry) erro
 		next.ExpiresAt, next.RevokedAt = given.ExpiresAt, given.RevokedAt
 		next.Version++
 		r.key = &next
-		m.note(r, e)
+		m.change(r)
+		m.enter(e)
 		return nil
 	})
 }
@@ -196,6 +193,7 @@ func (m *memory) FindIssued(ctx context.Context, organization, actor, issueToken
 	})
 }
 
+// one returns a copy of the key of the organization for which is holds.
 func (m *memory) one(ctx context.Context, organization string, is func(*keystore.Key) bool) (*keystore.Key, error) {
 	return result(ctx, m, func() (*keystore.Key, error) {
 		if r := m.find(organization, is); r != nil {

@@ -105,7 +105,8 @@ func (i *Issuer) Rotate(ctx context.Context, r Rotation) (keystore.Secret, *keys
 		return keystore.Secret{}, nil, err
 	}
 	retired, err := i.By(i.actor, ReasonRotated).retire(ctx, r.Organization, r.ID, now.Add(r.Overlap))
-	if err != nil || !editedSince(retired, old) {
+	byEdit := func(c Change) bool { return c.Field != "revoked_at" }
+	if err != nil || !slices.ContainsFunc(changesOf(old, retired), byEdit) {
 		return secret, next, err
 	}
 	edited, err := i.adapt(ctx, r, next, retired) // nobody has the secret yet
@@ -171,12 +172,6 @@ func (o Options) latest(expires, now time.Time) time.Time {
 		return last
 	}
 	return expires
-}
-
-// editedSince reports whether a field that [Issuer.Edit] changes differs from
-// what it was.
-func editedSince(k, before *keystore.Key) bool {
-	return slices.ContainsFunc(changesOf(before, k), func(c Change) bool { return c.Field != "revoked_at" })
 }
 
 // rotatedBefore returns the key that the IssueToken or the Token of a rotation

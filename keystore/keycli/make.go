@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"regexp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -100,16 +98,6 @@ func importKeys(c *call) error {
 		"imported: %d, there already: %d", len(keys)-there, there)
 }
 
-// half finds, as its group, the escape of half a character, such as \ud800.
-var half = regexp.MustCompile(`\\(?:[^u]|u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|u)`)
-
-// isText reports whether the text of a key is UTF-8, and all its escapes are of
-// whole characters. Python escapes bytes that are not UTF-8 as halves.
-func isText(key []byte) bool {
-	return utf8.Valid(key) && !slices.ContainsFunc(half.FindAllSubmatch(key, -1),
-		func(escape [][]byte) bool { return escape[1] != nil })
-}
-
 // oldKeys reads all of standard input, before anything is stored.
 func (c *call) oldKeys() (keys []oldKey, err error) {
 	text, err := io.ReadAll(c.in)
@@ -120,12 +108,13 @@ func (c *call) oldKeys() (keys []oldKey, err error) {
 	input.DisallowUnknownFields()
 	for {
 		var k oldKey
-		begin := input.InputOffset()
 		err := input.Decode(&k)
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err == nil && !isText(text[begin:input.InputOffset()]) { // Decode reads different ones as one
+		// Decode reads what is no text as U+FFFD: bytes, and the escapes of halves
+		// of characters, which Python makes of such bytes. Two names would be one.
+		if read, _ := json.Marshal(k); err == nil && bytes.ContainsRune(read, utf8.RuneError) {
 			err = errors.New("it is not UTF-8 text")
 		}
 		digest, hexErr := hex.DecodeString(k.Digest)
