@@ -14,14 +14,3 @@ const (
 // Known reports whether e is one of the two environments. The empty
 // Environment is not.
 func (e Environment) Known() bool { return e == Production || e == Sandbox }
-
-// word returns the part of a token that stands for e, or "".
-func (e Environment) word() string {
-	switch e {
-	case Production:
-		return live
-	case Sandbox:
-		return test
-	}
-	return ""
-}

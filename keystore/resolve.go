@@ -30,27 +30,27 @@ func (s Service) Resolve(keys Store) (Service, Store, error) {
 // sameAs returns an error that names what differs in s and in other, that of the
 // Cached below. Legacy formats of one name and prefix are taken for the same.
 func (s Service) sameAs(other Service) error {
-	tokens := func(s Service) string { return "tokens " + s.begin(Production) + "… and " + s.begin(Sandbox) + "…" }
-	legacy := func(s Service) string {
-		if len(s.Legacy) == 0 {
-			return "no legacy tokens"
+	texts := func(s Service) [3]string {
+		legacy := "no legacy tokens"
+		if len(s.Legacy) > 0 {
+			legacy = "legacy tokens"
 		}
-		text := "legacy tokens"
 		for _, l := range s.Legacy {
-			text += fmt.Sprintf(" %s (%s…)", l.Name, l.Prefix)
+			legacy += fmt.Sprintf(" %s (%s…)", l.Name, l.Prefix)
 		}
-		return text
+		return [3]string{"tokens " + s.begin(Production) + "… and " + s.begin(Sandbox) + "…", legacy,
+			"scopes " + s.Scopes.String()}
 	}
-	scopes := func(s Service) string { return "scopes " + s.Scopes.String() }
-	for _, of := range []func(Service) string{tokens, legacy, scopes} {
-		if of(s) != of(other) {
+	ours, theirs := texts(s), texts(other)
+	for i, text := range ours {
+		if text != theirs[i] {
 			return fmt.Errorf("keystore: two services meet: one has %s; the Cached below it has %s: give both the same one",
-				of(s), of(other))
+				text, theirs[i])
 		}
 	}
 	if s.Scopes != other.Scopes {
 		return fmt.Errorf("keystore: two registries meet that both have %s, here and in the Cached below; "+
-			"make one and keep it", scopes(s))
+			"make one and keep it", ours[2])
 	}
 	return nil
 }

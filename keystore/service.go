@@ -90,9 +90,11 @@ func (s Service) Masked(k *Key) string {
 	return "…" + k.Hint
 }
 
+var words = map[Environment]string{Production: live, Sandbox: test}
+
 // begin returns what the tokens of an environment begin with.
 func (s Service) begin(e Environment) string {
-	return s.prefix() + "_" + e.word() + "_"
+	return s.prefix() + "_" + words[e] + "_"
 }
 
 func (s Service) prefix() string { return cmp.Or(s.Prefix, "svc") }

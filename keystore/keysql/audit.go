@@ -168,29 +168,29 @@ func (s *Store) entering(doing string, e issuing.AuditEntry) (statement, error) 
 func (s *Store) audited(
 	ctx context.Context, doing string, entry statement, act func(*sql.Tx) (int64, error),
 ) (rows int64, err error) {
-	return s.run(ctx, doing, func() (rows int64, err error) {
-		err = s.inTx(ctx, func(tx *sql.Tx) error {
-			if rows, err = act(tx); err != nil || rows == 0 {
-				return err
-			}
+	return s.inTx(ctx, doing, func(tx *sql.Tx) (int64, error) {
+		rows, err := act(tx)
+		if err == nil && rows > 0 {
 			_, err = s.execOn(ctx, tx, entry)
-			return err
-		})
+		}
 		return rows, err
 	})
 }
 
 // inTx commits what do does, or nothing when that fails.
-func (s *Store) inTx(ctx context.Context, do func(*sql.Tx) error) error {
-	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.isolation})
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	if err := do(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
+func (s *Store) inTx(ctx context.Context, doing string, do func(*sql.Tx) (int64, error)) (rows int64, err error) {
+	return s.run(ctx, doing, func() (int64, error) {
+		tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.isolation})
+		if err != nil {
+			return 0, err
+		}
+		defer tx.Rollback()
+		rows, err := do(tx)
+		if err == nil {
+			err = tx.Commit()
+		}
+		return rows, err
+	})
 }
 
 // Audit implements [issuing.Store]. It reads the entries of the days that are
@@ -274,27 +274,24 @@ func (s *Store) Erase(
 		statements = slices.Insert(statements, 0, statement{s.lockKeys, []any{organization}})
 	}
 	var counts [2]int64 // of the last two
-	_, err = s.run(ctx, "erase", func() (int64, error) {
-		return 0, s.inTx(ctx, func(tx *sql.Tx) error {
-			for _, st := range statements {
-				rows, err := s.execOn(ctx, tx, st)
-				if err != nil {
-					return err
-				}
-				counts[0], counts[1] = counts[1], rows
+	_, err = s.inTx(ctx, "erase", func(tx *sql.Tx) (rows int64, err error) {
+		for _, st := range statements {
+			if rows, err = s.execOn(ctx, tx, st); err != nil {
+				return 0, err
 			}
-			if counts == [2]int64{} {
-				return nil
-			}
-			left, err := s.entering("erase", entry(int(counts[0]), int(counts[1])))
-			if err == nil {
-				_, err = s.execOn(ctx, tx, left)
-			}
-			return err
-		})
+			counts[0], counts[1] = counts[1], rows
+		}
+		if counts == [2]int64{} {
+			return 0, nil
+		}
+		left, err := s.entering("erase", entry(int(counts[0]), int(counts[1])))
+		if err == nil {
+			_, err = s.execOn(ctx, tx, left)
+		}
+		return rows, err
 	})
-	if err == nil {
-		keys, entries = int(counts[0]), int(counts[1])
+	if err != nil {
+		return 0, 0, err
 	}
-	return keys, entries, err
+	return int(counts[0]), int(counts[1]), nil
 }

@@ -42,16 +42,14 @@ var _ issuing.Store = (*Store)(nil)
 
 // Postgres returns a Store in the Postgres database db, which it asks nothing
 // yet. The tables are those that the search_path of its connections finds. It
-// panics when db is nil or the prefix is not valid.
+// panics when db is nil or the prefix is not valid, and so do SQLite and MySQL.
 func Postgres(db *sql.DB, o Options) *Store { return newStore(db, postgres, o) }
 
-// SQLite returns a Store in the SQLite database db, which it asks nothing yet.
-// It panics when db is nil or the prefix is not valid.
+// SQLite is [Postgres] for a SQLite database.
 func SQLite(db *sql.DB, o Options) *Store { return newStore(db, sqlite, o) }
 
-// MySQL returns a Store in the MySQL or MariaDB database db, which it asks
-// nothing yet. The connections must have that database as their default. It
-// panics when db is nil or the prefix is not valid.
+// MySQL is [Postgres] for a MySQL or MariaDB database, which the connections
+// must have as their default.
 func MySQL(db *sql.DB, o Options) *Store { return newStore(db, mysql, o) }
 
 func newStore(db *sql.DB, d dialect, o Options) *Store {
