@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sallyport-go/sallyport/internal/arguments"
 	"github.com/sallyport-go/sallyport/internal/calls"
 )
 
@@ -84,7 +85,7 @@ type load struct {
 // NewCached returns a Cached in front of s. It panics when s is nil, or is or
 // embeds a Cached, an option is negative or the service is not valid.
 func NewCached(s Store, o CacheOptions) *Cached {
-	if absent(s) {
+	if arguments.Absent(s) {
 		panic("keystore: NewCached with a nil Store")
 	}
 	if c, _ := cacheOf(s); c != nil {

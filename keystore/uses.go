@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sallyport-go/sallyport/internal/arguments"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -47,7 +48,7 @@ const (
 // NewUses returns the Uses that writes to a store with AddUses of an issuing.Store,
 // or behind a [Cached]. It panics for another one, or a negative interval.
 func NewUses(keys Store, o UsesOptions) *Uses {
-	if absent(keys) {
+	if arguments.Absent(keys) {
 		panic("keystore: NewUses with a nil store")
 	}
 	t, ok := keys.(useStore)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sallyport-go/sallyport/internal/arguments"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
 	"github.com/sallyport-go/sallyport/ratelimit"
@@ -139,7 +140,7 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 		mistake(pattern, "RouteOptions are given more than once")
 	}
 	method, path := a.split(pattern)
-	if absent(h) {
+	if arguments.Absent(h) {
 		mistake(pattern, "the handler is nil")
 	}
 	check, err := newScopeCheck(need, a.guard.options.Service.Scopes)

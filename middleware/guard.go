@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/internal/arguments"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
@@ -61,7 +62,7 @@ func New(keys keystore.Store, o Options) *Guard {
 	if err := o.Validate(); err != nil {
 		panic(err.Error())
 	}
-	if keys != nil && absent(keys) {
+	if keys != nil && arguments.Absent(keys) {
 		panic(fmt.Sprintf("middleware: the key store is a nil %T", keys))
 	}
 	if keys == nil && o.Authenticate != nil && o.forKeys() {

@@ -18,15 +18,16 @@ const module = "github.com/sallyport-go/sallyport"
 // The domain packages know no HTTP, and nothing but what design and go.mod
 // promise to an importer's build.
 var mayImport = map[string][]string{
-	"scope":                 {},
-	"keystore":              {"scope", "keystore/internal", "internal/calls", "github.com/hashicorp/golang-lru/v2"},
+	"scope": {},
+	"keystore": {"scope", "keystore/internal", "internal/arguments", "internal/calls",
+		"github.com/hashicorp/golang-lru/v2"},
 	"idem":                  {"idem/internal", "internal/calls"},
 	"idem/internal/bounded": {},
 	"idem/idemclient":       {"net/http"},
 	"idem/internal/token":   {},
-	"ratelimit":             {"internal/calls", "github.com/ulule/limiter/v3"},
-	"middleware": {"scope", "keystore", "idem", "ratelimit", "middleware/internal", "internal/transaction",
-		"github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},
+	"ratelimit":             {"internal/arguments", "internal/calls", "github.com/ulule/limiter/v3"},
+	"middleware": {"scope", "keystore", "idem", "ratelimit", "middleware/internal", "internal/arguments",
+		"internal/transaction", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},
 	"keystore/keystoretest":   {"keystore", "scope"},
 	"idem/idemtest":           {"idem"},
 	"ratelimit/ratelimittest": {"ratelimit"},
@@ -43,9 +44,10 @@ var mayImport = map[string][]string{
 	"idem/idemredis":            {"idem", "github.com/redis/go-redis/v9"},
 	"ratelimit/ratelimitredis":  {"ratelimit", "github.com/hashicorp/golang-lru/v2", "github.com/redis/go-redis/v9"},
 
-	"keystore/issuing":        {"keystore", "scope", "internal/transaction", "github.com/rs/xid"},
+	"keystore/issuing":        {"keystore", "scope", "internal/arguments", "internal/transaction", "github.com/rs/xid"},
 	"keystore/internal/field": {},
 	"internal/transaction":    {},
+	"internal/arguments":      {},
 	"internal/calls":          {},
 }
 

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/sallyport-go/sallyport/internal/arguments"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/ratefields"
@@ -108,7 +109,7 @@ func (o RateLimitOptions) validate() error {
 	if o.Store == nil && (len(names) > 0 || o.Plan != nil) {
 		errs = append(errs, errors.New("there is a policy or a Plan, and Store is nil"))
 	}
-	if o.Store != nil && absent(o.Store) {
+	if o.Store != nil && arguments.Absent(o.Store) {
 		errs = append(errs, fmt.Errorf("the store is a nil %T", o.Store))
 	}
 	if o.Concurrent < 0 {

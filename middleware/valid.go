@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/textproto"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,16 +15,6 @@ func named(field string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", field, err)
-}
-
-// absent reports whether v is nil, or a nil pointer or function in an
-// interface, which would panic at the first request.
-func absent(v any) bool {
-	if v == nil {
-		return true
-	}
-	value := reflect.ValueOf(v)
-	return (value.Kind() == reflect.Pointer || value.Kind() == reflect.Func) && value.IsNil()
 }
 
 // validHeader returns an error for a name that cannot carry a request id: it is

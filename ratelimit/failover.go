@@ -11,6 +11,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/sallyport-go/sallyport/internal/arguments"
 	"github.com/sallyport-go/sallyport/internal/calls"
 )
 
@@ -65,7 +66,7 @@ type observed = calls.Observed
 
 // NewFailover panics if s is nil or the timeout is negative.
 func NewFailover(s Store, o FailoverOptions) *Failover {
-	if absent(s) {
+	if arguments.Absent(s) {
 		panic("ratelimit: NewFailover: nil store")
 	}
 	if o.Timeout < 0 {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/ulule/limiter/v3"
+
+	"github.com/sallyport-go/sallyport/internal/arguments"
 )
 
 // FromLimiter makes a Store of any store of ulule/limiter: its Redis store, or
@@ -29,7 +31,7 @@ import (
 // grows with the number of buckets, and runs a goroutine that ends only when
 // the garbage collector finds the store.
 func FromLimiter(s limiter.Store) Store {
-	if absent(s) {
+	if arguments.Absent(s) {
 		panic("ratelimit: FromLimiter: nil store")
 	}
 	return limiterStore{s}

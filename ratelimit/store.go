@@ -32,7 +32,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strconv"
 	"time"
 )
@@ -179,10 +178,4 @@ func (d *Decision) summarize(charges []Charge) {
 
 func (d *Decision) share(charges []Charge, i int) float64 {
 	return float64(d.States[i].Remaining) / float64(charges[i].Policy.Limit.Capacity())
-}
-
-// absent reports whether v is nil, or a nil pointer in an interface.
-func absent(v any) bool {
-	value := reflect.ValueOf(v)
-	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
 }

@@ -3,9 +3,9 @@ package issuing
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"time"
 
+	"github.com/sallyport-go/sallyport/internal/arguments"
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
@@ -64,7 +64,7 @@ type Options struct {
 // methods an Issuer would go; and when a limit or the service is not valid, or
 // the service is another one than that of the Cached.
 func New(keys keystore.Store, o Options) *Issuer {
-	if absent(keys) {
+	if arguments.Absent(keys) {
 		panic("issuing: New with a nil store")
 	}
 	service, behind, err := o.Service.Resolve(keys)
@@ -89,9 +89,3 @@ func New(keys keystore.Store, o Options) *Issuer {
 
 // Service returns the service whose keys are issued.
 func (i *Issuer) Service() keystore.Service { return i.options.Service }
-
-// absent reports whether v is nil, or a nil pointer in an interface.
-func absent(v any) bool {
-	value := reflect.ValueOf(v)
-	return !value.IsValid() || value.Kind() == reflect.Pointer && value.IsNil()
-}
