@@ -100,8 +100,11 @@ var brokenUsage = []defect{
 		slices.Reverse(u.Refusals)
 	})},
 	{"keeps the first refusal of a code", []string{"Usage/Refusals"}, func(b *broken) {
+		var mu sync.Mutex
 		first := make(map[string]bool)
 		touched(func(u *keystore.Use) {
+			mu.Lock()
+			defer mu.Unlock()
 			if first[u.ID+u.Refused.Code] {
 				u.Refused = keystore.Refusal{}
 			}
