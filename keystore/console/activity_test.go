@@ -78,7 +78,7 @@ func TestWatch(t *testing.T) {
 			"It stops working on 8 Jan 2000, 00:01 UTC.", "The new key has not been seen in use yet.",
 			"Put the new secret in place wherever the old one is still used.")
 		wantText(t, "the old key", b.get("/"+old.ID), 200, "Replaced by "+b.issuer.Service().Masked(next))
-		wantText(t, "the new key", b.get("/"+next.ID), 200, "Replaces "+old.ID)
+		wantText(t, "the new key", b.get("/"+next.ID), 200, "Replaces "+b.issuer.Service().Masked(old))
 
 		time.Sleep(day)
 		b.record(t, old, keystore.Use{At: time.Now(), Requests: 1, From: netip.MustParseAddr("10.2.0.7")})

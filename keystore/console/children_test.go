@@ -52,8 +52,8 @@ func TestPageOfAChild(t *testing.T) {
 	_, parent := b.add(t, "acme")
 	at := "/" + b.child(t, parent, "run 1").ID
 	page := b.get(at)
-	wantText(t, "a child", page, 200, "Child of "+parent.ID, "Active")
-	wantNone(t, "the page of a child", page, "/rotate", "?like=")
+	wantText(t, "a child", page, 200, "UTC by its parent", "Child of "+parent.Name+" Networks", "Active")
+	wantNone(t, "the page of a child", page, "/rotate", "?like=", "by "+parent.ID)
 	wantText(t, "its rotation", b.get(at+"/rotate"), 409, "A child is not rotated")
 	wantText(t, "its rotation", b.post(at+"/rotate", nil), 409, "A child is not rotated")
 	wantText(t, "one like it", b.get("/new?like="+at[1:]), 404)

@@ -130,7 +130,9 @@ func (x *exchange) export(q issuing.AuditQuery, kind string) error {
 func (x *exchange) events(entries []issuing.AuditEntry) (events []event) {
 	for _, e := range entries {
 		told := eventOf(e)
-		told.Who = x.personName(e.Actor)
+		if e.Act != "delegate" { // which the act says
+			told.Who = x.personName(e.Actor)
+		}
 		events = append(events, told)
 	}
 	return events

@@ -33,6 +33,9 @@ func (x *exchange) view(k *keystore.Key) view {
 	if k.CreatedBy != "" {
 		v.Alike = selection{Parent: k.Parent, By: k.CreatedBy}.query(place{})
 	}
+	if k.Parent != "" {
+		x.names[k.Parent] = "its parent" // who made it, if not a person
+	}
 	v.Name, v.CreatedBy = cmp.Or(k.Name, "Unnamed key"), cmp.Or(x.personName(k.CreatedBy), "unknown")
 	if len(k.Ancestors) > 0 { // a child ends with them
 		v.ExpiresAt, v.RevokedAt = k.Bind(x.registry).Expiry()
