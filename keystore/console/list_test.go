@@ -226,7 +226,7 @@ func TestUnknownScopesAreShownAsSuch(t *testing.T) {
 	b.put(t, k)
 	wantText(t, "the page", b.get("/"+k.ID), 200, "future:thing (unknown)", "It grants nothing.")
 	wantHTML(t, "the list does not say that a scope is unknown", b.get("/"),
-		`title="tasks:read, future:thing (unknown)"`, `<span class="quiet">2</span> tasks:read, future:thing (unknown)`)
+		`title="tasks:read, future:thing (unknown)"`, `2 <span class="hidden">tasks:read, future:thing (unknown)</span>`)
 	// It survives a rotation.
 	f := url.Values{"issue_token": {"x"}, "overlap": {"0"}}
 	secretOf(t, b.post("/"+k.ID+"/rotate", f))
