@@ -107,7 +107,7 @@ func TestLongStory(t *testing.T) {
 func TestAudit(t *testing.T) {
 	b := newBench(t)
 	wantHTML(t, "the list does not lead to the audit", b.get("/"), `href="./audit"`)
-	wantText(t, "no entries", b.get("/audit"), 200, "Nothing, or it is no longer kept.")
+	wantText(t, "no entries", b.get("/audit"), 200, "Nothing was done, or it is no longer kept.")
 	_, first := b.add(t, "acme")
 	_, second := b.addBy(t, "bea", "acme")
 	_, theirs := b.add(t, "other")
@@ -156,7 +156,7 @@ func TestAuditFilters(t *testing.T) {
 			if strings.Join(got, " ") != want || page.StatusCode != 200 {
 				t.Errorf("%s: got %s with %q, want %s", query, page.Status, got, want)
 			}
-			file := regexp.MustCompile(`href="\.(/audit[^"]*)" title="[^"]*">CSV`).FindStringSubmatch(page.text)
+			file := regexp.MustCompile(`href="\.(/audit[^"]*)" title="[^"]*">Download CSV`).FindStringSubmatch(page.text)
 			if csv := b.get(html.UnescapeString(file[1])); strings.Count(csv.text, "\r\n") != len(got)+1 {
 				t.Errorf("%s: the file has %q, want what the page has", query, csv.text)
 			}
