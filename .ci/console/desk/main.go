@@ -102,6 +102,9 @@ func main() {
 			Name: run, Scopes: reads, ExpiresAt: time.Now().Add(time.Hour)})
 		must(err)
 	}
+	must(store.AddUses(ctx, []keystore.Use{{Organization: organization, ID: fmt.Sprintf(keyID, 0), At: time.Now(),
+		Refused: keystore.Refusal{At: time.Now().Add(-2 * time.Hour), Code: "insufficient_scope",
+			Route: "DELETE /api/v1/workspaces/{workspace}/deliverables/{deliverable}/attachments/{attachment}"}}}))
 	handler := console.New(issuer, func(*http.Request) (console.Actor, error) {
 		return console.Actor{ID: "user_ada", Organization: organization, Name: "Ada Quay"}, nil
 	}, console.Options{
