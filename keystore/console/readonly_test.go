@@ -108,8 +108,9 @@ func testReadOnly(t *testing.T, change func(*console.Options)) {
 			}
 		}
 	}
-	for _, at := range [][2]string{{"GET", "/new"}, {"GET", "/new?like=" + plainKey.ID}, {"HEAD", "/new"}, {"POST", "/new"},
-		{"POST", "/"}, {"POST", "/audit"}, {"POST", "/console.css"}, {"GET", "/" + idle.ID + "/rotate?renew"}} {
+	for _, at := range [][2]string{{"GET", "/new"}, {"GET", "/new?like=" + plainKey.ID}, {"HEAD", "/new"},
+		{"POST", "/new"}, {"POST", "/"}, {"POST", "/audit"}, {"POST", "/console.css"},
+		{"GET", "/" + idle.ID + "/rotate?renew"}} {
 		if got := rea(at[0], at[1]); got.StatusCode != 403 {
 			t.Errorf("%v: got %s, want 403", at, got.Status)
 		}
