@@ -213,8 +213,9 @@ func TestSpansOfWaits(t *testing.T) {
 		time.Sleep(time.Minute)
 		var waits []time.Duration
 		for _, span := range s.spans.Ended() {
-			if span.Name() == "sallyport.wait" {
-				waits = append(waits, span.EndTime().Sub(span.StartTime()))
+			took := span.EndTime().Sub(span.StartTime())
+			if span.Name() == "sallyport.wait" && took > 0 { // some are over at once, by chance
+				waits = append(waits, took)
 			}
 		}
 		// For the key, and for the create.
