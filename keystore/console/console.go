@@ -89,8 +89,6 @@ func (x *exchange) serve(at string) error {
 	return x.route(at)
 }
 
-const longest = 255 // bytes of an id that a key's record takes
-
 // route finds what a path and method mean. It is not a ServeMux, whose
 // redirects would lead out of the prefix that the console is mounted under.
 func (x *exchange) route(at string) error {

@@ -288,3 +288,13 @@ func (x *exchange) presets() (choices []option) {
 
 var expiries = []option{{"never", "Never"}, {"7", "In 7 days"}, {"30", "In 30 days"}, {"90", "In 90 days"},
 	{"365", "In a year"}, {"date", "On a date"}}
+
+const sameEnd = "same"
+
+// asNow is the choice to leave the end of a key as it is.
+func asNow(end time.Time) []option {
+	if end.IsZero() {
+		return []option{{sameEnd, "As now: never"}}
+	}
+	return []option{{sameEnd, "As now: " + lastDay(end).Format("2 Jan 2006")}}
+}

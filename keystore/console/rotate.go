@@ -31,8 +31,6 @@ type rotateForm struct {
 	answer
 }
 
-const sameEnd = "same"
-
 // rotateForm is also the form to renew a key, which proposes a new end.
 func (x *exchange) rotateForm(k *keystore.Key) error {
 	if err := cmp.Or(x.rotatable(k), k.Refused()); err != nil {
@@ -62,14 +60,6 @@ func (x *exchange) showRotateForm(status int, k *keystore.Key, f rotateForm) err
 		Overlaps         []overlapChoice
 		Expiries         []option
 	}{v, f, use, act, tomorrow(), "", overlaps, append(asNow(k.ExpiresAt), expiries...)})
-}
-
-// asNow is the choice to leave the end of a key as it is.
-func asNow(end time.Time) []option {
-	if end.IsZero() {
-		return []option{{sameEnd, "As now: never"}}
-	}
-	return []option{{sameEnd, "As now: " + lastDay(end).Format("2 Jan 2006")}}
 }
 
 // rotate replaces k, as the form of rotateForm says.

@@ -93,6 +93,8 @@ func (s selection) query(at place) string {
 	return "?" + q.Encode()
 }
 
+const longest = 255 // bytes of an id that a key's record takes
+
 var noSuchPage = badRequest("The list has no page at this address. Choose from its filters.")
 
 // readSelection returns also where the page begins.
