@@ -100,8 +100,8 @@ type Store interface {
 
 	// List returns one page of the organization's keys, those without a parent
 	// or the children of one, without their Ancestors, the newest first:
-	// by CreatedAt and then by ID, both descending; or by [Query.Order]. It is
-	// empty when nothing is left. A key created while pages are read makes no other key appear twice
+	// by CreatedAt and then by ID, both descending; or by [Query.Order]. It is empty when
+	// nothing is left. A key created while pages are read makes no other key appear twice
 	// or not at all. The organization is empty with [Query.AllOrganizations].
 	List(ctx context.Context, organization string, q Query) (Listing, error)
 
