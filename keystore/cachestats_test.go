@@ -147,8 +147,11 @@ func TestTraceCalls(t *testing.T) {
 		synctest.Wait()
 		before := len(told)
 		want(t, c, unknown(100), keystore.ErrOverloaded, "one question too many")
+		mu.Lock()
+		got := fmt.Sprint(told)
+		mu.Unlock()
 		wanted := "[lookup <nil> wait <nil> lookup <nil> lookup away lookup " + keystore.ErrOverloaded.Error() + "]"
-		if got := fmt.Sprint(told); before != 4 || got != wanted {
+		if before != 4 || got != wanted {
 			t.Errorf("got %s, want %s", got, wanted)
 		}
 		both.Wait()
