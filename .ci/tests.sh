@@ -136,10 +136,11 @@ on_servers() {
 }
 
 # without_race runs the tests that the race detector leaves out by a build tag.
+without_detector='^//go:build .*!race'
 without_race() { # flags of go test
-	local folder left_out='^//go:build .*!race' tests
-	for folder in $(git grep -lE "$left_out" -- '*_test.go' | xargs -r dirname | sort -u); do
-		tests=$(grep -lE "$left_out" "$folder"/*_test.go | xargs sed -nE 's/^func (Test\w+).*/\1/p' | paste -sd '|')
+	local folder tests
+	for folder in $(git grep -lE "$without_detector" -- '*_test.go' | xargs -r dirname | sort -u); do
+		tests=$(grep -lE "$without_detector" "$folder"/*_test.go | xargs sed -nE 's/^func (Test\w+).*/\1/p' | paste -sd '|')
 		[ -z "$tests" ] || (cd "$folder" && tested "$@" -run "^($tests)\$" .) || return 1
 	done
 }
