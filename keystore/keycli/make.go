@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -98,6 +99,22 @@ func importKeys(c *call) error {
 		"imported: %d, there already: %d", len(keys)-there, there)
 }
 
+// escapes are those of JSON: pairs of halves of characters, a half alone, and all
+// others.
+var escapes = regexp.MustCompile(`(?i)\\ud[89ab]..\\ud[c-f]..|\\ud([89a-f])|\\.`)
+
+// isText reports whether a text in JSON is UTF-8. Decode reads other bytes as
+// U+FFFD, and halves of characters, which Python makes of such bytes: two names
+// would be one.
+func isText(raw []byte) bool {
+	for _, escape := range escapes.FindAllSubmatch(raw, -1) {
+		if escape[1] != nil {
+			return false
+		}
+	}
+	return utf8.Valid(raw)
+}
+
 // oldKeys reads all of standard input, before anything is stored.
 func (c *call) oldKeys() (keys []oldKey, err error) {
 	text, err := io.ReadAll(c.in)
@@ -108,13 +125,12 @@ func (c *call) oldKeys() (keys []oldKey, err error) {
 	input.DisallowUnknownFields()
 	for {
 		var k oldKey
+		start := input.InputOffset()
 		err := input.Decode(&k)
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		// Decode reads what is no text as U+FFFD: bytes, and the escapes of halves
-		// of characters, which Python makes of such bytes. Two names would be one.
-		if read, _ := json.Marshal(k); err == nil && bytes.ContainsRune(read, utf8.RuneError) {
+		if err == nil && !isText(text[start:input.InputOffset()]) {
 			err = errors.New("it is not UTF-8 text")
 		}
 		digest, hexErr := hex.DecodeString(k.Digest)
