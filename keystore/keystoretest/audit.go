@@ -88,18 +88,6 @@ var auditCases = []testCase{
 		t.wantAudit("Audit after Update, two of three refused", got, e, first)
 	}},
 
-	{"Audit/Race", func(t test) {
-		k := newKey(unique("org"))
-		first := t.insert(k)
-		entries := make([]issuing.AuditEntry, racers)
-		errs := atOnce(racers, func(i int) error {
-			entries[i] = newEntry(k)
-			return t.Update(t.Context(), k.Clone(), entries[i])
-		})
-		winner := t.oneWins(errs, issuing.ErrConflict, "a race of Update of one version")
-		t.wantAudit("Audit after the race", t.audit(k.Organization, issuing.AuditQuery{}), entries[winner], first)
-	}},
-
 	{"Audit/Pages", func(t test) {
 		k, other := newKey(unique("org")), newKey(unique("org"))
 		first := t.insert(k)
@@ -193,17 +181,6 @@ var auditCases = []testCase{
 	{"Audit/MaxChildren", func(t test) { t.maxKeys(unique("key")) }},
 	{"Audit/MaxKeysRace", func(t test) { t.maxKeysRace("") }},
 	{"Audit/MaxChildrenRace", func(t test) { t.maxKeysRace(unique("key")) }},
-
-	{"Audit/Context", func(t test) {
-		k := newKey(unique("org"))
-		err := t.Insert(t.ended(), k, newEntry(k), 1)
-		_, lookupErr := t.Lookup(t.Context(), k.Digest)
-		entries := len(t.audit(k.Organization, issuing.AuditQuery{}))
-		if isRefusal(err) || err == nil && lookupErr != nil || (lookupErr == nil) != (entries == 1) {
-			t.Errorf("Insert with a context that has ended returned %v, and left a key (%v) and %d entries: "+
-				"want both or, with an error that says nothing about the key, neither", err, lookupErr, entries)
-		}
-	}},
 
 	{"Erase/Organization", func(t test) {
 		k, other := newKey(unique("org")), newKey(unique("org"))

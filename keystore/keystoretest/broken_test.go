@@ -33,29 +33,18 @@ type broken struct {
 
 type (
 	inserting func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error
-	erasing   func(ctx context.Context, organization string, entry func(keys, entries int) issuing.AuditEntry) (
-		int, int, error)
-	auditing func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error)
+	auditing  func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error)
+	erasing   func(ctx context.Context, organization string, entry erasure) (keys, entries int, err error)
+	erasure   = func(keys, entries int) issuing.AuditEntry
 )
 
 // breakStore returns a store that change breaks.
 func breakStore(change func(b *broken)) *broken {
 	m := issuing.NewMemory()
 	b := &broken{
-		Store:      m,
-		lookup:     m.Lookup,
-		insert:     m.Insert,
-		find:       m.Find,
-		findIssued: m.FindIssued,
-		list:       m.List,
-		update:     m.Update,
-		touch:      m.AddUses,
-		usage:      m.Usage,
-		changes:    m.Changes,
-		sweepAudit: m.SweepAudit,
-		erase:      m.Erase,
-		audit:      m.Audit,
-		inserted:   make(map[string]*keystore.Key),
+		Store: m, lookup: m.Lookup, insert: m.Insert, find: m.Find, findIssued: m.FindIssued, list: m.List,
+		update: m.Update, touch: m.AddUses, usage: m.Usage, changes: m.Changes, sweepAudit: m.SweepAudit,
+		erase: m.Erase, audit: m.Audit, inserted: make(map[string]*keystore.Key),
 	}
 	change(b)
 	return b

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -48,34 +47,16 @@ var brokenAudits = []defect{
 			q.After = ""
 		}
 	}),
-	{"names the keys of other organizations", []string{"Audit/Query"}, func(b *broken) {
-		b.audit = func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
-			page, err := b.Store.Audit(ctx, organization, q)
-			for i, e := range page {
-				page[i].KeyName, page[i].KeyHint = b.anywhere(e.Key).Name, b.anywhere(e.Key).Hint
-			}
-			return page, err
-		}
-	}},
-	{"names a key as it was", []string{"Audit/Update"}, func(b *broken) {
-		b.audit = func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
-			page, err := b.Store.Audit(ctx, organization, q)
-			for i, e := range page {
-				page[i].KeyName = b.anywhere(e.Key).Name
-			}
-			return page, err
-		}
-	}},
-	{"names no keys", []string{"Audit/Query"}, func(b *broken) {
-		b.audit = func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
-			page, err := b.Store.Audit(ctx, organization, q)
-			for i := range page {
-				page[i].KeyName, page[i].KeyHint = "", ""
-			}
-			return page, err
-		}
-	}},
-	{"audits what it did not do", []string{"Audit/Context"}, func(b *broken) {
+	{"names the keys of other organizations", []string{"Audit/Query"}, entries(func(b *broken, e *issuing.AuditEntry) {
+		e.KeyName, e.KeyHint = b.anywhere(e.Key).Name, b.anywhere(e.Key).Hint
+	})},
+	{"names a key as it was", []string{"Audit/Update"}, entries(func(b *broken, e *issuing.AuditEntry) {
+		e.KeyName = b.anywhere(e.Key).Name
+	})},
+	{"names no keys", []string{"Audit/Query"}, entries(func(_ *broken, e *issuing.AuditEntry) {
+		e.KeyName, e.KeyHint = "", ""
+	})},
+	{"audits what it did not do", []string{"Context/Writes"}, func(b *broken) {
 		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			other := k.Clone()
 			other.ID, other.Digest, other.IssueToken, other.RotatedFrom = "other", keystore.Digest{1}, "", ""
@@ -85,7 +66,7 @@ var brokenAudits = []defect{
 			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}},
-	{"audits no change", []string{"Audit/Update", "Audit/Race", "Audit/Pages"}, func(b *broken) {
+	{"audits no change", []string{"Audit/Update", "Update/Race", "Audit/Pages"}, func(b *broken) {
 		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
 			e.Key, e.Organization = "", ""
 			return b.Store.Update(ctx, k, e)
@@ -113,20 +94,10 @@ var brokenAudits = []defect{
 			return b.Store.Insert(ctx, k, e, 0)
 		}
 	}},
-	{"counts children among the others", []string{"Audit/MaxChildren"}, func(b *broken) {
-		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			k = k.Clone()
-			k.Parent, k.Ancestors = "", nil
-			return b.Store.Insert(ctx, k, e, maxKeys)
-		}
-	}},
-	{"counts the children of the parent alone", []string{"Audit/MaxChildren"}, func(b *broken) {
-		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			k = k.Clone()
-			k.Ancestors = nil
-			return b.Store.Insert(ctx, k, e, maxKeys)
-		}
-	}},
+	{"counts children among the others", []string{"Audit/MaxChildren"},
+		edited(func(k *keystore.Key) { k.Parent, k.Ancestors = "", nil })},
+	{"counts the children of the parent alone", []string{"Audit/MaxChildren"},
+		edited(func(k *keystore.Key) { k.Ancestors = nil })},
 	{"leaves the parent of an erased key", []string{"Erase/Children"}, func(b *broken) {
 		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
 			k, err := b.Store.Lookup(ctx, d)
@@ -147,9 +118,7 @@ var brokenAudits = []defect{
 		}
 	}},
 	{"erases the list alone", []string{"Erase/Organization", "Erase/Feed"}, func(b *broken) {
-		b.erase = func(context.Context, string, func(keys, entries int) issuing.AuditEntry) (int, int, error) {
-			return 2, 2, nil
-		}
+		b.erase = func(context.Context, string, erasure) (int, int, error) { return 2, 2, nil }
 	}},
 	{"erases without a trace", []string{"Erase/Organization"}, func(b *broken) {
 		b.audit = func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
@@ -158,17 +127,13 @@ var brokenAudits = []defect{
 		}
 	}},
 	{"tells an erasure before it counts", []string{"Erase/Organization"}, func(b *broken) {
-		b.erase = func(ctx context.Context, organization string, entry func(keys, entries int) issuing.AuditEntry) (
-			int, int, error,
-		) {
+		b.erase = func(ctx context.Context, organization string, entry erasure) (int, int, error) {
 			told := entry(0, 0)
 			return b.Store.Erase(ctx, organization, func(int, int) issuing.AuditEntry { return told })
 		}
 	}},
 	{"tells of an erasure of nothing", []string{"Erase/Organization"}, func(b *broken) {
-		b.erase = func(ctx context.Context, organization string, entry func(keys, entries int) issuing.AuditEntry) (
-			int, int, error,
-		) {
+		b.erase = func(ctx context.Context, organization string, entry erasure) (int, int, error) {
 			keys, entries, err := b.Store.Erase(ctx, organization, entry)
 			if keys+entries == 0 {
 				err = b.Store.Insert(ctx, &keystore.Key{ID: rand.Text(), Organization: "none"}, entry(0, 0), 0)
@@ -177,23 +142,14 @@ var brokenAudits = []defect{
 		}
 	}},
 	{"counts the entries of erasures", []string{"Erase/Organization"}, func(b *broken) {
-		b.erase = func(ctx context.Context, organization string, entry func(keys, entries int) issuing.AuditEntry) (
-			int, int, error,
-		) {
+		b.erase = func(ctx context.Context, organization string, entry erasure) (int, int, error) {
 			keys, entries, err := b.Store.Erase(ctx, organization, entry)
 			page, _ := b.Store.Audit(ctx, organization, issuing.AuditQuery{Act: "erase"})
 			return keys, entries + len(page) - min(1, entries), err
 		}
 	}},
-	{"keeps the digests of erased keys", []string{"Erase/Organization"}, func(b *broken) {
-		var taken sync.Map
-		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			if _, again := taken.LoadOrStore(k.Digest, true); again {
-				return issuing.ErrExists
-			}
-			return b.Store.Insert(ctx, k, e, maxKeys)
-		}
-	}},
+	{"keeps the digests of erased keys", []string{"Erase/Organization"},
+		unique(issuing.ErrExists, func(k *keystore.Key) string { return string(k.Digest[:]) })},
 	{"has no key that is gone in its feed", []string{"Erase/Feed"}, func(b *broken) {
 		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
 			changed, next, err := b.Store.Changes(ctx, since)
@@ -215,13 +171,24 @@ func asks(name string, change func(q *issuing.AuditQuery)) defect {
 	}}
 }
 
+// entries returns entries that change has changed.
+func entries(change func(b *broken, e *issuing.AuditEntry)) func(b *broken) {
+	return func(b *broken) {
+		b.audit = func(ctx context.Context, organization string, q issuing.AuditQuery) ([]issuing.AuditEntry, error) {
+			page, err := b.Store.Audit(ctx, organization, q)
+			for i := range page {
+				change(b, &page[i])
+			}
+			return page, err
+		}
+	}
+}
+
 func (b *broken) SweepAudit(ctx context.Context, before time.Time) (int, error) {
 	return b.sweepAudit(ctx, before)
 }
 
-func (b *broken) Erase(
-	ctx context.Context, organization string, entry func(keys, entries int) issuing.AuditEntry,
-) (int, int, error) {
+func (b *broken) Erase(ctx context.Context, organization string, entry erasure) (int, int, error) {
 	return b.erase(ctx, organization, entry)
 }
 

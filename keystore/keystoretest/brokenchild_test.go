@@ -23,26 +23,21 @@ var brokenChildren = []defect{
 	}},
 	{"remembers ancestors", []string{"Child/NoMoreThanItsParent", "Child/Race"}, func(b *broken) {
 		var first sync.Map
-		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := b.Store.Lookup(ctx, d)
+		looking(func(_ *broken, k *keystore.Key, err error) (*keystore.Key, error) {
 			if err == nil {
-				k = k.Clone()
 				seen, _ := first.LoadOrStore(k.ID, k.Ancestors)
 				k.Ancestors = seen.([]*keystore.Key)
 			}
 			return k, err
-		}
+		})(b)
 	}},
-	{"takes the parent from any organization", []string{"Child/Orphan"}, func(b *broken) {
-		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := b.Store.Lookup(ctx, d)
+	{"takes the parent from any organization", []string{"Child/Orphan"},
+		looking(func(b *broken, k *keystore.Key, err error) (*keystore.Key, error) {
 			if err == nil && k.Parent != "" && k.Ancestors == nil {
-				k = k.Clone()
 				k.Ancestors = []*keystore.Key{b.anywhere(k.Parent)}
 			}
 			return k, err
-		}
-	}},
+		})},
 	{"counts what is listed", []string{"Child/Count"}, listing(func(q issuing.Query, page *issuing.Listing) {
 		for _, k := range page.Keys {
 			page.Children[k.ID]++

@@ -18,15 +18,13 @@ import (
 
 // brokenReads break what Lookup, Insert, Find and List promise.
 var brokenReads = []defect{
-	{"says unknown with an error of its own", []string{"Lookup/Unknown"}, func(b *broken) {
-		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := b.Store.Lookup(ctx, d)
+	{"says unknown with an error of its own", []string{"Lookup/Unknown"},
+		looking(func(_ *broken, k *keystore.Key, err error) (*keystore.Key, error) {
 			if err != nil {
 				err = errors.New("no rows in result set")
 			}
 			return k, err
-		}
-	}},
+		})},
 	{"has no column for the hint", []string{"Lookup/Record", "Find/Record", "FindIssued/Record", "List/Order"},
 		edited(func(k *keystore.Key) { k.Hint = "" })},
 	{"compares 30 bytes of the digest", []string{"Lookup/WholeDigest"}, func(b *broken) {
@@ -48,15 +46,13 @@ var brokenReads = []defect{
 			return row.Load().Clone(), nil
 		}
 	}},
-	{"hides keys that are refused", []string{"Lookup/Refused"}, func(b *broken) {
-		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := b.Store.Lookup(ctx, d)
+	{"hides keys that are refused", []string{"Lookup/Refused"},
+		looking(func(_ *broken, k *keystore.Key, err error) (*keystore.Key, error) {
 			if err == nil && k.Refused() != nil {
 				return nil, keystore.ErrNotFound
 			}
 			return k, err
-		}
-	}},
+		})},
 	{"writes the version into the caller's key", []string{"Insert/Version", "Update/Fields"}, func(b *broken) {
 		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			k.Version = 1
@@ -79,52 +75,15 @@ var brokenReads = []defect{
 	{"ignores duplicates", []string{
 		"Insert/ExistingID", "Insert/ExistingDigest", "Insert/ExistingIssueToken", "Insert/IssueTokenRace",
 		"Insert/DigestRace",
-	}, func(b *broken) {
-		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			if err := b.Store.Insert(ctx, k, e, maxKeys); !errors.Is(err, issuing.ErrExists) {
-				return err
-			}
-			return nil
-		}
-	}},
-	{"makes issue tokens unique in the organization", []string{"Insert/OtherIssueTokens"}, func(b *broken) {
-		used := make(map[[2]string]bool)
-		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			if used[[2]string{k.Organization, k.IssueToken}] {
-				return issuing.ErrExists
-			}
-			used[[2]string{k.Organization, k.IssueToken}] = true
-			return b.Store.Insert(ctx, k, e, maxKeys)
-		}
-	}},
-	{"lets a key have two successors", []string{"Insert/SecondSuccessor", "Insert/SuccessorRace"}, func(b *broken) {
-		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			if err := b.Store.Insert(ctx, k, e, maxKeys); !errors.Is(err, issuing.ErrRotated) {
-				return err
-			}
-			return nil
-		}
-	}},
-	{"looks at the successor first", []string{"Insert/SecondSuccessor"}, func(b *broken) {
-		used := make(map[[2]string]bool)
-		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			if used[[2]string{k.Organization, k.RotatedFrom}] {
-				return issuing.ErrRotated
-			}
-			used[[2]string{k.Organization, k.RotatedFrom}] = true
-			return b.Store.Insert(ctx, k, e, maxKeys)
-		}
-	}},
-	{"makes predecessors unique among all organizations", []string{"Insert/OtherSuccessors"}, func(b *broken) {
-		used := make(map[string]bool)
-		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			if used[k.RotatedFrom] {
-				return issuing.ErrRotated
-			}
-			used[k.RotatedFrom] = true
-			return b.Store.Insert(ctx, k, e, maxKeys)
-		}
-	}},
+	}, ignoring(issuing.ErrExists)},
+	{"makes issue tokens unique in the organization", []string{"Insert/OtherIssueTokens"},
+		unique(issuing.ErrExists, func(k *keystore.Key) string { return k.Organization + " " + k.IssueToken })},
+	{"lets a key have two successors", []string{"Insert/SecondSuccessor", "Insert/SuccessorRace"},
+		ignoring(issuing.ErrRotated)},
+	{"looks at the successor first", []string{"Insert/SecondSuccessor"},
+		unique(issuing.ErrRotated, func(k *keystore.Key) string { return k.Organization + " " + k.RotatedFrom })},
+	{"makes predecessors unique among all organizations", []string{"Insert/OtherSuccessors"},
+		unique(issuing.ErrRotated, func(k *keystore.Key) string { return k.RotatedFrom })},
 	{"keeps milliseconds", []string{"Insert/Times"},
 		edited(func(k *keystore.Key) { k.CreatedAt = k.CreatedAt.Truncate(time.Millisecond) })},
 	{"keeps no zero time", []string{"Insert/Times", "List/Status"}, edited(func(k *keystore.Key) {
@@ -132,8 +91,7 @@ var brokenReads = []defect{
 			k.ExpiresAt = time.Unix(0, 0)
 		}
 	})},
-	{"trims text", []string{"Text/Fields"},
-		edited(func(k *keystore.Key) { k.Name = strings.TrimSpace(k.Name) })},
+	{"trims text", []string{"Text/Fields"}, edited(func(k *keystore.Key) { k.Name = strings.TrimSpace(k.Name) })},
 	{"compares organizations without regard to case", []string{"Text/Distinct"}, func(b *broken) {
 		edited(func(k *keystore.Key) { k.Organization = strings.ToLower(k.Organization) })(b)
 		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
@@ -266,14 +224,12 @@ var brokenReads = []defect{
 	{"counts a page", []string{"List/Total"}, listing(func(q issuing.Query, page *issuing.Listing) {
 		page.Total = len(page.Keys)
 	})},
-	{"does not ask for a second status", []string{"List/Total"},
-		asking(func(q *issuing.Query) { q.OrStatus = "" })},
+	{"does not ask for a second status", []string{"List/Total"}, asking(func(q *issuing.Query) { q.OrStatus = "" })},
 	{"takes what is searched for a pattern", []string{"List/Search"},
 		asking(func(q *issuing.Query) { q.Search = strings.TrimRight(q.Search, "%_") })},
 	{"does not ask which scopes are unused", []string{"Usage/ScopesUnused"},
 		asking(func(q *issuing.Query) { q.ScopesUnusedSince = time.Time{} })},
-	{"does not ask who made a key", []string{"List/CreatedBy"},
-		asking(func(q *issuing.Query) { q.CreatedBy = "" })},
+	{"does not ask who made a key", []string{"List/CreatedBy"}, asking(func(q *issuing.Query) { q.CreatedBy = "" })},
 	{"takes two people for one", []string{"List/CreatedBy"}, asking(func(q *issuing.Query) {
 		q.CreatedBy = strings.TrimRight(q.CreatedBy, "\x00")
 	})},
@@ -308,6 +264,45 @@ func edited(edit func(k *keystore.Key)) func(b *broken) {
 		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
 			k = k.Clone()
 			edit(k)
+			return b.Store.Insert(ctx, k, e, maxKeys)
+		}
+	}
+}
+
+// looking returns what change makes of a copy of what a lookup has found.
+func looking(change func(b *broken, k *keystore.Key, err error) (*keystore.Key, error)) func(b *broken) {
+	return func(b *broken) {
+		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+			k, err := b.Store.Lookup(ctx, d)
+			if err == nil {
+				k = k.Clone()
+			}
+			return change(b, k, err)
+		}
+	}
+}
+
+// ignoring stores nothing where a key is refused, and says that it has.
+func ignoring(refusal error) func(b *broken) {
+	return func(b *broken) {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			if err := b.Store.Insert(ctx, k, e, maxKeys); !errors.Is(err, refusal) {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+// unique refuses a key if there was one with the same text.
+func unique(refusal error, text func(k *keystore.Key) string) func(b *broken) {
+	return func(b *broken) {
+		used := make(map[string]bool)
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			if used[text(k)] {
+				return refusal
+			}
+			used[text(k)] = true
 			return b.Store.Insert(ctx, k, e, maxKeys)
 		}
 	}

@@ -16,26 +16,18 @@ import (
 var brokenUsage = []defect{
 	{"keeps the address of whoever comes last", []string{"Usage/From"}, func(b *broken) {
 		var last netip.Addr
-		b.touch = func(ctx context.Context, uses []keystore.Use) error {
-			for _, u := range uses {
-				last = u.From
-			}
-			return b.Store.AddUses(ctx, uses)
-		}
+		touched(func(u *keystore.Use) { last = u.From })(b)
 		using(func(u *issuing.Usage) { u.LastUsedFrom = last })(b)
 	}},
 	{"keeps no time of the last use", []string{"Usage/From"},
 		using(func(u *issuing.Usage) { u.LastUsedAt = time.Time{} })},
 	{"takes the last day that is written for the last day", []string{"Usage/Scopes"}, func(b *broken) {
 		last := make(map[scope.Name]time.Time)
-		b.touch = func(ctx context.Context, uses []keystore.Use) error {
-			for _, u := range uses {
-				for _, n := range u.Scopes {
-					last[n] = u.At.Truncate(24 * time.Hour)
-				}
+		touched(func(u *keystore.Use) {
+			for _, n := range u.Scopes {
+				last[n] = u.At.Truncate(24 * time.Hour)
 			}
-			return b.Store.AddUses(ctx, uses)
-		}
+		})(b)
 		using(func(u *issuing.Usage) { u.Scopes = last })(b)
 	}},
 	{"keeps when a scope was needed and not the day", []string{"Usage/Scopes"}, using(func(u *issuing.Usage) {
@@ -55,13 +47,8 @@ var brokenUsage = []defect{
 	})},
 	{"observes since the last use", []string{"Usage/Observed"},
 		using(func(u *issuing.Usage) { u.ObservedSince = u.LastUsedAt })},
-	{"writes uses by id alone", []string{"Usage/Others"}, func(b *broken) {
-		b.touch = func(ctx context.Context, uses []keystore.Use) error {
-			for i := range uses {
-				uses[i].Organization = b.anywhere(uses[i].ID).Organization
-			}
-			return b.Store.AddUses(ctx, uses)
-		}
+	{"writes uses by id alone", []string{"AddUses/Others", "Usage/Others"}, func(b *broken) {
+		touched(func(u *keystore.Use) { u.Organization = b.anywhere(u.ID).Organization })(b)
 	}},
 	{"reads usage by id alone", []string{"Usage/Others"}, func(b *broken) {
 		b.usage = func(ctx context.Context, _, id string) (*issuing.Usage, error) {
@@ -70,12 +57,7 @@ var brokenUsage = []defect{
 	}},
 	{"keeps uses of keys that are not there", []string{"Usage/Others"}, func(b *broken) {
 		needed := make(map[string]time.Time)
-		b.touch = func(ctx context.Context, uses []keystore.Use) error {
-			for _, u := range uses {
-				needed[u.ID] = u.At
-			}
-			return b.Store.AddUses(ctx, uses)
-		}
+		touched(func(u *keystore.Use) { needed[u.ID] = u.At })(b)
 		b.usage = func(ctx context.Context, organization, id string) (*issuing.Usage, error) {
 			u, err := b.Store.Usage(ctx, organization, id)
 			if at := needed[id]; err == nil && u.Scopes == nil && !at.IsZero() {

@@ -1,6 +1,7 @@
 package keystoretest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -52,15 +53,11 @@ var brokenWrites = []defect{
 		k.Digest = b.anywhere(k.ID).Digest
 	})},
 	{"reads from a replica", []string{"Update/SeenAtOnce"}, func(b *broken) {
-		replica := make(map[keystore.Digest]*keystore.Key)
-		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			if k := replica[d]; k != nil {
-				return k, nil
-			}
-			k, err := b.Store.Lookup(ctx, d)
-			replica[d] = k
-			return k, err
-		}
+		replica := make(map[string]*keystore.Key)
+		looking(func(_ *broken, k *keystore.Key, err error) (*keystore.Key, error) {
+			replica[k.ID] = cmp.Or(replica[k.ID], k)
+			return replica[k.ID], err
+		})(b)
 	}},
 	{"takes a context that has ended for a key that is not there", []string{"Context/Reads", "Context/Writes"},
 		func(b *broken) {
@@ -99,29 +96,17 @@ var brokenWrites = []defect{
 			return k, err
 		}
 	}},
-	{"touches by id alone", []string{"AddUses/Others"}, func(b *broken) {
-		b.touch = func(ctx context.Context, uses []keystore.Use) error {
-			uses = slices.Clone(uses)
-			for i, u := range uses {
-				uses[i].Organization = b.anywhere(u.ID).Organization
-			}
-			return b.Store.AddUses(ctx, uses)
-		}
-	}},
 	{"touches a hundred keys", []string{"AddUses/Many"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {
 			return b.Store.AddUses(ctx, uses[:min(len(uses), 100)])
 		}
 	}},
 	{"counts a use as a version", []string{"AddUses/NothingElse", "AddUses/RevokeRace"}, func(b *broken) {
-		b.touch = func(ctx context.Context, uses []keystore.Use) error {
-			for _, u := range uses {
-				if k, err := b.Store.Find(ctx, u.Organization, u.ID); err == nil {
-					b.Store.Update(ctx, k, issuing.AuditEntry{})
-				}
+		touched(func(u *keystore.Use) {
+			if k, err := b.Store.Find(context.Background(), u.Organization, u.ID); err == nil {
+				b.Store.Update(context.Background(), k, issuing.AuditEntry{})
 			}
-			return b.Store.AddUses(ctx, uses)
-		}
+		})(b)
 	}},
 	{"takes a cancelled call for one that is done", []string{"Context/AddUses", "Context/Changes"}, func(b *broken) {
 		b.touch = func(ctx context.Context, uses []keystore.Use) error {

@@ -48,11 +48,12 @@ var contextCases = []testCase{
 
 	{"Context/Writes", func(t test) {
 		k := newKey(unique("org"))
-		err := t.Insert(t.ended(), k, newEntry(k), 0)
+		err := t.Insert(t.ended(), k, newEntry(k), 1)
 		_, lookupErr := t.Lookup(t.Context(), k.Digest)
-		if err == nil && lookupErr != nil || isRefusal(err) {
-			t.Fatalf("Insert with a context that has ended returned %v, and Lookup afterwards %v: want nil and the "+
-				"key, or an error that says nothing about it", err, lookupErr)
+		entries := len(t.audit(k.Organization, issuing.AuditQuery{}))
+		if isRefusal(err) || err == nil && lookupErr != nil || (lookupErr == nil) != (entries == 1) {
+			t.Fatalf("Insert with a context that has ended returned %v, and left a key (%v) and %d entries: "+
+				"want both or, with an error that says nothing about the key, neither", err, lookupErr, entries)
 		}
 		if lookupErr != nil {
 			t.insert(k)

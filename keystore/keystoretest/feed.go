@@ -60,7 +60,7 @@ func (t test) wantSeen(seen map[keystore.Digest]bool, keys []*keystore.Key, rule
 // commit.
 func (t test) feedRace(keys []*keystore.Key, method string, write func(*keystore.Key) error) {
 	t.Helper()
-	at, all, done := t.position(), make(map[keystore.Digest]bool), make(chan []error)
+	at, all, done := t.position(), make(map[keystore.Digest]bool), make(chan []error, 1)
 	go func() {
 		done <- atOnce(len(keys), func(i int) error { return write(keys[i]) })
 	}()

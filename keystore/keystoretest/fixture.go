@@ -23,21 +23,12 @@ func unique(kind string) string { return kind + "_" + strings.ToLower(rand.Text(
 // has to keep.
 func newKey(organization string) *keystore.Key {
 	k := &keystore.Key{
-		ID:           unique("key"),
-		Organization: organization,
-		Environment:  keystore.Sandbox,
-		Name:         "Nightly import",
-		Hint:         "x7Q9",
-		Scopes:       []scope.Name{scope.TasksRead, scope.TasksWrite},
-		Attributes:   map[string]string{"plan": "pro", "team": "Frankfurt"},
-		Networks:     []netip.Prefix{netip.MustParsePrefix("2001:db8::/32"), netip.MustParsePrefix("192.0.2.7/32")},
-		Legacy:       "v1",
-		CreatedAt:    at(0),
-		CreatedBy:    unique("user"),
-		ExpiresAt:    at(24 * time.Hour),
-		RotatedFrom:  unique("key"),
-		IssueToken:   unique("token"),
-		Version:      1,
+		ID: unique("key"), Organization: organization, Environment: keystore.Sandbox, Name: "Nightly import",
+		Hint: "x7Q9", Legacy: "v1", Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
+		Attributes: map[string]string{"plan": "pro", "team": "Frankfurt"},
+		Networks:   networks("2001:db8::/32", "192.0.2.7/32"),
+		CreatedAt:  at(0), CreatedBy: unique("user"), ExpiresAt: at(24 * time.Hour),
+		RotatedFrom: unique("key"), IssueToken: unique("token"), Version: 1,
 	}
 	rand.Read(k.Digest[:])
 	return k
@@ -59,9 +50,7 @@ func revoked(k *keystore.Key)      { k.RevokedAt = at(-time.Second) }
 func revokedLater(k *keystore.Key) { k.RevokedAt = at(time.Hour) }
 
 // at returns a time that many from now, as exact as every store keeps it.
-func at(d time.Duration) time.Time {
-	return time.Now().Add(d).UTC().Truncate(time.Microsecond)
-}
+func at(d time.Duration) time.Time { return time.Now().Add(d).UTC().Truncate(time.Microsecond) }
 
 func networks(texts ...string) (all []netip.Prefix) {
 	for _, text := range texts {

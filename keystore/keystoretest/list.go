@@ -249,8 +249,7 @@ var listCases = []testCase{
 		t.insert(all...)
 		for limit := range 5 {
 			page := issuing.Query{Order: issuing.ByExpiry, Limit: limit}
-			t.wantPages(keys[0].Organization, page, "by what ends first, those without an end last",
-				sorted(page.Order, keys)...)
+			t.wantPages(keys[0].Organization, page, "by what ends first, those without an end last", sorted(page.Order, keys)...)
 			page.AllOrganizations, page.CreatedBy, page.ExpiresBefore = true, mine, end.Add(time.Hour)
 			t.wantPages("", page, "of all organizations that expire, by what ends first",
 				slices.DeleteFunc(sorted(page.Order, all), func(k *keystore.Key) bool {
@@ -278,8 +277,7 @@ var listCases = []testCase{
 		t.insert(newKey(unique("org")))
 		live := issuing.Query{Status: keystore.Active, OrStatus: keystore.Suspended, Limit: 2}
 		t.wantTotal(keys[0].Organization, live, 6)
-		t.wantPages(keys[0].Organization, live, "that are active or suspended",
-			slices.Delete(slices.Clone(keys), 5, 6)...)
+		t.wantPages(keys[0].Organization, live, "that are active or suspended", slices.Delete(slices.Clone(keys), 5, 6)...)
 		live.After = keys[2]
 		t.wantTotal(keys[0].Organization, live, 3)
 		t.wantTotal(keys[0].Organization, issuing.Query{Environment: "none"}, 0)

@@ -72,8 +72,7 @@ var textCases = []testCase{
 			nil,
 			{},
 			{"plan": "pro", "Plan": "free", "plan ": "none", "a.b-c_d": ""},
-			{"plan": "null", "list": `["a"]`, "object": `{"a":"b"}`, "number": "1e3",
-				"large": strings.Repeat("x", 200)},
+			{"plan": "null", "list": `["a"]`, "object": `{"a":"b"}`, "number": "1e3", "large": strings.Repeat("x", 200)},
 		} {
 			k := newKey(unique("org"))
 			k.Attributes = attributes

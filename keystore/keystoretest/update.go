@@ -65,16 +65,19 @@ var updateCases = []testCase{
 	}},
 
 	{"Update/Race", func(t test) {
-		k := t.inserted()
-		tries := make([]*keystore.Key, racers)
+		k := newKey(unique("org"))
+		first := t.insert(k)
+		tries, entries := make([]*keystore.Key, racers), make([]issuing.AuditEntry, racers)
 		errs := atOnce(racers, func(i int) error {
 			tries[i] = k.Clone()
 			tries[i].Name = unique("name")
-			return t.tryUpdate(tries[i])
+			entries[i] = newEntry(tries[i])
+			return t.Update(t.Context(), tries[i], entries[i])
 		})
-		winner := tries[t.oneWins(errs, issuing.ErrConflict, "a race of Updates of one version")]
-		winner.Version = 2
-		t.keeps(winner, "the key after the race")
+		i := t.oneWins(errs, issuing.ErrConflict, "a race of Updates of one version")
+		tries[i].Version, first.KeyName = 2, tries[i].Name
+		t.keeps(tries[i], "the key after the race")
+		t.wantAudit("Audit after the race", t.audit(k.Organization, issuing.AuditQuery{}), entries[i], first)
 	}},
 
 	{"Update/Others", func(t test) {
