@@ -201,8 +201,7 @@ func TestBadActorOrReason(t *testing.T) {
 			}
 		}
 	}
-	if page, _ := memory.List(t.Context(), "acme", issuing.Query{}); len(page.Keys) != 1 ||
-		page.Keys[0].Version != 1 {
+	if page, _ := memory.List(t.Context(), "acme", issuing.Query{}); len(page.Keys) != 1 || page.Keys[0].Version != 1 {
 		t.Errorf("the keys are %v, want the one that was there, as it was", page.Keys)
 	}
 }
@@ -244,13 +243,10 @@ func TestErase(t *testing.T) {
 func TestAuditOfAnErasure(t *testing.T) {
 	issuer, told := audited(t, issuing.NewMemory(), issuing.Options{})
 	_, k := issue(t, issuer, grant())
-	if _, err := issuer.By("ada", issuing.ReasonLeaked).Revoke(t.Context(), "acme", k.ID); err != nil {
-		t.Fatal(err)
-	}
+	revoke(t, issuer.By("ada", issuing.ReasonLeaked), k.ID)
 	for range 2 {
-		if _, _, err := issuer.By("ada", "left us").Erase(t.Context(), "acme"); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := issuer.By("ada", "left us").Erase(t.Context(), "acme")
+		must(t, err)
 	}
 	all := issuing.AuditQuery{AllOrganizations: true}
 	kept, err := issuer.Audit(t.Context(), "", all)

@@ -83,9 +83,8 @@ func TestDelegateRefuses(t *testing.T) {
 	_, twice := delegate(t, issuer, delegationOf(child))
 	_, thrice := delegate(t, issuer, delegationOf(twice))
 	leaving := make(func(*keystore.Key) {})
-	if _, _, err := rotate(t, issuer, issuing.Rotation{ID: leaving.ID, Overlap: 10 * time.Minute}); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := rotate(t, issuer, issuing.Rotation{ID: leaving.ID, Overlap: 10 * time.Minute})
+	must(t, err)
 	set := func(parent *keystore.Key, change func(k *keystore.Key)) keystore.Key {
 		k := delegationOf(parent)
 		change(&k)
@@ -157,7 +156,7 @@ func TestDelegateRefuses(t *testing.T) {
 	}
 	k := grant()
 	k.Scopes, k.Parent = nil, parent.ID
-	_, _, err := issuer.Issue(t.Context(), k)
+	_, _, err = issuer.Issue(t.Context(), k)
 	wantField(t, err, "parent", "Issue of a key with a parent")
 	_, err = issuer.Import(t.Context(), k, sandboxToken())
 	wantField(t, err, "parent", "Import of a key with a parent")
@@ -254,9 +253,8 @@ func TestEditOfAChild(t *testing.T) {
 	}
 	token, _ := delegate(t, issuer, delegation(parent))
 	parent.Scopes = []scope.Name{scope.TasksWrite}
-	if _, err := issuer.Edit(t.Context(), *parent); err != nil {
-		t.Fatal(err)
-	}
+	_, err := issuer.Edit(t.Context(), *parent)
+	must(t, err)
 	k, err := issuer.KeyOf(t.Context(), token)
 	if err != nil || k.Bind(scope.Default()).Has(scope.TasksRead) {
 		t.Errorf("a child of a key that has lost a scope: %v, granted %v", err, k.Bind(scope.Default()).Granted())

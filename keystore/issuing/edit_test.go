@@ -62,8 +62,7 @@ func TestEdit(t *testing.T) {
 			prefixes("10.0.0.0/8"), 1},
 		{"other fields", func(k *keystore.Key) { k.RevokedAt, k.Environment = time.Now(), keystore.Production },
 			map[string]string{"team": "Lyon"}, prefixes("10.0.0.0/8"), 0},
-		{"none left", func(k *keystore.Key) { k.Attributes = map[string]string{"team": ""} }, nil,
-			prefixes("10.0.0.0/8"), 1},
+		{"none left", func(k *keystore.Key) { k.Attributes = map[string]string{"team": ""} }, nil, prefixes("10.0.0.0/8"), 1},
 	} {
 		got, err := edit(t, issuer, "acme", k.ID, c.change)
 		stored, _ := memory.Find(t.Context(), "acme", k.ID)
@@ -183,7 +182,7 @@ func TestEditGivesNoRights(t *testing.T) {
 
 // joined is what an edit can change, as a text.
 func joined(k *keystore.Key) string {
-	return fmt.Sprint(k.Name, k.Scopes, k.Networks, k.ExpiresAt.UnixMicro())
+	return fmt.Sprint(k.Name, k.Scopes, k.Attributes, k.Networks, k.ExpiresAt.UnixMicro(), k.Suspended)
 }
 
 // Of two operators who edit what both have read one is told to read again.
@@ -192,9 +191,8 @@ func TestEditAtTheSameMoment(t *testing.T) {
 	_, k := issue(t, issuer, grant())
 	first, second := k.Clone(), k.Clone()
 	first.Name, second.Suspended, second.Name = "first", true, "second"
-	if _, err := issuer.Edit(t.Context(), *first); err != nil {
-		t.Fatal(err)
-	}
+	_, err := issuer.Edit(t.Context(), *first)
+	must(t, err)
 	if _, err := issuer.Edit(t.Context(), *second); !errors.Is(err, issuing.ErrConflict) {
 		t.Errorf("the second edit returned %v, want ErrConflict", err)
 	}

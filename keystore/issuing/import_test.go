@@ -19,35 +19,26 @@ func TestImport(t *testing.T) {
 		name   string
 		format keystore.Service
 		token  string
-		reason string
+		ok     bool
 	}{
-		{"our own", keystore.Service{}, sandboxToken(), ""},
-		{"an older one, not accepted", keystore.Service{}, old, "The key has the wrong length; it may have been cut off."},
-		{"an older one, accepted", keystore.Service{Legacy: older}, old, ""},
-		{"another prefix", keystore.Service{Legacy: older}, "x" + old,
-			"The key does not begin with the prefix of this service."},
-		{"a publishable one", keystore.Service{Legacy: older}, strings.Replace(old, "test", "pub", 1),
-			"This is a publishable key, which is made for browsers. This API needs a secret key."},
+		{"our own", keystore.Service{}, sandboxToken(), true},
+		{"an older one, not accepted", keystore.Service{}, old, false},
+		{"an older one, accepted", keystore.Service{Legacy: older}, old, true},
+		{"another prefix", keystore.Service{Legacy: older}, "x" + old, false},
+		{"a publishable one", keystore.Service{Legacy: older}, strings.Replace(old, "test", "pub", 1), false},
 	} {
 		memory := issuing.NewMemory()
 		k, err := issuing.New(memory, issuing.Options{Service: c.format}).Import(t.Context(),
 			record(grant(), keystore.Key{}), c.token)
-		if c.reason != "" {
-			var refused keystore.TokenError
-			if !errors.As(err, &refused) || string(refused) != c.reason || k != nil {
-				t.Errorf("Import of %s returned %v, %v, want it refused because %q", c.name, k, err, c.reason)
+		candidates, parseErr := c.format.Parse(c.token)
+		if !c.ok {
+			if parseErr == nil || err != parseErr || k != nil {
+				t.Errorf("Import of %s returned %v, %v, want the error of Parse, %v", c.name, k, err, parseErr)
 			}
 			continue
 		}
-		if err != nil {
-			t.Errorf("Import of %s returned %v, want a key", c.name, err)
-			continue
-		}
+		must(t, errors.Join(err, parseErr))
 		// What was imported passes the parser of the request path and is found.
-		candidates, err := c.format.Parse(c.token)
-		if err != nil {
-			t.Errorf("Parse of %s returned %v", c.name, err)
-		}
 		if found, err := candidates.Caller(t.Context(), memory, nil); err != nil || found.Refused() != nil ||
 			found.KeyID() != k.ID {
 			t.Errorf("%s is refused after Import: %v, %v", c.name, found, err)
@@ -82,6 +73,9 @@ func TestImportProblems(t *testing.T) {
 		_, err := issuer.Import(t.Context(), record(grant(), dead), sandboxToken())
 		wantField(t, err, "revoked_at", "Import of a key that was revoked or suspended")
 	}
+	child := keystore.Service{}.Generate(keystore.Sandbox, new(keystore.Key)).Reveal()
+	_, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), child)
+	wantField(t, err, "parent", "the token of a child, which has a parent")
 }
 
 func TestImportTwice(t *testing.T) {
@@ -107,9 +101,8 @@ func TestImportTwice(t *testing.T) {
 	tokened := grant()
 	tokened.IssueToken = "form-1"
 	imported := sandboxToken()
-	if _, err := issuer.Import(t.Context(), record(tokened, keystore.Key{}), imported); err != nil {
-		t.Fatal(err)
-	}
+	_, err = issuer.Import(t.Context(), record(tokened, keystore.Key{}), imported)
+	must(t, err)
 	k, err = issuer.Import(t.Context(), record(tokened, keystore.Key{}), sandboxToken())
 	wantField(t, err, "issue_token", "Import with the issue token of another key")
 	if k != nil {
@@ -136,15 +129,13 @@ func TestImportOfADigest(t *testing.T) {
 	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(pepper)}}
 	memory := issuing.NewMemory()
 	issuer := issuing.New(memory, issuing.Options{Service: format})
-	created, used := time.Date(2024, 5, 6, 7, 8, 9, 1234, time.FixedZone("east", 3600)), time.Date(2026, 1, 2, 3, 4, 5,
-		0, time.UTC)
+	created := time.Date(2024, 5, 6, 7, 8, 9, 1234, time.FixedZone("east", 3600))
+	used := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	g := grant()
 	g.Attributes = map[string]string{"plan": "pro"}
-	old := keystore.Key{
-		Digest: hmacOf(pepper, acme("1")), Legacy: "v1", ID: "ak_17", Hint: "11111111", CreatedAt: created,
-		LastUsedAt: used,
-	}
-	k, err := issuer.Import(t.Context(), record(g, old), "")
+	old := keystore.Key{Digest: hmacOf(pepper, acme("1")), Legacy: "v1", ID: "ak_17", Hint: "11111111",
+		CreatedAt: created, LastUsedAt: used}
+	_, err := issuer.Import(t.Context(), record(g, old), "")
 	must(t, err)
 	stored, err := memory.Find(t.Context(), "acme", "ak_17")
 	if err != nil || stored.Digest != old.Digest || stored.Legacy != "v1" || stored.Hint != "11111111" ||
@@ -152,12 +143,6 @@ func TestImportOfADigest(t *testing.T) {
 		!stored.LastUsedAt.Equal(used) || stored.Attributes["plan"] != "pro" || stored.Name != g.Name ||
 		stored.CreatedBy != "ada" || len(stored.Scopes) != len(g.Scopes) {
 		t.Errorf("Import of a digest stored %+v, %v, want what it was given", stored, err)
-	}
-	if got, want := issuer.Service().Masked(k), "acme_…11111111"; got != want {
-		t.Errorf("Masked returned %q, want %q", got, want)
-	}
-	if got := (keystore.Service{}).Masked(k); got != "…11111111" {
-		t.Errorf("Masked of an unknown legacy format returned %q", got)
 	}
 
 	// A program that imports many can be run again.
@@ -176,25 +161,17 @@ func TestImportOfADigest(t *testing.T) {
 			t.Errorf("Import of a digest with the ID of another key returned %v, %v", k, err)
 		}
 	}
-	least, err := issuer.Import(t.Context(), record(grant(), keystore.Key{Digest: hmacOf(pepper, acme("2")),
-		Legacy: "v1"}), "")
+	bare := keystore.Key{Digest: hmacOf(pepper, acme("2")), Legacy: "v1"}
+	least, err := issuer.Import(t.Context(), record(grant(), bare), "")
 	if err != nil || !strings.HasPrefix(least.ID, "key_") || least.CreatedAt.IsZero() || !least.LastUsedAt.IsZero() ||
 		issuer.Service().Masked(least) != "acme_…" {
 		t.Errorf("Import of a digest of no more than a digest returned %+v, %v", least, err)
-	}
-
-	// Rotation ends the mark.
-	secret, next, err := rotate(t, issuer, issuing.Rotation{ID: "ak_17", Overlap: time.Hour})
-	if err != nil || next.Legacy != "" || next.RotatedFrom != "ak_17" || next.Attributes["plan"] != "pro" ||
-		!strings.HasPrefix(secret.Reveal(), "svc_test_") {
-		t.Errorf("Rotate of a legacy key returned %+v, %v, want a key of the present shape", next, err)
 	}
 }
 
 func TestImportOfADigestProblems(t *testing.T) {
 	issuer := issuing.New(issuing.NewMemory(),
-		issuing.Options{Service: keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1",
-			Prefix: "acme_"}}}})
+		issuing.Options{Service: keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}})
 	digest := keystore.DigestOf("x")
 	for _, c := range []struct {
 		old  keystore.Key
@@ -213,8 +190,7 @@ func TestImportOfADigestProblems(t *testing.T) {
 	} {
 		_, err := issuer.Import(t.Context(), record(grant(), c.old), "")
 		var fields []string
-		var problems *keystore.FieldsError
-		if errors.As(err, &problems) {
+		if problems, ok := errors.AsType[*keystore.FieldsError](err); ok {
 			for _, p := range problems.Fields {
 				fields = append(fields, p.Field)
 			}
@@ -222,13 +198,6 @@ func TestImportOfADigestProblems(t *testing.T) {
 		if !slices.Equal(fields, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("Import of a digest of %+v returned %v, want problems with %v", c.old, err, c.want)
 		}
-	}
-	g := grant()
-	g.Environment = ""
-	var problems *keystore.FieldsError
-	if _, err := issuer.Import(t.Context(), record(g, keystore.Key{Digest: digest}), ""); !errors.As(err, &problems) ||
-		len(problems.Fields) != 2 {
-		t.Errorf("with a bad grant and a bad record got %v, want both problems", err)
 	}
 }
 
@@ -248,8 +217,7 @@ func TestImportUnderAnotherPepper(t *testing.T) {
 	if err != nil || second.Digest != hmacOf([]byte("the new pepper"), acme("2")) {
 		t.Errorf("Import returned %+v, %v, want the digest of the newest pepper", second, err)
 	}
-	lost := issuing.New(unsure{store},
-		issuing.Options{Service: peppered("the new pepper", "the old pepper")})
+	lost := issuing.New(unsure{store}, issuing.Options{Service: peppered("the new pepper", "the old pepper")})
 	if _, err := lost.Import(t.Context(), record(grant(), keystore.Key{}), acme("3")); !errors.Is(err, errStoreDown) {
 		t.Errorf("Import where the older digest cannot be looked up returned %v, want the error of the store", err)
 	}
@@ -284,12 +252,4 @@ type unsure struct{ issuing.Store }
 
 func (unsure) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
 	return nil, errStoreDown
-}
-
-// A child has a parent, which an imported key has not.
-func TestImportOfAChild(t *testing.T) {
-	_, issuer := issuing.InMemory(keystore.Service{})
-	token := keystore.Service{}.Generate(keystore.Sandbox, new(keystore.Key)).Reveal()
-	_, err := issuer.Import(t.Context(), record(grant(), keystore.Key{}), token)
-	wantField(t, err, "parent", "the token of a child")
 }

@@ -136,18 +136,13 @@ func TestLimitOfMaxKeys(t *testing.T) {
 		issue(t, issuer, other)
 	}
 	// A concurrent call with the same token took the last place.
-	asked, memory := false, issuing.NewMemory()
-	late := failing{Store: memory, findIssued: func() error {
-		if asked {
-			return nil
-		}
-		asked = true
-		return keystore.ErrNotFound
-	}}
-	g := grant()
+	memory, g := issuing.NewMemory(), grant()
 	g.IssueToken = "form-1"
-	_, first := issue(t, issuing.New(memory, issuing.Options{}), g)
-	issuer := issuing.New(late, issuing.Options{MaxKeys: 1})
+	var first *keystore.Key
+	issuer := issuing.New(failing{Store: memory, insert: func() error {
+		_, first = issue(t, issuing.New(memory, issuing.Options{}), g)
+		return nil
+	}}, issuing.Options{MaxKeys: 1})
 	secret, again, err := issuer.By("ada", "").Issue(t.Context(), g)
 	wantExisting(t, secret, again, err, first.ID, "a repeat beside the first call")
 	issuer = issuing.New(issuing.NewMemory(), issuing.Options{MaxKeys: 3})

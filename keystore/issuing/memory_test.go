@@ -6,7 +6,6 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,35 +44,9 @@ func TestMemoryKeepsWallTimes(t *testing.T) {
 	}
 }
 
-// The suite checks this too; each half of the condition is told apart here.
-func TestMemoryUpdateOfOthers(t *testing.T) {
-	memory := issuing.NewMemory()
-	k := &keystore.Key{ID: "key_1", Organization: "acme", Digest: keystore.DigestOf("1"), Version: 1}
-	must(t, memory.Insert(t.Context(), k, entry(), 0))
-	for name, other := range map[string]*keystore.Key{
-		"another organization": {ID: "key_1", Organization: "other", Digest: k.Digest, Version: 1},
-		"another digest":       {ID: "key_1", Organization: "acme", Digest: keystore.DigestOf("2"), Version: 1},
-		"another id":           {ID: "key_2", Organization: "acme", Digest: k.Digest, Version: 1},
-	} {
-		if err := memory.Update(t.Context(), other, entry()); !errors.Is(err, keystore.ErrNotFound) {
-			t.Errorf("Update with %s returned %v, want ErrNotFound", name, err)
-		}
-	}
-}
-
-// net/http cancels the context of a client that has closed its side of the
-// connection, and such a client still reads the answer.
-func TestMemoryLookupAfterTheContext(t *testing.T) {
-	store := issuing.NewMemory()
-	d := add(t, store)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if k, err := store.Lookup(ctx, d); err != nil || k.Digest != d {
-		t.Errorf("got %v, %v, want the key", k, err)
-	}
-}
-
-// Where the context has ended, nothing is erased, and no use is told.
+// Where the context has ended, nothing is erased, and no use is told. But net/http
+// cancels the context of a client that has closed its side of the connection, and
+// such a client still reads the answer.
 func TestMemoryAfterTheContext(t *testing.T) {
 	store := issuing.NewMemory()
 	d := add(t, store)
@@ -83,7 +56,9 @@ func TestMemoryAfterTheContext(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || keys != 0 || entries != 0 {
 		t.Errorf("Erase returned %d, %d, %v, want context.Canceled", keys, entries, err)
 	}
-	want(t, store, d, nil, "a key that was not erased")
+	if k, err := store.Lookup(ctx, d); err != nil || k.Digest != d {
+		t.Errorf("Lookup of a key that was not erased returned %v, %v, want the key", k, err)
+	}
 	if usage, err := store.Usage(ctx, "acme", "key_1"); !errors.Is(err, context.Canceled) || usage != nil {
 		t.Errorf("Usage returned %v, %v, want context.Canceled", usage, err)
 	}
@@ -95,20 +70,17 @@ func TestMemoryChanges(t *testing.T) {
 	_, start, err := store.Changes(t.Context(), "")
 	must(t, err)
 	keys := []keystore.Digest{add(t, store), add(t, store), add(t, store)}
-	for i := range 1000 {
+	for i := range 100 {
 		rewrite(t, store, keys[i%2*2])
 	}
-	changed, next, err := store.Changes(t.Context(), start)
+	changed, _, err := store.Changes(t.Context(), start)
 	sorted := func(a, b keystore.Digest) int { return bytes.Compare(a[:], b[:]) }
 	slices.SortFunc(changed, sorted)
 	slices.SortFunc(keys, sorted)
 	if err != nil || !slices.Equal(changed, keys) {
-		t.Errorf("Changes after 1003 changes of 3 keys returned %x, %v, want each key once", changed, err)
+		t.Errorf("Changes after 103 changes of 3 keys returned %x, %v, want each key once", changed, err)
 	}
-	if changed, again, err := store.Changes(t.Context(), next); err != nil || len(changed) != 0 || again != next {
-		t.Errorf("Changes at the end returned %d digests, %q and %v, want none at %q", len(changed), again, err, next)
-	}
-	for _, since := range []string{"1004", "x", "-1", "18446744073709551615", "18446744073709551616"} {
+	for _, since := range []string{"104", "x", "-1", "18446744073709551615", "18446744073709551616"} {
 		if _, _, err := store.Changes(t.Context(), since); err != keystore.ErrNotFound {
 			t.Errorf("Changes from %q returned %v, want ErrNotFound", since, err)
 		}
@@ -214,14 +186,24 @@ var errNoBackend = errors.New("connection refused")
 func (noBackend) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) {
 	return nil, errNoBackend
 }
-func (noBackend) Insert(context.Context, *keystore.Key, issuing.AuditEntry, int) error {
-	return errNoBackend
+func (noBackend) Find(context.Context, string, string) (*keystore.Key, error) {
+	return nil, errNoBackend
 }
 func (noBackend) Update(context.Context, *keystore.Key, issuing.AuditEntry) error {
 	return errNoBackend
 }
-func (noBackend) Find(context.Context, string, string) (*keystore.Key, error) {
+func (noBackend) AddUses(context.Context, []keystore.Use) error { return errNoBackend }
+func (noBackend) Usage(context.Context, string, string) (*issuing.Usage, error) {
 	return nil, errNoBackend
+}
+func (noBackend) SweepAudit(context.Context, time.Time) (int, error)       { return 0, errNoBackend }
+func (noBackend) Erase(context.Context, string, erasure) (int, int, error) { return 0, 0, errNoBackend }
+func (noBackend) Changes(context.Context, string) ([]keystore.Digest, string, error) {
+	return nil, "", errNoBackend
+}
+
+func (noBackend) Insert(context.Context, *keystore.Key, issuing.AuditEntry, int) error {
+	return errNoBackend
 }
 
 func (noBackend) FindIssued(context.Context, string, string, string) (*keystore.Key, error) {
@@ -232,33 +214,8 @@ func (noBackend) List(context.Context, string, issuing.Query) (issuing.Listing, 
 	return issuing.Listing{}, errNoBackend
 }
 
-func (noBackend) AddUses(context.Context, []keystore.Use) error { return errNoBackend }
-func (noBackend) Usage(context.Context, string, string) (*issuing.Usage, error) {
-	return nil, errNoBackend
-}
-func (noBackend) Changes(context.Context, string) ([]keystore.Digest, string, error) {
-	return nil, "", errNoBackend
-}
-
 func (noBackend) Audit(context.Context, string, issuing.AuditQuery) ([]issuing.AuditEntry, error) {
 	return nil, errNoBackend
-}
-
-func (noBackend) SweepAudit(context.Context, time.Time) (int, error) { return 0, errNoBackend }
-func (noBackend) Erase(context.Context, string, erasure) (int, int, error) {
-	return 0, 0, errNoBackend
-}
-
-// TestInMemory: one call makes the keys of a service and their Issuer.
-func TestInMemory(t *testing.T) {
-	keys, issuer := issuing.InMemory(keystore.Service{Prefix: "acme"})
-	token, k := issue(t, issuer, grant())
-	if !strings.HasPrefix(token, "acme_test_") {
-		t.Errorf("the token is %q", token)
-	}
-	want(t, keys, keystore.DigestOf(token), nil, "a new key")
-	revoke(t, issuer, k.ID)
-	want(t, keys, keystore.DigestOf(token), keystore.ErrRevoked, "a revoked key")
 }
 
 func TestMemoryLookupDoesNotAllocate(t *testing.T) {

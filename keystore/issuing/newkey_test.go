@@ -74,7 +74,6 @@ func TestAttributesAreCopied(t *testing.T) {
 	secret, next, err := rotate(t, issuer, issuing.Rotation{ID: k.ID})
 	if err != nil || k.Attributes["plan"] != "pro" || next.Attributes["plan"] != "pro" || len(next.Networks) != 1 ||
 		next.Networks[0] != g.Networks[0] || secret == (keystore.Secret{}) {
-		t.Errorf("after a rotation the key has %v and %v, %v, want those of the old one", next.Attributes,
-			next.Networks, err)
+		t.Errorf("after a rotation the key has %v and %v, %v, want those of the old one", next.Attributes, next.Networks, err)
 	}
 }

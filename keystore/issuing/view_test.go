@@ -13,8 +13,7 @@ import (
 )
 
 func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
-	issuer := issuing.New(issuing.NewMemory(),
-		issuing.Options{Service: keystore.Service{Prefix: "ship"}})
+	issuer := issuing.New(issuing.NewMemory(), issuing.Options{Service: keystore.Service{Prefix: "ship"}})
 	_, k := issue(t, issuer, grant())
 	for _, c := range []struct {
 		organization string
@@ -24,8 +23,7 @@ func TestIssuerShowsKeysToTheirOrganizationAlone(t *testing.T) {
 		if c.found {
 			want = nil
 		}
-		if got, err := issuer.Key(t.Context(), c.organization, k.ID); !errors.Is(err, want) || c.found &&
-			got.ID != k.ID {
+		if got, err := issuer.Key(t.Context(), c.organization, k.ID); !errors.Is(err, want) || c.found && got.ID != k.ID {
 			t.Errorf("Key for %q: got %v, %v, want %v", c.organization, got, err, want)
 		}
 		if got, err := issuer.Keys(t.Context(), c.organization, issuing.Query{}); err != nil ||
@@ -72,9 +70,7 @@ func TestIssuerUsage(t *testing.T) {
 	uses.Record(k.Bind(scope.Default()), func() netip.Addr { return netip.MustParseAddr("192.0.2.7") })
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if err := uses.Run(ended); err != nil { // which writes once
-		t.Fatal(err)
-	}
+	must(t, uses.Run(ended)) // which writes once
 	got, err := issuer.Usage(t.Context(), "acme", k.ID)
 	if err != nil || got.LastUsedFrom.String() != "192.0.2.7" || len(got.Days) != 1 || got.Days[0].Requests != 1 {
 		t.Errorf("Usage returned %+v, %v, want one use", got, err)
@@ -84,37 +80,16 @@ func TestIssuerUsage(t *testing.T) {
 	}
 }
 
-func TestKeysWhenTheStoreFails(t *testing.T) {
+func TestKeysThatAreNotListed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
+	_, issuer := newIssuer()
+	issue(t, issuer, grant())
 	if page, err := issuer.Keys(ctx, "acme", issuing.Query{}); !errors.Is(err, context.Canceled) || page.Keys != nil {
 		t.Errorf("got %v, %v, want the store's error", page.Keys, err)
 	}
-}
-
-func TestKeysOfAnOrganizationAndOfAll(t *testing.T) {
-	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
-	issue(t, issuer, grant())
 	if page, err := issuer.Keys(t.Context(), "acme", issuing.Query{AllOrganizations: true}); err == nil {
 		t.Errorf("Keys of an organization and of all returned %v, want an error", page.Keys)
-	}
-}
-
-func TestValidateJudgesAsIssueDoes(t *testing.T) {
-	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
-	g := grant()
-	k := keystore.Key{Organization: g.Organization, Environment: g.Environment, Scopes: g.Scopes}
-	if err := k.Validate(issuer.Service().Scopes); err != nil {
-		t.Errorf("a valid key: got %v", err)
-	}
-	g.Scopes, g.Environment = []scope.Name{"task:read"}, "moon"
-	k.Scopes, k.Environment = g.Scopes, g.Environment
-	checked, ok := errors.AsType[*keystore.FieldsError](k.Validate(issuer.Service().Scopes))
-	_, _, err := issuer.Issue(t.Context(), g)
-	if issued, _ := errors.AsType[*keystore.FieldsError](err); !ok || len(checked.Fields) != 2 ||
-		checked.Error() != issued.Error() {
-		t.Errorf("got %v, want what Issue returns, %v", checked, issued)
 	}
 }
 
