@@ -9,9 +9,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-// An Issuer issues, rotates and revokes keys. Every method acts for one
-// organization, but [Issuer.Keys] where it is asked for all. The caller checks
-// that the person who asks is an administrator of that organization.
+// An Issuer issues, rotates and revokes keys.
 //
 // The store writes an entry of the audit in the transaction of each act, which
 // [Issuer.Audit] reads. [Options.Audit] is called after it: a process that dies in

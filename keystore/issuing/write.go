@@ -81,14 +81,9 @@ func (i *Issuer) make(k *keystore.Key, now time.Time, ancestors ...*keystore.Key
 func newKey(k *keystore.Key, d keystore.Digest, hint string, now time.Time) *keystore.Key {
 	return &keystore.Key{
 		ID: "key_" + xid.New().String(), Digest: d, Hint: hint, CreatedAt: now, Version: 1,
-		Organization: k.Organization,
-		Environment:  k.Environment,
-		Name:         k.Name,
-		Scopes:       once(k.Scopes),
-		Attributes:   field.Attributes(k.Attributes),
-		Networks:     field.Networks(k.Networks),
-		ExpiresAt:    field.Time(k.ExpiresAt),
-		IssueToken:   k.IssueToken,
+		Organization: k.Organization, Environment: k.Environment, Name: k.Name, IssueToken: k.IssueToken,
+		Scopes: once(k.Scopes), Attributes: field.Attributes(k.Attributes), Networks: field.Networks(k.Networks),
+		ExpiresAt: field.Time(k.ExpiresAt),
 	}
 }
 
