@@ -1,9 +1,6 @@
 package keystore
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // A FieldError is one thing that is wrong with what somebody asks for, such as
 // a new key. Field is the name of a field or an argument in lower case, with _
@@ -20,12 +17,11 @@ type FieldsError struct {
 }
 
 func (e *FieldsError) Error() string {
-	var b strings.Builder
-	b.WriteString("keystore: fields are not valid")
+	text := "keystore: fields are not valid"
 	for _, p := range e.Fields {
-		b.WriteString("; " + p.Field + ": " + p.Message)
+		text += "; " + p.Field + ": " + p.Message
 	}
-	return b.String()
+	return text
 }
 
 // problems collects what is wrong.
