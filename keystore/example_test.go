@@ -178,8 +178,7 @@ func ExampleKey_attributes() {
 	}
 
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
-	for _, attributes := range []map[string]string{{"plan": "pro"}, {"plan": "free", "limit": "500-M"},
-		{"plan": "gold"}} {
+	for _, attributes := range []map[string]string{{"plan": "pro"}, {"plan": "free", "limit": "500-M"}, {"plan": "gold"}} {
 		_, key, err := issuer.Issue(context.Background(), keystore.Key{
 			Organization: "acme", Environment: keystore.Production, Attributes: attributes,
 		})

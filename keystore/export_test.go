@@ -14,9 +14,6 @@ func WithDefaults(o CacheOptions) CacheOptions { return o.withDefaults() }
 // NewSecret returns a Secret that holds text.
 func NewSecret(text string) Secret { return newSecret(text) }
 
-// Word returns the part of a token that stands for e.
-func (e Environment) Word() string { return words[e] }
-
 // An Outage reads its clock under its lock.
 type Outage struct{ outage }
 
@@ -38,8 +35,11 @@ func (o *Outage) Locked() bool {
 // Flush writes what has been recorded.
 func (l *Uses) Flush(ctx context.Context) error { return l.flush(ctx) }
 
-// SetRoom changes how many keys may wait to be written.
-func (l *Uses) SetRoom(keys int) { l.room = keys }
+// SetRoom changes how many keys may wait to be written, and returns what it was.
+func (l *Uses) SetRoom(keys int) (before int) {
+	before, l.room = l.room, keys
+	return before
+}
 
 // Lookup returns the key of the token.
 func (t *Token) Lookup(ctx context.Context, s Store) (*Key, error) {

@@ -43,8 +43,7 @@ func TestRefused(t *testing.T) {
 			"suspended":             {keystore.Key{Suspended: true}, keystore.ErrSuspended, keystore.Suspended},
 			"expired and revoked": {keystore.Key{ExpiresAt: now, RevokedAt: now, Suspended: true},
 				keystore.ErrRevoked, keystore.Revoked},
-			"expired and suspended": {keystore.Key{ExpiresAt: now, Suspended: true}, keystore.ErrExpired,
-				keystore.Expired},
+			"expired and suspended": {keystore.Key{ExpiresAt: now, Suspended: true}, keystore.ErrExpired, keystore.Expired},
 			"other zone, expires now": {keystore.Key{ExpiresAt: now.In(time.FixedZone("", 3600))}, keystore.ErrExpired,
 				keystore.Expired},
 		} {
@@ -81,16 +80,5 @@ func TestClone(t *testing.T) {
 	clone.Scopes[0], clone.Ancestors[0].Scopes[0] = scope.ChatRead, scope.ChatRead
 	if k.Scopes[0] != scope.TasksRead || k.Ancestors[0].Scopes[0] != scope.TasksRead {
 		t.Error("changing the scopes of a clone changed the key's, or those of an ancestor")
-	}
-}
-
-func TestEnvironment(t *testing.T) {
-	for environment, word := range map[keystore.Environment]string{
-		keystore.Production: "live", keystore.Sandbox: "test", "": "", "live": "", "Production": "", "staging": "",
-	} {
-		if environment.Word() != word || environment.Known() != (word != "") {
-			t.Errorf("Environment(%q) has word %q and is known: %v, want %q", environment, environment.Word(),
-				environment.Known(), word)
-		}
 	}
 }

@@ -62,8 +62,7 @@ func TestStoreAnswersAgain(t *testing.T) {
 func TestLateResults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, log := newFake(), new(logged)
-		c := keystore.NewCached(f, keystore.CacheOptions{Timeout: time.Hour,
-			Logger: log.logger()})
+		c := keystore.NewCached(f, keystore.CacheOptions{Timeout: time.Hour, Logger: log.logger()})
 		results := make(chan error)
 		for n := range 11 {
 			f.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, <-results })

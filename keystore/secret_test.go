@@ -45,12 +45,11 @@ func holders() map[string]any {
 		"pointer to struct":  &exported{"key_1", s},
 		"unexported":         unexported{"key_1", s},
 		"pointer unexported": &unexported{"key_1", s},
-		"nested": nested{unexported{"key_1", s}, []keystore.Secret{s}, map[string]keystore.Secret{"a": s},
-			s, &s},
-		"slice":   []keystore.Secret{s},
-		"map":     map[string]keystore.Secret{"a": s},
-		"map key": map[keystore.Secret]bool{s: true},
-		"error":   fmt.Errorf("issuing %v: %w", s, errors.New("failed")),
+		"nested":             nested{unexported{"key_1", s}, []keystore.Secret{s}, map[string]keystore.Secret{"a": s}, s, &s},
+		"slice":              []keystore.Secret{s},
+		"map":                map[string]keystore.Secret{"a": s},
+		"map key":            map[keystore.Secret]bool{s: true},
+		"error":              fmt.Errorf("issuing %v: %w", s, errors.New("failed")),
 	}
 }
 

@@ -156,13 +156,13 @@ func TestLastUsedBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		written, uses := newUses(nil, keystore.UsesOptions{})
 		stop := runLastUsed(t, uses)
-		for range 10_000 {
+		for range 100 {
 			uses.Record(key(1), anywhere)
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(500 * time.Millisecond)
 		}
-		last := time.Now().Add(-5 * time.Millisecond)
+		last := time.Now().Add(-500 * time.Millisecond)
 		if calls := written.take(); len(calls) != 0 {
-			t.Errorf("10,000 uses in 50 s made %d calls, want none before the interval of 60 s", len(calls))
+			t.Errorf("100 uses in 50 s made %d calls, want none before the interval of 60 s", len(calls))
 		}
 		time.Sleep(10*time.Second + time.Nanosecond)
 		calls := written.take()
@@ -188,8 +188,7 @@ func TestLastUsedKeepsWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		written := newBook(storeDown)
-		uses := keystore.NewUses(written,
-			keystore.UsesOptions{Interval: time.Second, Logger: log.logger()})
+		uses := keystore.NewUses(written, keystore.UsesOptions{Interval: time.Second, Logger: log.logger()})
 		stop := runLastUsed(t, uses)
 		uses.Record(key(1), anywhere)
 		first := time.Now()
@@ -230,7 +229,9 @@ func TestLastUsedIsBounded(t *testing.T) {
 	var log logged
 	written := newBook(storeDown)
 	uses := keystore.NewUses(written, keystore.UsesOptions{Logger: log.logger()})
-	uses.SetRoom(10)
+	if before := uses.SetRoom(10); before != 100_000 {
+		t.Errorf("there is room for %d keys, want 100,000", before)
+	}
 	for range 3 {
 		for n := range 25 {
 			uses.Record(key(n), anywhere)
@@ -261,19 +262,6 @@ func TestLastUsedIsBounded(t *testing.T) {
 	full.Flush(t.Context())
 	if !strings.Contains(log.String(), "uses=2\n") {
 		t.Errorf("the log does not say that 2 uses were dropped: %s", log.String())
-	}
-	for n, lines := range map[int]int{10: 0, 11: 1} {
-		var log logged
-		uses := keystore.NewUses(newBook(nil),
-			keystore.UsesOptions{Logger: log.logger()})
-		uses.SetRoom(10)
-		for i := range n {
-			uses.Record(key(i), anywhere)
-		}
-		uses.Flush(t.Context())
-		if got := strings.Count(log.String(), "\n"); got != lines {
-			t.Errorf("with room for 10, %d uses made %d lines in the log, want %d: %s", n, got, lines, log.String())
-		}
 	}
 }
 
@@ -331,34 +319,6 @@ func TestLastUsedTimeout(t *testing.T) {
 	})
 }
 
-// Uses are written while the key is revoked, through the same cache.
-func TestLastUsedBesideRevoke(t *testing.T) {
-	memory := issuing.NewMemory()
-	keys := keystore.NewCached(memory, keystore.CacheOptions{TTL: time.Hour, Timeout: time.Hour})
-	issuer := issuing.New(keys, issuing.Options{})
-	uses := keystore.NewUses(keys, keystore.UsesOptions{})
-	token, k := issue(t, issuer, grant())
-	var writers sync.WaitGroup
-	writers.Go(func() {
-		for range 1000 {
-			uses.Record(k.Bind(scope.Default()), anywhere)
-			if err := uses.Flush(t.Context()); err != nil {
-				t.Errorf("Flush returned %v, want nil", err)
-			}
-		}
-	})
-	writers.Go(func() {
-		if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
-			t.Errorf("Revoke returned %v, want nil", err)
-		}
-	})
-	writers.Wait()
-	want(t, memory, keystore.DigestOf(token), keystore.ErrRevoked, "a key that was used and revoked")
-	if found, err := memory.Find(t.Context(), "acme", k.ID); err != nil || found.LastUsedAt.IsZero() {
-		t.Errorf("the key is %+v, %v, want it to have been used", found, err)
-	}
-}
-
 func TestNewLastUsedPanics(t *testing.T) {
 	plain := struct{ keystore.Store }{issuing.NewMemory()}
 	for _, store := range []keystore.Store{nil, (*keystore.Cached)(nil), plain,
@@ -367,10 +327,8 @@ func TestNewLastUsedPanics(t *testing.T) {
 			t.Errorf("NewUses with a %T did not panic", store)
 		}
 	}
-	for _, o := range []keystore.UsesOptions{{Interval: -1}} {
-		if !panics(func() { keystore.NewUses(issuing.NewMemory(), o) }) {
-			t.Errorf("NewUses with %+v did not panic", o)
-		}
+	if !panics(func() { keystore.NewUses(issuing.NewMemory(), keystore.UsesOptions{Interval: -1}) }) {
+		t.Error("NewUses with a negative interval did not panic")
 	}
 	defer func() { // the store that lacks AddUses is the one in the Cached
 		if got := fmt.Sprint(recover()); strings.Contains(got, "Cached") {
@@ -378,20 +336,6 @@ func TestNewLastUsedPanics(t *testing.T) {
 		}
 	}()
 	keystore.NewUses(keystore.NewCached(plain, keystore.CacheOptions{}), keystore.UsesOptions{})
-}
-
-// Without a Size 100,000 keys may wait to be written.
-func TestLastUsedDefaultSize(t *testing.T) {
-	var log logged
-	l := keystore.NewUses(issuing.NewMemory(),
-		keystore.UsesOptions{Logger: log.logger()})
-	for i := range 100_001 {
-		l.Record(key(i), anywhere)
-	}
-	flush(t, l)
-	if !strings.Contains(log.String(), "uses=1\n") {
-		t.Errorf("the log does not say that one use was dropped: %s", log.String())
-	}
 }
 
 func TestLastUsedRunWasNotStarted(t *testing.T) {
@@ -403,8 +347,7 @@ func TestLastUsedRunWasNotStarted(t *testing.T) {
 	}{{"never", false, 0, 1}, {"started", true, 0, 0}, {"started later", true, 30 * time.Minute, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			var log logged
-			uses := keystore.NewUses(newBook(nil),
-				keystore.UsesOptions{Interval: time.Hour, Logger: log.logger()})
+			uses := keystore.NewUses(newBook(nil), keystore.UsesOptions{Interval: time.Hour, Logger: log.logger()})
 			time.Sleep(row.runsAfter)
 			if row.run {
 				defer runLastUsed(t, uses)()
@@ -547,7 +490,7 @@ func TestLastUsedCountsConcurrently(t *testing.T) {
 		}
 		return memory.AddUses(ctx, u)
 	}), keystore.UsesOptions{})
-	const clients, each = 4, 5000
+	const clients, each = 4, 1000
 	var recording, flushing sync.WaitGroup
 	var done atomic.Bool
 	for range 2 {
