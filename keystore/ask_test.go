@@ -14,18 +14,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 )
 
-func TestStoreErrorsAreNotRemembered(t *testing.T) {
-	store, cached := newCached(keystore.CacheOptions{})
-	d := store.add(t)
-	store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errStoreDown })
-	for range 3 {
-		want(t, cached, d, errStoreDown, "a store that is down")
-	}
-	store.wantCalls(t, 3, "three lookups while the store is down")
-	store.lookup.set(store.Store.Lookup)
-	want(t, cached, d, nil, "the store is back")
-}
-
+// A key is used for TTL though the store is down, whose errors are not remembered.
 func TestStoreDownAfterLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, cached := newCached(keystore.CacheOptions{TTL: time.Minute})
@@ -35,7 +24,13 @@ func TestStoreDownAfterLoad(t *testing.T) {
 		time.Sleep(time.Minute - time.Nanosecond)
 		want(t, cached, d, nil, "the store is down and TTL has not passed")
 		time.Sleep(time.Nanosecond)
-		want(t, cached, d, errStoreDown, "the store is down and TTL has passed")
+		store.wantCalls(t, 1, "within TTL")
+		for range 3 {
+			want(t, cached, d, errStoreDown, "the store is down and TTL has passed")
+		}
+		store.wantCalls(t, 3, "three lookups while the store is down")
+		store.lookup.set(store.Store.Lookup)
+		want(t, cached, d, nil, "the store is back")
 	})
 }
 
@@ -86,17 +81,6 @@ func TestStoreThatIgnoresItsContext(t *testing.T) {
 		}
 		want(t, cached, late, nil, "the store is back")
 		store.wantCalls(t, 1, "the store is back")
-	})
-}
-
-// Timeout is at most TTL, or an answer could be older than TTL when it is used.
-func TestTimeoutIsAtMostTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, cached := newCached(keystore.CacheOptions{TTL: time.Second, Timeout: time.Hour})
-		d := store.add(t)
-		store.slow(2 * time.Second)
-		want(t, cached, d, context.DeadlineExceeded, "an answer that takes longer than TTL")
-		time.Sleep(2 * time.Second)
 	})
 }
 
@@ -167,30 +151,6 @@ func TestQuestionIsPutAgain(t *testing.T) {
 	}
 }
 
-func TestCorruptRecords(t *testing.T) {
-	d := unknown(1)
-	for name, k := range map[string]*keystore.Key{
-		"another digest":     {ID: "key_1", Digest: unknown(2), Organization: "acme", Environment: keystore.Sandbox},
-		"no environment":     {ID: "key_1", Digest: d, Organization: "acme"},
-		"no ID":              {Digest: d, Organization: "acme", Environment: keystore.Sandbox},
-		"no organization":    {ID: "key_1", Digest: d, Environment: keystore.Sandbox},
-		"none, and replaced": {ID: "key_1", Digest: d, Environment: keystore.Sandbox, RevokedAt: time.Now().Add(time.Hour)},
-		"token word":         {ID: "key_1", Digest: d, Organization: "acme", Environment: "live"},
-		"neither of the two": nil,
-	} {
-		store := newFake()
-		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return k, nil })
-		cached := keystore.NewCached(store, keystore.CacheOptions{})
-		for range 2 {
-			got, err := cached.Lookup(t.Context(), d)
-			if !errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) || got != nil {
-				t.Errorf("%s: Lookup returned %v, %v, want ErrCorrupt alone", name, got, err)
-			}
-		}
-		store.wantCalls(t, 2, "a corrupt record twice: it is not remembered")
-	}
-}
-
 // What goes wrong in the goroutine of a question ends neither the process nor
 // the question, and gives its slot back.
 func TestStoreThatPanics(t *testing.T) {
@@ -210,8 +170,7 @@ func TestStoreThatPanics(t *testing.T) {
 		})
 		for range 65 { // one more than there are places
 			k, err := cached.Lookup(t.Context(), d)
-			if err == nil || errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrOverloaded) ||
-				k != nil {
+			if err == nil || errors.Is(err, keystore.ErrNotFound) || errors.Is(err, keystore.ErrOverloaded) || k != nil {
 				t.Errorf("Lookup of a store that ends with %s returned %v, %v, want an error that says nothing about "+
 					"the key", name, k, err)
 			} else if !strings.Contains(err.Error(), c.says) {

@@ -89,9 +89,7 @@ func TestCachedChildIsLoading(t *testing.T) {
 		cached.Invalidate(keys[0])
 		var later sync.WaitGroup
 		for range 10 {
-			later.Go(func() {
-				want(t, cached, keys[2], keystore.ErrSuspended, "a look-up after the change, while the first one runs")
-			})
+			later.Go(func() { want(t, cached, keys[2], keystore.ErrSuspended, "after the change, while the first one runs") })
 		}
 		later.Wait()
 		want(t, cached, keys[2], keystore.ErrSuspended, "a look-up later")
@@ -115,7 +113,7 @@ func TestFeedNamesAnAncestor(t *testing.T) {
 // No look-up of a child that begins after Invalidate of an ancestor has what
 // was true before, whoever else looks it up or changes other keys.
 func TestCachedChildRace(t *testing.T) {
-	store, cached := newCached(keystore.CacheOptions{})
+	store, cached := newCached(keystore.CacheOptions{TTL: time.Hour, Timeout: time.Hour})
 	var neighbours []keystore.Digest
 	keys := store.line(t, 3)
 	for n := range 4 {
@@ -125,15 +123,10 @@ func TestCachedChildRace(t *testing.T) {
 	}
 	var suspensions atomic.Int64 // odd: suspended, and Invalidate has returned
 	var running sync.WaitGroup
-	ended := make(chan struct{})
+	var ended atomic.Bool
 	for n := range 4 {
 		running.Go(func() {
-			for {
-				select {
-				case <-ended:
-					return
-				default:
-				}
+			for !ended.Load() {
 				before := suspensions.Load()
 				c, err := cached.Caller(t.Context(), keys[2])
 				if err != nil {
@@ -155,10 +148,9 @@ func TestCachedChildRace(t *testing.T) {
 		store.edit(t, keys[0], func(k *keystore.Key) { k.Suspended = n%2 == 0 })
 		cached.Invalidate(keys[0])
 		suspensions.Store(n + 1)
-		if _, err := cached.Caller(t.Context(), keys[2]); err != nil {
-			t.Fatal(err)
-		}
+		_, err := cached.Caller(t.Context(), keys[2])
+		must(t, err)
 	}
-	close(ended)
+	ended.Store(true)
 	running.Wait()
 }

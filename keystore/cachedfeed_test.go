@@ -84,8 +84,7 @@ func TestMaxStaleness(t *testing.T) {
 		{"feed slower than its interval", keystore.CacheOptions{FeedInterval: time.Second, Timeout: 4 * time.Second},
 			true, 8 * time.Second, 5 * time.Second},
 		{"feed slower than TTL", keystore.CacheOptions{TTL: 3 * time.Second}, true, 3 * time.Second, 5 * time.Second},
-		{"feed slower than NegativeTTL", keystore.CacheOptions{NegativeTTL: time.Second}, true, 7 * time.Second,
-			time.Second},
+		{"feed slower than NegativeTTL", keystore.CacheOptions{NegativeTTL: time.Second}, true, 7 * time.Second, time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -153,15 +152,18 @@ func TestFeedOfManyNewKeys(t *testing.T) {
 func TestFeedForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, here := newFed(keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
-		early := store.add(t)
+		early, refused := store.add(t), store.add(t, suspended)
 		want(t, here, early, nil, "a key that was cached before Run")
+		want(t, here, refused, keystore.ErrSuspended, "a refused key")
 		store.edit(t, early, suspended)
+		store.edit(t, refused, func(k *keystore.Key) { k.Suspended = false })
 
 		stop := run(t, here)
 		if got := here.Stats().MaxStaleness; got != 4*time.Second { // also of a Cached as old as the first poll
 			t.Errorf("MaxStaleness after the first poll = %v, want 4s", got)
 		}
 		want(t, here, early, keystore.ErrSuspended, "a change from before Run")
+		want(t, here, refused, nil, "a key that is usable again")
 		late, other := store.add(t), store.add(t)
 		want(t, here, late, nil, "a key")
 		want(t, here, other, nil, "another key")
@@ -176,29 +178,9 @@ func TestFeedForgets(t *testing.T) {
 		want(t, here, other, nil, "a key that did not change")
 		store.wantCalls(t, 0, "a poll without news")
 		stop()
-		if got := here.Stats().MaxStaleness; got != time.Hour {
-			t.Errorf("MaxStaleness after Run has ended = %v, want TTL", got)
+		if s := here.Stats(); s.MaxStaleness != time.Hour || !s.Polled.IsZero() {
+			t.Errorf("after Run has ended got %+v, want TTL and no poll", s)
 		}
-	})
-}
-
-// When Run starts it forgets refusals too, and the answers of questions that
-// are still open.
-func TestFeedStartForgetsAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, here := newFed(keystore.CacheOptions{TTL: time.Hour, NegativeTTL: time.Hour})
-		refused, loading := store.add(t, suspended), store.add(t)
-		want(t, here, refused, keystore.ErrSuspended, "a refused key")
-		store.edit(t, refused, func(k *keystore.Key) { k.Suspended = false })
-		store.slow(time.Second)
-		go here.Lookup(t.Context(), loading)
-		synctest.Wait()
-		store.edit(t, loading, suspended)
-		defer run(t, here)()
-		want(t, here, refused, nil, "a key that is usable again")
-		want(t, here, loading, keystore.ErrSuspended, "a key that was being loaded when Run started")
-		time.Sleep(time.Second)
-		want(t, here, loading, keystore.ErrSuspended, "a lookup after the old answer has arrived")
 	})
 }
 
@@ -293,9 +275,10 @@ func TestFeedFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log logged
 		store := newFeedFake()
-		here := keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second,
-			Logger: log.logger()})
+		here := keystore.NewCached(store, keystore.CacheOptions{FeedInterval: time.Second, Logger: log.logger()})
 		other := store.add(t)
+		time.Sleep(time.Hour)
+		polled := time.Now()
 		defer run(t, here)()
 		want(t, here, other, nil, "another key")
 		d := store.add(t)
@@ -305,8 +288,8 @@ func TestFeedFails(t *testing.T) {
 		store.edit(t, d, suspended)
 		time.Sleep(10*time.Second + time.Nanosecond)
 		want(t, here, d, nil, "a change while the feed fails and TTL has not passed")
-		if got := here.Stats().MaxStaleness; got != 30*time.Second {
-			t.Errorf("MaxStaleness while the feed fails = %v, want TTL", got)
+		if s := here.Stats(); s.MaxStaleness != 30*time.Second || !s.Polled.Equal(polled) {
+			t.Errorf("while the feed fails got %+v, want TTL and the last poll that succeeded, %v", s, polled)
 		}
 		if got := strings.Count(log.String(), "\n"); got != 1 || !strings.Contains(log.String(), errStoreDown.Error()) {
 			t.Errorf("10 failed polls logged %d lines, want one with the cause: %s", got, log.String())
@@ -328,28 +311,34 @@ func TestFeedFails(t *testing.T) {
 	})
 }
 
-// A feed that hangs and ignores its context, or that knows no position, not even
-// the first, is not taken for one that answers, and stops no lookup.
+// A feed that hangs, for as long as Timeout or whatever its context says, or that
+// knows no position, not even the first, is not taken for one that answers, and
+// stops no lookup.
 func TestFeedsThatDoNotAnswer(t *testing.T) {
-	release := func(closed chan struct{}) changesFunc {
-		return func(context.Context, string) ([]keystore.Digest, string, error) {
+	var closed chan struct{}
+	for name, fails := range map[string]changesFunc{
+		"knows no position": failingFeed(keystore.ErrNotFound),
+		"ignores its context": func(context.Context, string) ([]keystore.Digest, string, error) {
 			<-closed
 			return nil, "", errStoreDown
-		}
-	}
-	for name, hangs := range map[string]bool{"hangs": true, "knows no position": false} {
+		},
+		"hangs": func(ctx context.Context, _ string) ([]keystore.Digest, string, error) {
+			start := time.Now()
+			<-ctx.Done()
+			if waited := time.Since(start); waited != 2*time.Second && !errors.Is(ctx.Err(), context.Canceled) {
+				t.Errorf("a poll was given %v, want Timeout", waited)
+			}
+			return nil, "", ctx.Err()
+		},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			store, here := newFed(keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
-			closed := make(chan struct{})
-			if !hangs {
-				store.changes.set(failingFeed(keystore.ErrNotFound))
-			}
+			closed = make(chan struct{})
 			stop := run(t, here)
-			if hangs {
-				store.changes.set(release(closed))
-			}
+			store.changes.set(fails)
 			time.Sleep(time.Minute)
-			if got, polls := here.Stats().MaxStaleness, store.polls.Load(); got != 30*time.Second || polls > 13 {
+			got, polls := here.Stats().MaxStaleness, store.polls.Load()
+			if got != 30*time.Second || polls > 14 || polls < 12 && name != "ignores its context" {
 				t.Errorf("%s: MaxStaleness is %v after %d polls in a minute, want TTL and one each 5 s", name, got, polls)
 			}
 			want(t, here, store.add(t), nil, "a lookup while the feed "+name)
@@ -374,8 +363,7 @@ func TestFeedLosesThePosition(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log logged
 				store := newFeedFake()
-				here := keystore.NewCached(store,
-					keystore.CacheOptions{TTL: time.Hour, Logger: log.logger()})
+				here := keystore.NewCached(store, keystore.CacheOptions{TTL: time.Hour, Logger: log.logger()})
 				defer run(t, here)()
 				time.Sleep(10 * time.Second)
 				d := store.add(t)
@@ -393,36 +381,12 @@ func TestFeedLosesThePosition(t *testing.T) {
 				time.Sleep(7 * time.Second)
 				want(t, here, d, keystore.ErrSuspended, "a change that the feed no longer knows")
 				time.Sleep(2 * time.Second)
-				if got := log.String(); !strings.Contains(got, test.log) ||
-					strings.Contains(got, keystore.ErrNotFound.Error()) {
+				if got := log.String(); !strings.Contains(got, test.log) || strings.Contains(got, keystore.ErrNotFound.Error()) {
 					t.Errorf("the log does not say %q, or calls the position a key: %s", test.log, got)
 				}
 			})
 		})
 	}
-}
-
-// Each poll has Timeout.
-func TestFeedTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newFeedFake()
-		store.changes.set(func(ctx context.Context, _ string) ([]keystore.Digest, string, error) {
-			start := time.Now()
-			<-ctx.Done()
-			if waited := time.Since(start); waited != 3*time.Second && !errors.Is(ctx.Err(), context.Canceled) {
-				t.Errorf("a poll was given %v, want Timeout", waited)
-			}
-			return nil, "", ctx.Err()
-		})
-		stop := run(t, keystore.NewCached(store,
-			keystore.CacheOptions{Timeout: 3 * time.Second, Logger: slog.New(slog.DiscardHandler)}))
-		time.Sleep(time.Minute)
-		stop()
-		// One began every 5 s, the last of them at 60 s.
-		if got := store.polls.Load(); got != 12 && got != 13 {
-			t.Errorf("the feed was asked %d times in a minute, want about 12", got)
-		}
-	})
 }
 
 // A cache that nobody polls for says so once, after a minute. Only one in front
@@ -441,8 +405,7 @@ func TestRunWasNotStarted(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var log logged
-			c := keystore.NewCached(row.store(),
-				keystore.CacheOptions{Logger: log.logger()})
+			c := keystore.NewCached(row.store(), keystore.CacheOptions{Logger: log.logger()})
 			said := func() int { return strings.Count(log.String(), "Run was not started") }
 			ask := func() { c.Lookup(t.Context(), keystore.Digest{}) }
 			if row.run {
@@ -465,24 +428,4 @@ func TestRunWasNotStarted(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestPolledInTheFigures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFeedFake()
-		c := keystore.NewCached(f, keystore.CacheOptions{Logger: slog.New(slog.DiscardHandler)})
-		time.Sleep(time.Hour)
-		stop := run(t, c)
-		time.Sleep(12 * time.Second)
-		last := time.Now().Add(-2 * time.Second)
-		f.changes.set(failingFeed(errors.New("away")))
-		time.Sleep(time.Minute)
-		if got := c.Stats().Polled; !got.Equal(last) {
-			t.Errorf("got %v, want the last poll that succeeded, %v", got, last)
-		}
-		stop()
-		if got := c.Stats().Polled; !got.IsZero() {
-			t.Errorf("after Run got %v, want zero", got)
-		}
-	})
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// The defaults are what the documentation says.
+// The defaults are what the documentation says. Timeout is at most TTL, or an
+// answer could be older than TTL when it is used.
 func TestCacheOptionsDefaults(t *testing.T) {
 	want := keystore.CacheOptions{
 		TTL: 30 * time.Second, NegativeTTL: 5 * time.Second, Size: 100_000, Timeout: 2 * time.Second,
@@ -22,6 +23,10 @@ func TestCacheOptionsDefaults(t *testing.T) {
 	}
 	if got := keystore.WithDefaults(keystore.CacheOptions{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+	short := keystore.WithDefaults(keystore.CacheOptions{TTL: time.Second, Timeout: time.Hour})
+	if short.Timeout != time.Second {
+		t.Errorf("with a TTL of 1s the Timeout is %v", short.Timeout)
 	}
 }
 
@@ -43,25 +48,20 @@ func TestCachedOptionsPanic(t *testing.T) {
 }
 
 func TestCachedWithoutEnd(t *testing.T) {
-	for _, o := range []keystore.CacheOptions{
-		{TTL: math.MaxInt64, NegativeTTL: math.MaxInt64},
-		{TTL: math.MaxInt64, NegativeTTL: math.MaxInt64, Timeout: math.MaxInt64, FeedInterval: math.MaxInt64,
-			Size: math.MaxInt}, // which takes no memory for what is not there
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			store := newFake()
-			cached := keystore.NewCached(store, o)
-			d := store.add(t)
-			time.Sleep(time.Second)
-			for range 2 {
-				want(t, cached, d, nil, "a key")
-				want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token")
-				time.Sleep(1000 * time.Hour)
-			}
-			store.wantCalls(t, 2, "a key and an unknown token, for ever")
-			if got := cached.Stats().MaxStaleness; got != math.MaxInt64 {
-				t.Errorf("MaxStaleness is %v", got)
-			}
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store, cached := newCached(keystore.CacheOptions{TTL: math.MaxInt64, NegativeTTL: math.MaxInt64,
+			Timeout: math.MaxInt64, FeedInterval: math.MaxInt64,
+			Size: math.MaxInt}) // which takes no memory for what is not there
+		d := store.add(t)
+		time.Sleep(time.Second)
+		for range 2 {
+			want(t, cached, d, nil, "a key")
+			want(t, cached, unknown(1), keystore.ErrNotFound, "an unknown token")
+			time.Sleep(1000 * time.Hour)
+		}
+		store.wantCalls(t, 2, "a key and an unknown token, for ever")
+		if got := cached.Stats().MaxStaleness; got != math.MaxInt64 {
+			t.Errorf("MaxStaleness is %v", got)
+		}
+	})
 }

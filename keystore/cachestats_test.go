@@ -30,8 +30,7 @@ func TestCacheStats(t *testing.T) {
 	look("unknown")
 	f.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errors.New("down") })
 	look("another")
-	want := keystore.CacheStats{Usable: 1, Hits: 4, Asked: 3, Failed: 1, NeedsRun: true,
-		MaxStaleness: 30 * time.Second}
+	want := keystore.CacheStats{Usable: 1, Hits: 4, Asked: 3, Failed: 1, NeedsRun: true, MaxStaleness: 30 * time.Second}
 	if got := c.Stats(); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -43,24 +42,18 @@ func TestExpiring(t *testing.T) {
 		issuer := issuing.New(c, issuing.Options{})
 		now := time.Now()
 		for _, expires := range []time.Time{{}, now.Add(time.Hour), now.Add(2 * time.Hour), now.Add(48 * time.Hour)} {
-			secret, k, err := issuer.Issue(t.Context(), keystore.Key{
-				Organization: "acme", Environment: keystore.Production, ExpiresAt: expires})
-			if err != nil {
-				t.Fatal(err)
-			}
-			child, _, childErr := issuer.Delegate(t.Context(), keystore.Key{Organization: "acme", Parent: k.ID,
+			g := grant()
+			g.ExpiresAt = expires
+			secret, k := issue(t, issuer, g)
+			child, _, err := issuer.Delegate(t.Context(), keystore.Key{Organization: "acme", Parent: k.ID,
 				ExpiresAt: now.Add(time.Minute)})
-			for _, s := range []keystore.Secret{secret, child} {
-				if _, err := c.Lookup(t.Context(), keystore.DigestOf(s.Reveal())); err != nil || childErr != nil {
-					t.Fatal(err, childErr)
-				}
+			must(t, err)
+			for _, s := range []string{secret, child.Reveal()} {
+				want(t, c, keystore.DigestOf(s), nil, "a key")
 			}
 		}
-		if n := c.Expiring(24 * time.Hour); n != 2 {
-			t.Errorf("%d keys expire within a day, want 2", n)
-		}
-		if n := c.Expiring(time.Minute); n != 0 {
-			t.Errorf("%d keys expire within a minute", n)
+		if day, minute := c.Expiring(24*time.Hour), c.Expiring(time.Minute); day != 2 || minute != 0 {
+			t.Errorf("%d keys expire within a day and %d within a minute, want 2 and none", day, minute)
 		}
 		time.Sleep(time.Hour)
 		if n := c.Expiring(24 * time.Hour); n != 1 {

@@ -67,12 +67,8 @@ func (f *fake) wantCalls(t testing.TB, want int64, rule string) {
 func (f *fake) add(t testing.TB, change ...func(k *keystore.Key)) keystore.Digest {
 	t.Helper()
 	token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
-	k := &keystore.Key{
-		ID:           "key_" + token[9:20],
-		Digest:       keystore.DigestOf(token),
-		Organization: "acme",
-		Environment:  keystore.Sandbox,
-	}
+	k := &keystore.Key{ID: "key_" + token[9:20], Digest: keystore.DigestOf(token), Organization: "acme",
+		Environment: keystore.Sandbox}
 	for _, c := range change {
 		c(k)
 	}
@@ -109,11 +105,10 @@ func unknown(n int) (d keystore.Digest) {
 	return d
 }
 
-// imported is a key of an older system with the fields of a grant.
+// imported is a key of an older system.
 func imported(t testing.TB, i *issuing.Issuer, old keystore.Key) *keystore.Key {
 	t.Helper()
-	g := grant()
-	old.Organization, old.Name, old.Environment, old.Scopes = g.Organization, g.Name, g.Environment, g.Scopes
+	old.Organization, old.Environment = "acme", keystore.Sandbox
 	k, err := i.Import(t.Context(), old, "")
 	must(t, err)
 	return k
@@ -122,12 +117,8 @@ func imported(t testing.TB, i *issuing.Issuer, old keystore.Key) *keystore.Key {
 var errStoreDown = errors.New("store is down")
 
 func grant() keystore.Key {
-	return keystore.Key{
-		Organization: "acme",
-		Name:         "Nightly import",
-		Environment:  keystore.Sandbox,
-		Scopes:       []scope.Name{scope.TasksRead, scope.TasksWrite},
-	}
+	return keystore.Key{Organization: "acme", Name: "Nightly import", Environment: keystore.Sandbox,
+		Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}}
 }
 
 // issue issues a key as ada.

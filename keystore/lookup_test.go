@@ -3,12 +3,9 @@ package keystore_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -16,12 +13,11 @@ import (
 )
 
 func TestTokenLookup(t *testing.T) {
-	peppers := [][]byte{[]byte("the 1st pepper"), []byte("the 2nd pepper"), []byte("the 3rd pepper"),
-		[]byte("the 4th pepper")}
-	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(peppers...)}}
+	peppers := []string{"the 1st pepper", "the 2nd pepper", "the 3rd pepper", "the 4th pepper"}
+	format := peppered(peppers...)
 	digests := func(digit string) (all []keystore.Digest) {
 		for _, pepper := range peppers {
-			all = append(all, hmacOf(pepper, acme(digit)))
+			all = append(all, hmacOf([]byte(pepper), acme(digit)))
 		}
 		return all
 	}
@@ -66,9 +62,7 @@ func TestTokenLookup(t *testing.T) {
 	for id, d := range map[string]keystore.Digest{"second": second, "last": third} {
 		imported(t, issuer, keystore.Key{Digest: d, Legacy: "v1", ID: id})
 	}
-	if _, err := cached.Lookup(t.Context(), third); err != nil {
-		t.Fatal(err)
-	}
+	want(t, cached, third, nil, "the last key")
 	cached.Invalidate(third)
 	var asked []keystore.Digest
 	store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
@@ -110,39 +104,19 @@ func TestRemembered(t *testing.T) {
 	want := func(ok bool, rule string) {
 		t.Helper()
 		store.wantCalls(t, 0, "before")
-		if k, _ := c.Remembered(cached, nil); (k != nil) != ok || ok && k.KeyID() != known.ID || !ok && k != nil {
+		if k, _ := c.Remembered(cached, nil); (k != nil) != ok || ok && k.KeyID() != known.ID {
 			t.Errorf("%s: Remembered returned %v, want one: %t", rule, k, ok)
 		}
 		store.wantCalls(t, 0, rule)
 	}
 	want(false, "a key that was not looked up yet")
-	if _, err := c.Lookup(t.Context(), cached); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Lookup(t.Context(), cached)
+	must(t, err)
 	store.wantCalls(t, 2, "the first look-up")
 	want(true, "a key that is remembered under the second digest")
-	if _, err := issuer.Revoke(t.Context(), "acme", known.ID); err != nil {
-		t.Fatal(err)
-	}
-	store.wantCalls(t, 0, "a revocation")
+	_, err = issuer.Revoke(t.Context(), "acme", known.ID)
+	must(t, err)
 	want(false, "a key that was revoked")
-
-	// A store that lies lets nobody in.
-	now := time.Now()
-	for name, k := range map[string]*keystore.Key{
-		"nothing":             nil,
-		"another key":         {Environment: keystore.Sandbox, Legacy: "v1"},
-		"a revoked key":       {Digest: c.Digests()[0], Environment: keystore.Sandbox, Legacy: "v1", RevokedAt: now},
-		"a key without mark":  {Digest: c.Digests()[0], Environment: keystore.Sandbox},
-		"a key of no tenancy": {Digest: c.Digests()[0], Legacy: "v1"},
-	} {
-		lying := keystore.NewCached(liar{k},
-			keystore.CacheOptions{Service: format, Logger: slog.New(slog.DiscardHandler)})
-		lying.Lookup(t.Context(), c.Digests()[0])
-		if got, _ := c.Remembered(lying, nil); got != nil {
-			t.Errorf("of a store that has %s Remembered returned %v", name, got)
-		}
-	}
 }
 
 // A liar is a store that has one key for whatever digest.
@@ -153,19 +127,16 @@ func (l liar) Lookup(context.Context, keystore.Digest) (*keystore.Key, error) { 
 // The digest that comes first decides also when its key is refused, and the
 // zero Token leads nowhere.
 func TestFirstDigestDecides(t *testing.T) {
-	newer, older := []byte("the new pepper"), []byte("the old pepper")
-	format := keystore.Service{Legacy: []keystore.LegacyFormat{legacyHMAC(newer, older)}}
+	format := peppered("the new pepper", "the old pepper")
 	memory := issuing.NewMemory()
 	issuer := issuing.New(memory, issuing.Options{Service: format})
-	for id, pepper := range map[string][]byte{"newer": newer, "older": older} {
-		imported(t, issuer, keystore.Key{Digest: hmacOf(pepper, acme("1")), Legacy: "v1", ID: id})
+	for id, pepper := range map[string]string{"newer": "the new pepper", "older": "the old pepper"} {
+		imported(t, issuer, keystore.Key{Digest: hmacOf([]byte(pepper), acme("1")), Legacy: "v1", ID: id})
 	}
-	if _, err := issuer.Revoke(t.Context(), "acme", "newer"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := issuer.Revoke(t.Context(), "acme", "newer")
+	must(t, err)
 	c := parse(t, format, acme("1"))
-	if k, err := c.Lookup(t.Context(), memory); err != nil || k.ID != "newer" ||
-		!errors.Is(k.Refused(), keystore.ErrRevoked) {
+	if k, err := c.Lookup(t.Context(), memory); err != nil || k.ID != "newer" || k.Refused() != keystore.ErrRevoked {
 		t.Errorf("got %v, %v, want the revoked key", k, err)
 	}
 	c = keystore.Token{}
@@ -175,99 +146,59 @@ func TestFirstDigestDecides(t *testing.T) {
 	}
 }
 
-// A store that gives what cannot be the key of the token lets nobody in.
-func TestTokenCorrupt(t *testing.T) {
-	format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"},
-		{Name: "v2", Prefix: "two_"}}}
-	present, child := withChecksum("svc_test_"+strings.Repeat("aB", 16)), asChild("svc_test_"+strings.Repeat("aB", 16))
+// A store that gives what cannot be the key of the token lets nobody in. A Cached
+// does not remember what cannot be the key of the digest.
+func TestCorruptRecords(t *testing.T) {
+	format := keystore.Service{Legacy: []keystore.LegacyFormat{{Name: "v1", Prefix: "acme_"}}}
+	present, child, old := withChecksum("svc_test_"+strings.Repeat("aB", 16)),
+		asChild("svc_test_"+strings.Repeat("aB", 16)), acme("0")
+	later := time.Now().Add(time.Hour)
 	parent := []*keystore.Key{{ID: "parent", Organization: "acme", Environment: keystore.Sandbox, Digest: unknown(1)}}
 	for _, c := range []struct {
 		name, token string
-		key         *keystore.Key // nil: none; a Digest is filled in
+		spoil       func(k *keystore.Key) // nil: there is no key
 		ok          bool
+		calls       int64 // for two lookups by a Cached
 	}{
-		{"the key", present, &keystore.Key{Environment: keystore.Sandbox}, true},
-		{"a legacy key", acme("0"), &keystore.Key{Environment: keystore.Sandbox, Legacy: "v1"}, true},
-		{"a legacy key of a format with another name", acme("0"),
-			&keystore.Key{Environment: keystore.Production, Legacy: "v0"}, true},
-		{"a child", child, &keystore.Key{Environment: keystore.Sandbox, Parent: "parent", Ancestors: parent}, true},
-		{"a parent", present, &keystore.Key{Environment: keystore.Sandbox, Parent: "parent", Ancestors: parent}, false},
-		{"no parent", child, &keystore.Key{Environment: keystore.Sandbox}, false},
-		{"none", present, nil, false},
-		{"another digest", present, &keystore.Key{Environment: keystore.Sandbox, Digest: keystore.DigestOf("x")},
-			false},
-		{"another digest", acme("0"), &keystore.Key{Environment: keystore.Sandbox, Legacy: "v1",
-			Digest: keystore.DigestOf("x")}, false},
-		{"another environment", present, &keystore.Key{Environment: keystore.Production}, false},
-		{"an unknown environment", acme("0"), &keystore.Key{Environment: "staging", Legacy: "v1"}, false},
-		{"no environment", acme("0"), &keystore.Key{Legacy: "v1"}, false},
-		{"a mark", present, &keystore.Key{Environment: keystore.Sandbox, Legacy: "v1"}, false},
-		{"no mark", acme("0"), &keystore.Key{Environment: keystore.Sandbox}, false},
+		{"the key", present, func(*keystore.Key) {}, true, 1},
+		{"a legacy key", old, func(k *keystore.Key) { k.Legacy = "v1" }, true, 1},
+		{"a legacy key of another format", old, func(k *keystore.Key) { k.Legacy = "v0" }, true, 1},
+		{"a child", child, func(k *keystore.Key) { k.Parent, k.Ancestors = "parent", parent }, true, 1},
+		{"a parent", present, func(k *keystore.Key) { k.Parent, k.Ancestors = "parent", parent }, false, 1},
+		{"no parent", child, func(*keystore.Key) {}, false, 1},
+		{"another environment", present, func(k *keystore.Key) { k.Environment = keystore.Production }, false, 1},
+		{"a mark", present, func(k *keystore.Key) { k.Legacy = "v1" }, false, 1},
+		{"no mark", old, func(*keystore.Key) {}, false, 1},
+		{"neither a key nor an error", present, nil, false, 2},
+		{"another digest", present, func(k *keystore.Key) { k.Digest = unknown(2) }, false, 2},
+		{"another digest, legacy", old, func(k *keystore.Key) { k.Digest, k.Legacy = unknown(2), "v1" }, false, 2},
+		{"the word in a token", present, func(k *keystore.Key) { k.Environment = "test" }, false, 2},
+		{"an unknown environment", old, func(k *keystore.Key) { k.Environment, k.Legacy = "staging", "v1" }, false, 2},
+		{"no environment", old, func(k *keystore.Key) { k.Environment, k.Legacy = "", "v1" }, false, 2},
+		{"no ID", present, func(k *keystore.Key) { k.ID = "" }, false, 2},
+		{"no organization", present, func(k *keystore.Key) { k.Organization = "" }, false, 2},
+		{"no ID, and replaced", present, func(k *keystore.Key) { k.ID, k.RevokedAt = "", later }, false, 2},
 	} {
-		store := newFake()
-		store.lookup.set(func(_ context.Context, d keystore.Digest) (*keystore.Key, error) {
-			if c.key != nil {
-				c.key.ID, c.key.Organization = "key_1", "acme"
-			}
-			if c.key != nil && c.key.Digest == (keystore.Digest{}) {
-				c.key.Digest = d
-			}
-			return c.key, nil
-		})
-		candidates := parse(t, format, c.token)
-		k, err := candidates.Lookup(t.Context(), store)
-		if c.ok && (err != nil || k.ID != "key_1") || !c.ok &&
-			(!errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) || k != nil) {
-			t.Errorf("%s for %s: got %v, %v, want it let in: %t", c.name, c.token, k, err, c.ok)
+		token := parse(t, format, c.token)
+		var stored *keystore.Key
+		if c.spoil != nil {
+			stored = &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Digest: token.Digests()[0]}
+			c.spoil(stored)
 		}
-		cached := keystore.NewCached(store, keystore.CacheOptions{})
-		for range 2 {
-			if _, err := candidates.Caller(t.Context(), cached, nil); (err == nil) != c.ok ||
-				!c.ok && !errors.Is(err, keystore.ErrCorrupt) {
-				t.Errorf("%s for %s in a Cached: got %v, want it let in: %t", c.name, c.token, err, c.ok)
+		store, cached := newCached(keystore.CacheOptions{Timeout: time.Hour, TTL: time.Hour})
+		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return stored, nil })
+		for _, s := range []keystore.Store{store, cached, cached} {
+			got, err := token.Caller(t.Context(), s, nil)
+			if (err == nil) != c.ok || (got != nil) != c.ok ||
+				!c.ok && (!errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound)) {
+				t.Errorf("%s: with a %T got %v, %v, want it let in: %t", c.name, s, got, err, c.ok)
 			}
 		}
-		if remembered, _ := candidates.Remembered(cached, nil); (remembered != nil) != c.ok {
-			t.Errorf("%s for %s: remembered %v, want it let in: %t", c.name, c.token, remembered, c.ok)
+		store.wantCalls(t, 1+c.calls, c.name)
+		if got, _ := token.Remembered(cached, nil); (got != nil) != c.ok {
+			t.Errorf("%s: remembered %v, want it let in: %t", c.name, got, c.ok)
 		}
 	}
-}
-
-// No flood of made-up legacy tokens stops a key in use that is stored under an
-// older pepper: its question has a place of its own.
-func TestTokenInAFlood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		format := peppered("the new pepper", "the old pepper")
-		store, cached := newCached(keystore.CacheOptions{TTL: time.Minute})
-		live := keystore.Key{Digest: hmacOf([]byte("the old pepper"), acme("1")), Legacy: "v1"}
-		imported(t, issuing.New(store, issuing.Options{Service: format}), live)
-		c := parse(t, format, acme("1"))
-		if _, err := c.Lookup(t.Context(), cached); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Hour) // all answers are too old
-
-		blocked := make(chan struct{})
-		store.lookup.set(func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			if d != live.Digest {
-				<-blocked
-			}
-			return store.Store.Lookup(ctx, d)
-		})
-		var flood sync.WaitGroup
-		for n := range 64 {
-			flood.Go(func() { cached.Lookup(t.Context(), unknown(n)) })
-		}
-		synctest.Wait()
-		if _, err := cached.Lookup(t.Context(), unknown(64)); !errors.Is(err, keystore.ErrOverloaded) {
-			t.Errorf("an unknown token in the flood: got %v, want ErrOverloaded", err)
-		}
-		if k, err := c.Lookup(t.Context(), cached); err != nil || k.Legacy != "v1" {
-			t.Errorf("the live key in the flood: got %v, %v, want it", k, err)
-		}
-		close(blocked)
-		flood.Wait()
-	})
 }
 
 // overruling embeds a Cached and looks keys up by its own means.
