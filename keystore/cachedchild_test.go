@@ -142,7 +142,7 @@ func TestCachedChildRace(t *testing.T) {
 			}
 		})
 	}
-	for n := range int64(3000) {
+	for n := range int64(500) {
 		// No look-up that begins or ends now is judged.
 		suspensions.Store(-1)
 		store.edit(t, keys[0], func(k *keystore.Key) { k.Suspended = n%2 == 0 })
