@@ -97,19 +97,6 @@ func TestCachedChildIsLoading(t *testing.T) {
 	})
 }
 
-// The feed of another process names the ancestor alone.
-func TestFeedNamesAnAncestor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, here := newFed(keystore.CacheOptions{TTL: time.Hour})
-		defer run(t, here)()
-		keys := store.line(t, 4)
-		want(t, here, keys[3], nil, "a child")
-		store.edit(t, keys[0], suspended)
-		time.Sleep(here.Stats().MaxStaleness + time.Nanosecond)
-		want(t, here, keys[3], keystore.ErrSuspended, "MaxStaleness after an ancestor was suspended")
-	})
-}
-
 // No look-up of a child that begins after Invalidate of an ancestor has what
 // was true before, whoever else looks it up or changes other keys.
 func TestCachedChildRace(t *testing.T) {

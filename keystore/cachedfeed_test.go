@@ -152,7 +152,7 @@ func TestFeedOfManyNewKeys(t *testing.T) {
 func TestFeedForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, here := newFed(keystore.CacheOptions{TTL: time.Hour, FeedInterval: time.Second})
-		early, refused := store.add(t), store.add(t, suspended)
+		early, refused, family := store.add(t), store.add(t, suspended), store.line(t, 2)
 		want(t, here, early, nil, "a key that was cached before Run")
 		want(t, here, refused, keystore.ErrSuspended, "a refused key")
 		store.edit(t, early, suspended)
@@ -167,12 +167,15 @@ func TestFeedForgets(t *testing.T) {
 		late, other := store.add(t), store.add(t)
 		want(t, here, late, nil, "a key")
 		want(t, here, other, nil, "another key")
+		want(t, here, family[1], nil, "a child")
 		store.edit(t, late, suspended)
+		store.edit(t, family[0], suspended)
 		store.calls.Store(0)
 		time.Sleep(time.Second + time.Nanosecond)
 		want(t, here, late, keystore.ErrSuspended, "a change, one interval later")
+		want(t, here, family[1], keystore.ErrSuspended, "a child, whose parent alone was named")
 		want(t, here, other, nil, "a key that did not change")
-		store.wantCalls(t, 2, "the changed key, and the other one because its insertion was news")
+		store.wantCalls(t, 3, "the changed key, the child, and the other one because its insertion was news")
 
 		time.Sleep(time.Second)
 		want(t, here, other, nil, "a key that did not change")
