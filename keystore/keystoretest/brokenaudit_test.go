@@ -73,27 +73,14 @@ var brokenAudits = []defect{
 		}
 	}},
 	{"counts before it inserts", []string{"Audit/MaxKeysRace", "Audit/MaxChildrenRace"}, func(b *broken) {
-		var arrived = make(chan struct{}, 100)
-		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			page, err := b.Store.List(ctx, k.Organization, issuing.Query{Parent: k.Parent})
-			if err != nil || maxKeys > 0 && len(page.Keys) >= maxKeys {
-				return issuing.ErrTooManyKeys
-			}
+		arrived := make(chan struct{}, 100)
+		counting(func() {
 			for arrived <- struct{}{}; len(arrived) < 2; {
 				time.Sleep(time.Millisecond)
 			}
-			return b.Store.Insert(ctx, k, e, 0)
-		}
+		})(b)
 	}},
-	{"counts every key", []string{"Audit/MaxKeys"}, func(b *broken) {
-		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
-			page, err := b.Store.List(ctx, k.Organization, issuing.Query{})
-			if err != nil || maxKeys > 0 && len(page.Keys) >= maxKeys {
-				return issuing.ErrTooManyKeys
-			}
-			return b.Store.Insert(ctx, k, e, 0)
-		}
-	}},
+	{"counts every key", []string{"Audit/MaxKeys"}, counting(func() {})},
 	{"counts children among the others", []string{"Audit/MaxChildren"},
 		edited(func(k *keystore.Key) { k.Parent, k.Ancestors = "", nil })},
 	{"counts the children of the parent alone", []string{"Audit/MaxChildren"},
@@ -150,15 +137,13 @@ var brokenAudits = []defect{
 	}},
 	{"keeps the digests of erased keys", []string{"Erase/Organization"},
 		unique(issuing.ErrExists, func(k *keystore.Key) string { return string(k.Digest[:]) })},
-	{"has no key that is gone in its feed", []string{"Erase/Feed"}, func(b *broken) {
-		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
-			changed, next, err := b.Store.Changes(ctx, since)
+	{"has no key that is gone in its feed", []string{"Erase/Feed"},
+		naming(func(b *broken, changed []keystore.Digest) []keystore.Digest {
 			return slices.DeleteFunc(changed, func(d keystore.Digest) bool {
-				_, err := b.Store.Lookup(ctx, d)
+				_, err := b.Store.Lookup(context.Background(), d)
 				return err != nil
-			}), next, err
-		}
-	}},
+			})
+		})},
 }
 
 // asks is a store that takes another query for the one that it gets.
@@ -169,6 +154,20 @@ func asks(name string, change func(q *issuing.AuditQuery)) defect {
 			return b.Store.Audit(ctx, organization, q)
 		}
 	}}
+}
+
+// counting counts all keys beside k, and inserts k after that.
+func counting(before func()) func(b *broken) {
+	return func(b *broken) {
+		b.insert = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry, maxKeys int) error {
+			page, err := b.Store.List(ctx, k.Organization, issuing.Query{Parent: k.Parent})
+			if err != nil || maxKeys > 0 && len(page.Keys) >= maxKeys {
+				return issuing.ErrTooManyKeys
+			}
+			before()
+			return b.Store.Insert(ctx, k, e, 0)
+		}
+	}
 }
 
 // entries returns entries that change has changed.

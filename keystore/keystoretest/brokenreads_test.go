@@ -36,15 +36,11 @@ var brokenReads = []defect{
 	}},
 	{"reads into one row for all callers", []string{"Lookup/AtOnce"}, func(b *broken) {
 		var row atomic.Pointer[keystore.Key]
-		b.lookup = func(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-			k, err := b.Store.Lookup(ctx, d)
-			if err != nil {
-				return nil, err
-			}
+		looking(func(_ *broken, k *keystore.Key, err error) (*keystore.Key, error) {
 			row.Store(k)
 			runtime.Gosched()
-			return row.Load().Clone(), nil
-		}
+			return row.Load().Clone(), err
+		})(b)
 	}},
 	{"hides keys that are refused", []string{"Lookup/Refused"},
 		looking(func(_ *broken, k *keystore.Key, err error) (*keystore.Key, error) {
@@ -174,53 +170,31 @@ var brokenReads = []defect{
 			return b.Store.List(ctx, organization, q)
 		}
 	}},
-	{"filters a page after cutting it", []string{"List/Environment"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			wanted := q.Environment
-			q.Environment = ""
-			page, err := b.Store.List(ctx, organization, q)
-			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
-				return wanted != "" && k.Environment != wanted
-			})
-			return page, err
-		}
-	}},
-	{"calls a key revoked that will be", []string{"List/Status"}, listing(func(q issuing.Query, page *issuing.Listing) {
-		page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
+	{"filters a page after cutting it", []string{"List/Environment"},
+		leaving(func(q *issuing.Query) { q.Environment = "" }, func(q issuing.Query, k *keystore.Key) bool {
+			return q.Environment != "" && k.Environment != q.Environment
+		})},
+	{"calls a key revoked that will be", []string{"List/Status"},
+		leaving(func(*issuing.Query) {}, func(q issuing.Query, k *keystore.Key) bool {
 			return q.Status == keystore.Active && !k.RevokedAt.IsZero()
-		})
-	})},
+		})},
 	{"does not ask when keys expire", []string{"List/Expiring"},
 		asking(func(q *issuing.Query) { q.ExpiresBefore = time.Time{} })},
-	{"takes a new key for an unused one", []string{"List/Unused"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			since := q.UnusedSince
-			q.UnusedSince, q.Limit = time.Time{}, 200
-			page, err := b.Store.List(ctx, organization, q)
-			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
-				return !since.IsZero() && !k.LastUsedAt.Before(since)
-			})
-			return page, err
-		}
-	}},
+	{"takes a new key for an unused one", []string{"List/Unused"}, leaving(
+		func(q *issuing.Query) { q.UnusedSince, q.Limit = time.Time{}, 200 },
+		func(q issuing.Query, k *keystore.Key) bool {
+			return !q.UnusedSince.IsZero() && !k.LastUsedAt.Before(q.UnusedSince)
+		})},
 	{"has one cursor for all organizations", []string{"List/AllOrganizations"}, asking(func(q *issuing.Query) {
 		if q.AllOrganizations && q.After != nil {
 			q.After = &keystore.Key{ID: q.After.ID, CreatedAt: q.After.CreatedAt, Organization: "\uffff"}
 		}
 	})},
-	{"has what expires in the order of organizations", []string{"List/ExpiringOfAll"}, func(b *broken) {
-		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
-			before := q.ExpiresBefore
-			if q.AllOrganizations {
-				q.ExpiresBefore = time.Time{}
-			}
-			page, err := b.Store.List(ctx, organization, q)
-			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
-				return q.AllOrganizations && !before.IsZero() && !k.ExpiresAt.Before(before)
-			})
-			return page, err
-		}
-	}},
+	{"has what expires in the order of organizations", []string{"List/ExpiringOfAll"}, leaving(
+		func(q *issuing.Query) { q.ExpiresBefore = time.Time{} },
+		func(q issuing.Query, k *keystore.Key) bool {
+			return !q.ExpiresBefore.IsZero() && !k.ExpiresAt.Before(q.ExpiresBefore)
+		})},
 	{"counts a page", []string{"List/Total"}, listing(func(q issuing.Query, page *issuing.Listing) {
 		page.Total = len(page.Keys)
 	})},
@@ -242,11 +216,8 @@ var brokenReads = []defect{
 			}
 		})},
 	{"leaves out what has no time in an order", []string{"List/ByLastUse", "List/ByExpiry"},
-		listing(func(q issuing.Query, page *issuing.Listing) {
-			none := q.Order.At(new(keystore.Key))
-			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool {
-				return q.Order != "" && q.Order.At(k) == none
-			})
+		leaving(func(*issuing.Query) {}, func(q issuing.Query, k *keystore.Key) bool {
+			return q.Order != "" && q.Order.At(k) == q.Order.At(new(keystore.Key))
 		})},
 	{"sorts by expiry, whenever a key is revoked", []string{"List/ByExpiry"},
 		listing(func(q issuing.Query, page *issuing.Listing) {
@@ -324,6 +295,19 @@ func listing(change func(q issuing.Query, page *issuing.Listing)) func(b *broken
 		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
 			page, err := b.Store.List(ctx, organization, q)
 			change(q, &page)
+			return page, err
+		}
+	}
+}
+
+// leaving lists what change makes of a query, without the keys that drop says.
+func leaving(change func(q *issuing.Query), drop func(q issuing.Query, k *keystore.Key) bool) func(b *broken) {
+	return func(b *broken) {
+		b.list = func(ctx context.Context, organization string, q issuing.Query) (issuing.Listing, error) {
+			asked := q
+			change(&asked)
+			page, err := b.Store.List(ctx, organization, asked)
+			page.Keys = slices.DeleteFunc(page.Keys, func(k *keystore.Key) bool { return drop(q, k) })
 			return page, err
 		}
 	}

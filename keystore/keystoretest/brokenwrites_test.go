@@ -122,28 +122,17 @@ var brokenWrites = []defect{
 			return b.Store.Changes(ctx, since)
 		}
 	}},
-	{"never has news", []string{"Feed/Updates", "Feed/Race", "Feed/Inserts", "Feed/InsertRace"}, func(b *broken) {
-		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
-			_, next, err := b.Store.Changes(ctx, since)
-			return nil, next, err
-		}
-	}},
-	{"cuts an answer but not its position", []string{"Feed/Many"}, func(b *broken) {
-		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
-			changed, next, err := b.Store.Changes(ctx, since)
-			return changed[:min(len(changed), 100)], next, err
-		}
-	}},
-	{"names changed keys alone", []string{"Feed/Inserts", "Feed/InsertRace"}, func(b *broken) {
-		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
-			changed, next, err := b.Store.Changes(ctx, since)
-			isNew := func(d keystore.Digest) bool {
-				k, err := b.Store.Lookup(ctx, d)
+	{"never has news", []string{"Feed/Updates", "Feed/Race", "Feed/Inserts", "Feed/InsertRace"},
+		naming(func(*broken, []keystore.Digest) []keystore.Digest { return nil })},
+	{"cuts an answer but not its position", []string{"Feed/Many"},
+		naming(func(_ *broken, changed []keystore.Digest) []keystore.Digest { return changed[:min(len(changed), 100)] })},
+	{"names changed keys alone", []string{"Feed/Inserts", "Feed/InsertRace"},
+		naming(func(b *broken, changed []keystore.Digest) []keystore.Digest {
+			return slices.DeleteFunc(changed, func(d keystore.Digest) bool {
+				k, err := b.Store.Lookup(context.Background(), d)
 				return err == nil && k.Version == 1
-			}
-			return slices.DeleteFunc(changed, isNew), next, err
-		}
-	}},
+			})
+		})},
 	{"numbers changes before they are there", []string{"Feed/Race"}, func(b *broken) {
 		write := numberedTooEarly(b)
 		b.update = func(ctx context.Context, k *keystore.Key, e issuing.AuditEntry) error {
@@ -174,6 +163,16 @@ func updating(change func(b *broken, k *keystore.Key)) func(b *broken) {
 			k = k.Clone()
 			change(b, k)
 			return b.Store.Update(ctx, k, e)
+		}
+	}
+}
+
+// naming has a feed that names what change makes of the keys that it would name.
+func naming(change func(b *broken, changed []keystore.Digest) []keystore.Digest) func(b *broken) {
+	return func(b *broken) {
+		b.changes = func(ctx context.Context, since string) ([]keystore.Digest, string, error) {
+			changed, next, err := b.Store.Changes(ctx, since)
+			return change(b, changed), next, err
 		}
 	}
 }
