@@ -47,6 +47,12 @@ func TestEveryActIsAudited(t *testing.T) {
 			return err
 		}
 	}
+	revoke := func(by *issuing.Issuer) func() error {
+		return func() error {
+			_, err := by.Revoke(t.Context(), "acme", k.ID)
+			return err
+		}
+	}
 	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	for _, c := range []struct {
 		do   func() error
@@ -79,24 +85,15 @@ func TestEveryActIsAudited(t *testing.T) {
 		}, []string{"rotate ticket 4 [{name  new} {environment  sandbox} {scopes  tasks:read} " +
 			"{attributes  a=b plan=pro} {networks  10.0.0.0/8} {expires_at  " + soon.Format(time.RFC3339) + "} " +
 			"{rotated_from  " + "OLD}]", "revoke rotated [{revoked_at  NOW}]"}},
-		{func() error {
-			_, err := by.Revoke(t.Context(), "acme", k.ID)
-			return err
-		}, []string{"revoke ticket 4 [{revoked_at  NOW}]"}},
-		{func() error {
-			_, err := by.Revoke(t.Context(), "acme", k.ID)
-			return err
-		}, nil},
+		{revoke(by), []string{"revoke ticket 4 [{revoked_at  NOW}]"}},
+		{revoke(by), nil},
 		{func() (err error) {
 			secrets = append(secrets, "old_0123456789abcdefghij")
 			k, err = by.Import(t.Context(), record(grant(), keystore.Key{ID: "ak_1"}), secrets[2])
 			return err
 		}, []string{"import ticket 4 [{name  Nightly import} {environment  sandbox} {scopes  tasks:read tasks:write} " +
 			"{legacy  v1}]"}},
-		{func() error {
-			_, err := issuer.By("bea", "").Revoke(t.Context(), "acme", k.ID)
-			return err
-		}, []string{"revoke other [{revoked_at  NOW}]"}},
+		{revoke(issuer.By("bea", "")), []string{"revoke other [{revoked_at  NOW}]"}},
 	} {
 		before := len(*told)
 		old := k

@@ -50,13 +50,12 @@ func ExampleIssuer_Rotate() {
 	}
 
 	// Both keys work for a day. The token makes a second click harmless.
-	_, next, err := issuer.By("ada", "").Rotate(ctx, issuing.Rotation{Organization: "acme", ID: old.ID,
-		Overlap: 24 * time.Hour, IssueToken: "form-7f3a"})
+	r := issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: 24 * time.Hour, IssueToken: "form-7f3a"}
+	_, next, err := issuer.By("ada", "").Rotate(ctx, r)
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, again, err := issuer.By("ada", "").Rotate(ctx, issuing.Rotation{Organization: "acme", ID: old.ID,
-		Overlap: 24 * time.Hour, IssueToken: "form-7f3a"})
+	_, again, err := issuer.By("ada", "").Rotate(ctx, r)
 	fmt.Println(err, again.ID == next.ID)
 
 	old, err = keys.Find(ctx, "acme", old.ID)
@@ -105,12 +104,9 @@ func ExampleIssuer_By() {
 
 func ExampleIssuer_Issue_problems() {
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
-	_, _, err := issuer.Issue(context.Background(), keystore.Key{
-		Organization: "acme",
-		Scopes:       []scope.Name{"task:read"},
-	})
-	var invalid *keystore.FieldsError
-	if errors.As(err, &invalid) {
+	k := keystore.Key{Organization: "acme", Scopes: []scope.Name{"task:read"}}
+	_, _, err := issuer.Issue(context.Background(), k)
+	if invalid, ok := errors.AsType[*keystore.FieldsError](err); ok {
 		for _, p := range invalid.Fields {
 			fmt.Printf("%s: %s\n", p.Field, p.Message)
 		}

@@ -46,64 +46,50 @@ func TestLimitOfExpiry(t *testing.T) {
 	})
 }
 
-// A successor lives no longer than the options let it, nor than its
-// predecessor.
+// A successor expires as its predecessor or as it is given, within the options and
+// the limits of a new key, and nothing else changes.
 func TestLimitOfRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := issuing.NewMemory()
-		free := issuing.New(memory, issuing.Options{})
-		issuer := issuing.New(memory, issuing.Options{MaxLife: 90 * day})
-		for expires, want := range map[time.Duration]time.Duration{0: 90 * day, 91 * day: 90 * day, 5 * day: 5 * day} {
-			g := grant()
-			if expires != 0 {
-				g.ExpiresAt = time.Now().Add(expires)
+		const asOld = -1
+		free, limited := issuing.Options{}, issuing.Options{MaxLife: 90 * day}
+		in := func(d time.Duration) (at time.Time) {
+			if d != 0 {
+				at = time.Now().Add(d)
 			}
-			_, old := issue(t, free, g)
-			_, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour})
-			if err != nil || !next.ExpiresAt.Equal(time.Now().Add(want)) {
-				t.Errorf("Rotate of a key with %v to live returned %+v, %v, want one with %v", expires, next, err, want)
-			}
+			return at
 		}
-	})
-}
-
-// A rotation that is given an expiry renews the key, within the options and the
-// limits of a new key, and changes nothing else.
-func TestRotateWithAnotherExpiry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
-			options issuing.Options
-			expires time.Duration // from now; zero: never
-			want    string        // the problem
+			options              issuing.Options
+			old, expires, wanted time.Duration // from now; zero: never
+			problem              string
 		}{
-			{issuing.Options{}, 365 * day, ""},
-			{issuing.Options{}, day, ""},
-			{issuing.Options{}, 0, ""},
-			{issuing.Options{}, -time.Second, "The expiry must lie in the future."},
-			{issuing.Options{MaxLife: 90 * day}, 90 * day, ""},
-			{issuing.Options{MaxLife: 90 * day}, 91 * day, "The key must expire within 90 days."},
+			{limited, 0, asOld, 90 * day, ""},
+			{limited, 91 * day, asOld, 90 * day, ""},
+			{limited, 5 * day, asOld, 5 * day, ""},
+			{free, 5 * day, 365 * day, 365 * day, ""},
+			{free, 5 * day, day, day, ""},
+			{free, 5 * day, 0, 0, ""},
+			{free, 5 * day, -time.Second, 0, "The expiry must lie in the future."},
+			{limited, 5 * day, 90 * day, 90 * day, ""},
+			{limited, 5 * day, 91 * day, 0, "The key must expire within 90 days."},
 		} {
-			store := issuing.NewMemory()
-			issuer := issuing.New(store, c.options)
-			g := grant()
-			g.ExpiresAt = time.Now().Add(5 * day)
-			_, old := issue(t, issuer, g)
+			store, g := issuing.NewMemory(), grant()
+			g.ExpiresAt = in(c.old)
+			_, old := issue(t, issuing.New(store, free), g)
 			old.Scopes = append(old.Scopes, "gone:scope")
 			must(t, store.Update(t.Context(), old, entry()))
-			var expires time.Time
-			if c.expires != 0 {
-				expires = time.Now().Add(c.expires)
+			r := issuing.Rotation{ID: old.ID, Overlap: time.Hour}
+			if c.expires != asOld {
+				r.ExpiresAt, r.NeverExpires = in(c.expires), c.expires == 0
 			}
-			_, next, err := rotate(t, issuer, issuing.Rotation{ID: old.ID, Overlap: time.Hour, ExpiresAt: expires,
-				NeverExpires: c.expires == 0})
-			switch {
-			case c.want != "":
-				wantProblem(t, err, "expires_at", c.want, fmt.Sprint("Rotate until ", expires))
-				if k, err := issuer.Key(t.Context(), "acme", old.ID); err != nil || !k.RevokedAt.IsZero() {
-					t.Errorf("%+v: the old key is %+v, %v, want it as it was", c.options, k, err)
+			_, next, err := rotate(t, issuing.New(store, c.options), r)
+			if c.problem == "" && (err != nil || !next.ExpiresAt.Equal(in(c.wanted)) || !slices.Equal(next.Scopes, old.Scopes)) {
+				t.Errorf("%+v: Rotate of a key with %v to live returned %+v, %v", c, c.old, next, err)
+			} else if c.problem != "" {
+				wantProblem(t, err, "expires_at", c.problem, fmt.Sprint("Rotate until ", r.ExpiresAt))
+				if k, err := store.Find(t.Context(), "acme", old.ID); err != nil || !k.RevokedAt.IsZero() {
+					t.Errorf("%+v: the old key is %+v, %v, want it as it was", c, k, err)
 				}
-			case err != nil || !next.ExpiresAt.Equal(expires) || !slices.Equal(next.Scopes, old.Scopes):
-				t.Errorf("%+v: Rotate until %v returned %+v, %v", c.options, expires, next, err)
 			}
 		}
 	})

@@ -108,8 +108,7 @@ func TestIssuerOverCorruptStore(t *testing.T) {
 		g.IssueToken = "form-1"
 		_, _, issueErr := issuer.Issue(ctx, g)
 		for method, err := range map[string]error{
-			"Key": keyErr, "Keys": keysErr, "Revoke": revokeErr, "Rotate": rotateErr,
-			"Issue": issueErr,
+			"Key": keyErr, "Keys": keysErr, "Revoke": revokeErr, "Rotate": rotateErr, "Issue": issueErr,
 		} {
 			if !errors.Is(err, keystore.ErrCorrupt) || errors.Is(err, keystore.ErrNotFound) {
 				t.Errorf("%s: %s returned %v, want ErrCorrupt alone", name, method, err)
