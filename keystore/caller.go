@@ -37,10 +37,8 @@ type rare struct {
 	child              *child // nil for a key without a parent
 }
 
-var (
-	nobody Caller
-	none   rare
-)
+var nobody Caller
+var none rare
 
 // who returns c, or nobody for nil.
 func (c *Caller) who() *Caller {

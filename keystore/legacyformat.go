@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -64,10 +65,8 @@ func HMACDigests(peppers ...[]byte) func(token string) []Digest {
 		if len(pepper) < minPepper {
 			panic(fmt.Sprintf("keystore: HMACDigests with a pepper of %d bytes, want at least %d", len(pepper), minPepper))
 		}
-		for _, other := range own[:i] {
-			if bytes.Equal(pepper, other) {
-				panic("keystore: HMACDigests with one pepper twice")
-			}
+		if slices.ContainsFunc(own[:i], func(other []byte) bool { return bytes.Equal(pepper, other) }) {
+			panic("keystore: HMACDigests with one pepper twice")
 		}
 		own[i] = bytes.Clone(pepper)
 	}

@@ -21,7 +21,7 @@ var brokenChildren = []defect{
 			return k, err
 		}
 	}},
-	{"remembers ancestors", []string{"Child/NoMoreThanItsParent", "Child/Race"}, func(b *broken) {
+	{"remembers ancestors", []string{"Child/Ancestors", "Child/Race"}, func(b *broken) {
 		var first sync.Map
 		looking(func(_ *broken, k *keystore.Key, err error) (*keystore.Key, error) {
 			if err == nil {
