@@ -208,7 +208,7 @@ func TestCachedRefusedKey(t *testing.T) {
 
 // However many tokens somebody makes up, a key that is remembered stays so.
 func TestCachedFloodOfUnknownTokens(t *testing.T) {
-	store, cached := newCached(keystore.CacheOptions{Size: 10, TTL: time.Hour, Timeout: time.Hour})
+	store, cached := newCached(keystore.CacheOptions{Size: 10, TTL: time.Hour})
 	var keys []keystore.Digest
 	for range 10 {
 		keys = append(keys, store.add(t))
@@ -258,7 +258,7 @@ func TestCachedOrder(t *testing.T) {
 
 // Both memories are bounded, and Invalidate of all leaves the order as it is.
 func TestCachedSize(t *testing.T) {
-	store, cached := newCached(keystore.CacheOptions{Size: 2})
+	store, cached := newCached(keystore.CacheOptions{Size: 2, NegativeTTL: time.Hour})
 	a, b, c := store.add(t), store.add(t), store.add(t)
 	want(t, cached, a, nil, "a key")
 	want(t, cached, b, nil, "a key")
@@ -279,7 +279,7 @@ func TestCachedSize(t *testing.T) {
 
 // Digests with one sum have one place.
 func TestCachedDigestsThatShareAPlace(t *testing.T) {
-	store, cached := newCached(keystore.CacheOptions{})
+	store, cached := newCached(keystore.CacheOptions{NegativeTTL: time.Hour})
 	a := store.add(t)
 	shifted := func(by uint64) keystore.Digest {
 		d, word := a, binary.LittleEndian

@@ -100,7 +100,7 @@ func TestCachedChildIsLoading(t *testing.T) {
 // No look-up of a child that begins after Invalidate of an ancestor has what
 // was true before, whoever else looks it up or changes other keys.
 func TestCachedChildRace(t *testing.T) {
-	store, cached := newCached(keystore.CacheOptions{TTL: time.Hour, Timeout: time.Hour})
+	store, cached := newCached(keystore.CacheOptions{TTL: time.Hour})
 	var neighbours []keystore.Digest
 	keys := store.line(t, 3)
 	for n := range 4 {

@@ -1,6 +1,7 @@
 package keystore_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -35,9 +36,11 @@ func newFake() *fake {
 	return f
 }
 
-// newCached returns a fake and a Cached in front of it.
+// newCached returns a fake and a Cached in front of it, without a Timeout that a
+// loaded machine may need.
 func newCached(o keystore.CacheOptions) (*fake, *keystore.Cached) {
 	f := newFake()
+	o.Timeout = cmp.Or(o.Timeout, time.Hour)
 	return f, keystore.NewCached(f, o)
 }
 

@@ -185,7 +185,7 @@ func TestCorruptRecords(t *testing.T) {
 			stored = &keystore.Key{ID: "key_1", Organization: "acme", Environment: keystore.Sandbox, Digest: token.Digests()[0]}
 			c.spoil(stored)
 		}
-		store, cached := newCached(keystore.CacheOptions{Timeout: time.Hour, TTL: time.Hour})
+		store, cached := newCached(keystore.CacheOptions{TTL: time.Hour})
 		store.lookup.set(func(context.Context, keystore.Digest) (*keystore.Key, error) { return stored, nil })
 		for _, s := range []keystore.Store{store, cached, cached} {
 			got, err := token.Caller(t.Context(), s, nil)
