@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -99,20 +100,14 @@ func importKeys(c *call) error {
 		"imported: %d, there already: %d", len(keys)-there, there)
 }
 
-// escapes are those of JSON: pairs of halves of characters, a half alone, and all
-// others.
+// escapes are those of JSON: two halves of a character, one alone, and all others.
 var escapes = regexp.MustCompile(`(?i)\\ud[89ab]..\\ud[c-f]..|\\ud([89a-f])|\\.`)
 
-// isText reports whether a text in JSON is UTF-8. Decode reads other bytes as
-// U+FFFD, and halves of characters, which Python makes of such bytes: two names
-// would be one.
+// isText reports whether JSON is UTF-8 text. Decode reads other bytes as U+FFFD, and
+// halves of characters, which Python makes of such bytes: two names would be one.
 func isText(raw []byte) bool {
-	for _, escape := range escapes.FindAllSubmatch(raw, -1) {
-		if escape[1] != nil {
-			return false
-		}
-	}
-	return utf8.Valid(raw)
+	half := func(escape [][]byte) bool { return escape[1] != nil }
+	return utf8.Valid(raw) && !slices.ContainsFunc(escapes.FindAllSubmatch(raw, -1), half)
 }
 
 // oldKeys reads all of standard input, before anything is stored.
