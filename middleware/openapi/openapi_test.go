@@ -25,9 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden file with what the test got")
 
-func replies() *idem.Runner {
-	return idem.NewRunner(&idem.Memory{}, idem.Options{})
-}
+func replies() *idem.Runner { return idem.NewRunner(&idem.Memory{}, idem.Options{}) }
 
 // routes has one route of each kind.
 var routes = []struct {

@@ -30,9 +30,7 @@ type Bodies struct {
 }
 
 // NewBodies returns a count of at most so many bytes.
-func NewBodies(most int64) *Bodies {
-	return &Bodies{Max: most, computing: make(chan struct{}, 4)}
-}
+func NewBodies(most int64) *Bodies { return &Bodies{Max: most, computing: make(chan struct{}, 4)} }
 
 // reserve counts n more bytes of a tenant, up to one part in so many of what is
 // left free.

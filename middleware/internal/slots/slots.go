@@ -13,9 +13,7 @@ type Slots struct {
 }
 
 // New returns a cap of most, which is positive, for each bucket.
-func New(most int) *Slots {
-	return &Slots{most: most, taken: make(map[string]int)}
-}
+func New(most int) *Slots { return &Slots{most: most, taken: make(map[string]int)} }
 
 // Acquire takes one of the bucket's slots and reports whether one was free.
 // After true, call Release once.
