@@ -16,33 +16,19 @@ import (
 
 // keyAuthenticator finds out whose API key a request carries.
 type keyAuthenticator struct {
-	service        keystore.Service
-	header         string // that may carry the key, beside Authorization
-	environment    keystore.Environment
-	rejectBrowsers bool
-	lastUsed       *keystore.Uses
-	joined         bool // a Bearer token of another shape may be somebody else's
-	reportOnly     bool // the throttle refuses no active key, which would be nobody then
-	proxies        *proxies
-	throttle       *throttle // nil without one
-
-	keys  keystore.Store
-	cache *keystore.Cached // keys, or nil when it is another store, which may embed one
-}
-
-// over makes a ask keys.
-func (a *keyAuthenticator) over(keys keystore.Store) *keyAuthenticator {
-	a.keys = keys
-	a.cache, _ = keys.(*keystore.Cached)
-	return a
+	Options
+	proxies  *proxies
+	throttle *throttle // nil without one
+	keys     keystore.Store
+	cached   bool // keys is a *keystore.Cached; another store may embed one
 }
 
 // ErrNoCredentials is what [Options].Authenticate returns for a request that
 // carries no credentials of its kind.
 var ErrNoCredentials = errors.New("middleware: the request carries no credentials")
 
-// errForeignToken is the answer of a joined keyAuthenticator to a Bearer token
-// of another shape.
+// errForeignToken is the answer to a Bearer token of another shape, which may be
+// one that Options.Authenticate knows.
 var errForeignToken = errors.New("middleware: the token is no API key of this service")
 
 // caller returns who has the active key that the request carries,
@@ -55,12 +41,12 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	case bearer.Bad:
 		return nil, a.failed(r, invalidKey(a.badHeader()))
 	}
-	parsed, err := a.service.Parse(token)
+	parsed, err := a.Service.Parse(token)
 	malformed, isMalformed := err.(keystore.TokenError)
 	switch {
-	case isMalformed && a.joined && !ownHeader && !a.claims(token):
+	case isMalformed && a.Authenticate != nil && !ownHeader && !a.claims(token):
 		return nil, errForeignToken
-	case a.rejectBrowsers && fromPage(r.Header):
+	case a.RejectBrowsers && fromPage(r.Header):
 		return nil, a.failed(r, invalidKey("A secret API key must not be used in a browser, "+
 			"where everybody can read it. Revoke this key, and call the API from your server or use a publishable key."))
 	case isMalformed:
@@ -70,20 +56,15 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 	case parsed.Environment != "" && !a.accepts(parsed.Environment):
 		return nil, a.failed(r, a.otherEnvironment(parsed.Environment))
 	}
-	var caller *keystore.Caller
-	if a.throttle == nil {
-		caller, err = a.verify(r, &parsed)
-	} else {
-		caller, err = a.verifyThrottled(r, &parsed)
-	}
+	caller, err := a.verify(r, &parsed)
 	if err != nil {
 		return nil, err
 	}
 	if !caller.AllowsAddress(netip.Addr{}) && !caller.AllowsAddress(a.proxies.client(r)) {
 		return nil, refusal(codes.AddressNotAllowed).of(caller)
 	}
-	if a.lastUsed != nil {
-		a.lastUsed.Record(caller, func() netip.Addr { return a.proxies.client(r) })
+	if a.Uses != nil {
+		a.Uses.Record(caller, func() netip.Addr { return a.proxies.client(r) })
 	}
 	return caller, nil
 }
@@ -92,10 +73,10 @@ func (a *keyAuthenticator) caller(r *http.Request) (*keystore.Caller, error) {
 // keys alone.
 func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Found, ownHeader bool) {
 	token, found = bearer.Parse(r.Header["Authorization"])
-	if a.header == "" {
+	if a.KeyHeader == "" {
 		return token, found, false
 	}
-	values := r.Header[a.header]
+	values := r.Header[a.KeyHeader]
 	switch {
 	case len(values) == 0:
 		return token, found, false
@@ -109,15 +90,15 @@ func (a *keyAuthenticator) token(r *http.Request) (token string, found bearer.Fo
 // format or in a legacy one with a Prefix. If not, it may belong to something
 // else, as a JWT does.
 func (a *keyAuthenticator) claims(token string) bool {
-	return strings.HasPrefix(token, a.service.Prefix+"_") ||
-		slices.ContainsFunc(a.service.Legacy, func(l keystore.LegacyFormat) bool {
+	return strings.HasPrefix(token, a.Service.Prefix+"_") ||
+		slices.ContainsFunc(a.Service.Legacy, func(l keystore.LegacyFormat) bool {
 			return l.Prefix != "" && strings.HasPrefix(token, l.Prefix)
 		})
 }
 
 func (a *keyAuthenticator) badHeader() string {
-	if a.header != "" {
-		return "The API key must be sent once, in one header: as " + a.header + ": YOUR_API_KEY, " +
+	if a.KeyHeader != "" {
+		return "The API key must be sent once, in one header: as " + a.KeyHeader + ": YOUR_API_KEY, " +
 			"or as Authorization: Bearer YOUR_API_KEY, with a space in between."
 	}
 	return "The header must be sent once, as Authorization: Bearer YOUR_API_KEY, with a space in between."
@@ -127,22 +108,21 @@ func (a *keyAuthenticator) badHeader() string {
 // keystore.Cached, which has a bound of its own.
 const lookupTimeout = 5 * time.Second
 
-// verify asks the store, and returns who calls, if the key may be used now and
+// lookUp asks the store, and returns who calls, if the key may be used now and
 // here. The look-up goes on when the client leaves: net/http also reports a
 // client that has only closed its sending half.
-func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore.Caller, error) {
+func (a *keyAuthenticator) lookUp(r *http.Request, t *keystore.Token) (*keystore.Caller, error) {
 	ctx := r.Context()
-	if a.cache == nil {
+	if !a.cached {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 		defer cancel()
 	}
-	caller, err := t.Caller(ctx, a.keys, a.service.Scopes)
+	caller, err := t.Caller(ctx, a.keys, a.Service.Scopes)
 	switch {
-	case err == nil:
 	case errors.Is(err, keystore.ErrNotFound):
 		return nil, wrongKey
-	default:
+	case err != nil:
 		return nil, err
 	}
 	if err := caller.Refused(); err != nil {
@@ -155,26 +135,30 @@ func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore
 }
 
 func (a *keyAuthenticator) accepts(e keystore.Environment) bool {
-	return a.environment == "" || e == a.environment
+	return a.Environment == "" || e == a.Environment
 }
 
 func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
-	return invalidKey("This host takes " + string(a.environment) +
+	return invalidKey("This host takes " + string(a.Environment) +
 		" keys, and the API key is a " + string(e) + " one.")
 }
 
-// verifyThrottled is verify with the throttle around it. What the cache knows to
-// be active passes always.
-func (a *keyAuthenticator) verifyThrottled(r *http.Request, t *keystore.Token) (*keystore.Caller, error) {
-	known, remembered := t.Remembered(a.keys, a.service.Scopes)
+// verify is lookUp with the throttle around it. What the cache knows to be active
+// passes always. With ReportOnly an active key is not refused: it would be nobody
+// then.
+func (a *keyAuthenticator) verify(r *http.Request, t *keystore.Token) (*keystore.Caller, error) {
+	if a.throttle == nil {
+		return a.lookUp(r, t)
+	}
+	known, remembered := t.Remembered(a.keys, a.Service.Scopes)
 	if known != nil && a.accepts(known.Environment()) {
 		return known, nil
 	}
 	spent := a.throttle.take(r.Context(), a.proxies.bucket(r), 0)
-	if spent != nil && !remembered && !a.reportOnly {
+	if spent != nil && !remembered && !a.ReportOnly {
 		return nil, spent
 	}
-	caller, err := a.verify(r, t)
+	caller, err := a.lookUp(r, t)
 	switch refused, wrong := err.(*Problem); {
 	case wrong && spent != nil:
 		return nil, spent // remembered are keys that were active once; this one is not any more

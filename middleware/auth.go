@@ -29,13 +29,10 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 	if keys == nil {
 		a.missing.Detail = "No credentials were sent, or none that this service takes."
 	} else {
-		a.keys = (&keyAuthenticator{
-			service: o.Service, header: o.KeyHeader, environment: o.Environment, rejectBrowsers: o.RejectBrowsers,
-			lastUsed: o.Uses, joined: o.Authenticate != nil, reportOnly: o.ReportOnly,
-			proxies: report.proxies, throttle: newThrottle(o.Failures),
-		}).over(keys)
-		_, cached := keys.(interface{ Stats() keystore.CacheStats }) // also what embeds a Cached
-		if a.keys.throttle != nil && !cached {
+		_, cached := keys.(*keystore.Cached)
+		a.keys = &keyAuthenticator{o, report.proxies, newThrottle(o.Failures), keys, cached}
+		_, remembers := keys.(interface{ Stats() keystore.CacheStats }) // also what embeds a Cached
+		if a.keys.throttle != nil && !remembers {
 			o.Hooks.logger().Warn("middleware: Options.Failures without a keystore.Cached: " +
 				"an address that has used them up gets 429 for its active keys too")
 		}
@@ -46,8 +43,8 @@ func newAuthentication(keys keystore.Store, o Options, report *reporter) *authen
 // check returns the caller of a request that is answered by x.
 func (a *authentication) check(x *exchange, w http.ResponseWriter, r *http.Request) (*keystore.Caller, denial) {
 	x.authorization = firstValue(r.Header["Authorization"])
-	if a.keys != nil && a.keys.header != "" {
-		x.apiKey = firstValue(r.Header[a.keys.header])
+	if a.keys != nil && a.keys.KeyHeader != "" {
+		x.apiKey = firstValue(r.Header[a.keys.KeyHeader])
 	}
 	caller, err := a.caller(r)
 	if err == nil && known(caller) && fits(caller, a.registry) {
@@ -100,7 +97,7 @@ func (a *authentication) hint(w http.ResponseWriter, r *http.Request, code strin
 	case missing && r.Method == http.MethodOptions && len(r.Header["Access-Control-Request-Method"]) > 0:
 		a.report.hint(w, r, "middleware: a browser's preflight request, which has no credentials, is refused: "+
 			"put the CORS middleware outside Authenticate")
-	case missing && a.keys != nil && a.keys.header == "" &&
+	case missing && a.keys != nil && a.keys.KeyHeader == "" &&
 		a.keys.claims(firstValue(r.Header["X-Api-Key"])):
 		a.report.hint(w, r, "middleware: an API key in the header X-API-Key is not looked at: set Options.KeyHeader, "+
 			"or send it as Authorization: Bearer")
@@ -124,7 +121,7 @@ func (a *authentication) caller(r *http.Request) (*keystore.Caller, error) {
 	switch none := errors.Is(otherErr, ErrNoCredentials); {
 	case err == nil && none:
 		return caller, nil
-	case err == nil && a.keys.reportOnly && unchecked(otherErr):
+	case err == nil && a.keys.ReportOnly && unchecked(otherErr):
 		return nil, otherErr
 	case err == nil && (otherErr != nil || known(second)):
 		return nil, refusal(codes.SeveralCredentials)
