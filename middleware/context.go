@@ -65,14 +65,11 @@ func factsOf(ctx context.Context) *facts {
 // detached is facts as a context for the counter store. It does not end
 // when the client leaves: net/http also reports a client that has only closed
 // its sending half.
-type detached facts
+type detached struct{ *facts }
 
-func (d *detached) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (d *detached) Done() <-chan struct{}       { return nil }
-func (d *detached) Err() error                  { return nil }
-func (d *detached) Value(key any) any           { return (*facts)(d).Value(key) }
-func (d *detached) String() string              { return (*facts)(d).String() }
-func (d *detached) Format(s fmt.State, r rune)  { (*facts)(d).Format(s, r) }
+func (detached) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (detached) Done() <-chan struct{}       { return nil }
+func (detached) Err() error                  { return nil }
 
 // extend returns a copy of the facts in ctx, to be completed and handed on.
 func extend(ctx context.Context) *facts {
@@ -100,9 +97,9 @@ func (f *facts) serve(next http.Handler, w http.ResponseWriter, r *http.Request)
 }
 
 // insideIdempotent reports whether w and r, in whose context f was found, belong
-// to the request of an outer Idempotent: w is part of its response, or r is that request, behind a writer
-// that hides it. A request within a request is another one, with another
-// response.
+// to the request of an outer Idempotent: w is part of its response, or r is that
+// request, behind a writer that hides it. A request within a request is another
+// one, with another response.
 func (f *facts) insideIdempotent(w http.ResponseWriter, r *http.Request) bool {
 	if f == nil || f.idempotent == nil {
 		return false

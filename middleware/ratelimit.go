@@ -157,9 +157,7 @@ type routeLimit struct {
 
 // check charges a request under facts to all its limits. If they admit it, the
 // caller calls end. x is the exchange of w, or nil.
-func (l *limiter) check(
-	f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit,
-) denial {
+func (l *limiter) check(f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit) denial {
 	if d := l.charge(f, x, w, r, route); d.problem != nil {
 		return d
 	}
@@ -176,9 +174,7 @@ func (l *limiter) end(c *keystore.Caller) {
 }
 
 // charge charges a request to its policies.
-func (l *limiter) charge(
-	f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit,
-) denial {
+func (l *limiter) charge(f *facts, x *exchange, w http.ResponseWriter, r *http.Request, route routeLimit) denial {
 	if route.policy == ratelimit.Unlimited {
 		return denial{}
 	}
@@ -191,20 +187,19 @@ func (l *limiter) charge(
 		}
 		x.charged = l
 	}
-	ctx := (*detached)(f)
-	charges, err := l.charges(ctx, room, f.caller, r, route)
+	charges, err := l.charges(f, room, r, route)
 	if err != nil {
 		l.report.fault(w, r, "RateLimit.Plan gave no usable policy", err)
 		return denied(codes.RateStore)
 	}
 	n := enforced(charges)
 	if n > 0 {
-		if d := l.take(ctx, x, w, r, charges[:n]); d.problem != nil {
+		if d := l.take(f, x, w, r, charges[:n]); d.problem != nil {
 			return d
 		}
 	}
 	if n < len(charges) {
-		l.observe(ctx, x, w, r, charges[n:])
+		l.observe(f, x, w, r, charges[n:])
 	}
 	return denial{}
 }
@@ -220,10 +215,8 @@ func (l *limiter) shares(m *limiter) bool {
 }
 
 // take makes the charges that policies may refuse.
-func (l *limiter) take(
-	ctx context.Context, x *exchange, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge,
-) denial {
-	d, err := l.decide(ctx, charges)
+func (l *limiter) take(f *facts, x *exchange, w http.ResponseWriter, r *http.Request, all []ratelimit.Charge) denial {
+	d, err := l.decide(f, all)
 	if errors.Is(err, ratelimit.ErrCost) {
 		l.report.fault(w, r, "a route costs more than the burst of a policy, so requests are refused", err)
 		return explained(codes.BadRequest, "The request asks for more at once than its rate limit ever allows. Split it.")
@@ -234,11 +227,11 @@ func (l *limiter) take(
 	}
 	switch l.Fields {
 	case FieldsDraft11:
-		ratefields.SetDraft11(w.Header(), charges, d)
+		ratefields.SetDraft11(w.Header(), all, d)
 	case FieldsGitHub:
-		ratefields.SetGitHub(w.Header(), charges, d)
+		ratefields.SetGitHub(w.Header(), all, d)
 	}
-	policy, left := charges[d.Limiting].Policy, d.States[d.Limiting]
+	policy, left := all[d.Limiting].Policy, d.States[d.Limiting]
 	x.observed().noteLimit(policy, left)
 	if !d.Allowed {
 		return denial{l.limited, policy.Name, max(left.Wait, 1)}
@@ -247,8 +240,8 @@ func (l *limiter) take(
 }
 
 // decide asks the store, and reports an answer that names none of the charges.
-func (l *limiter) decide(ctx context.Context, charges []ratelimit.Charge) (ratelimit.Decision, error) {
-	d, err := l.Store.Take(ctx, charges)
+func (l *limiter) decide(f *facts, charges []ratelimit.Charge) (ratelimit.Decision, error) {
+	d, err := l.Store.Take(detached{f}, charges)
 	if err == nil && (d.Limiting < 0 || d.Limiting >= len(charges)) {
 		err = fmt.Errorf("the store broke its contract: Limiting is %d, and there are %d charges", d.Limiting, len(charges))
 	}
@@ -274,10 +267,8 @@ func enforced(charges []ratelimit.Charge) (n int) {
 
 // observe charges report-only policies. It does so in a Take of its own, so that
 // they cannot affect the decision of the others.
-func (l *limiter) observe(
-	ctx context.Context, x *exchange, w http.ResponseWriter, r *http.Request, charges []ratelimit.Charge,
-) {
-	d, err := l.decide(ctx, charges)
+func (l *limiter) observe(f *facts, x *exchange, w http.ResponseWriter, r *http.Request, all []ratelimit.Charge) {
+	d, err := l.decide(f, all)
 	n := x.observed()
 	switch {
 	case errors.Is(err, ratelimit.ErrCost):
@@ -285,7 +276,7 @@ func (l *limiter) observe(
 	case err != nil:
 		l.report.fault(w, r, "the counter store does not answer for a report-only limit", err)
 	case !d.Allowed:
-		n.noteLimit(charges[d.Limiting].Policy, d.States[d.Limiting])
+		n.noteLimit(all[d.Limiting].Policy, d.States[d.Limiting])
 		n.noteReported(codes.RateLimited, "")
 	}
 }
@@ -294,13 +285,13 @@ func (l *limiter) observe(
 // its limit and a bucket: a prefix keeps a route's policy, and a key's, apart
 // from another of a plan that has the same name.
 func (l *limiter) charges(
-	ctx context.Context, charges []ratelimit.Charge, c *keystore.Caller, r *http.Request, route routeLimit,
+	f *facts, charges []ratelimit.Charge, r *http.Request, route routeLimit,
 ) ([]ratelimit.Charge, error) {
 	spend := func(policy *ratelimit.Policy, bucket string) {
 		charges = append(charges, ratelimit.Charge{Policy: policy, Bucket: bucket, Cost: max(route.cost, 1)})
 	}
-	if c != nil {
-		organization, key, err := l.policies(ctx, c)
+	if c := f.caller; c != nil {
+		organization, key, err := l.policies(detached{f}, c)
 		if err != nil {
 			return nil, err
 		}
