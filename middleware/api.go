@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -143,20 +144,11 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 	if arguments.Absent(h) {
 		mistake(pattern, "the handler is nil")
 	}
-	check, err := newScopeCheck(need, a.guard.options.Service.Scopes)
-	if err != nil {
-		mistake(pattern, err.Error())
-	}
 	limit := routeLimit{o.Policy, o.Cost}
-	if err := a.guard.limits.validRoute(limit); err != "" {
-		mistake(pattern, err)
-	}
-	repeats, err := a.routeIdempotency(method, o.Idempotency)
-	if err != nil {
-		mistake(pattern, err.Error())
-	}
-	ends, err := newDeprecation(o.Deprecated, o.Sunset, o.Successor)
-	if err != nil {
+	check, scopeErr := newScopeCheck(need, a.guard.options.Service.Scopes)
+	repeats, repeatErr := a.routeIdempotency(method, o.Idempotency)
+	ends, endErr := newDeprecation(o.Deprecated, o.Sunset, o.Successor)
+	if err := cmp.Or(scopeErr, a.guard.limits.validRoute(limit), repeatErr, endErr); err != nil {
 		mistake(pattern, err.Error())
 	}
 	if p := o.Policy; p != nil && p != ratelimit.Unlimited {

@@ -361,20 +361,20 @@ func (o RateLimitOptions) counts() bool {
 	return o.Plan != nil || slices.ContainsFunc(o.fixed(), func(p *ratelimit.Policy) bool { return p != nil })
 }
 
-// validRoute says what is wrong with the limit or the cost of a route, or "".
-func (l *limiter) validRoute(o routeLimit) string {
+// validRoute returns what is wrong with the limit or the cost of a route.
+func (l *limiter) validRoute(o routeLimit) error {
 	switch {
 	case o.cost < 0:
-		return "RouteOptions.Cost is negative"
+		return errors.New("RouteOptions.Cost is negative")
 	case o.policy == ratelimit.Unlimited && o.cost == 0:
-		return ""
+		return nil
 	case o.cost > 0 && o.policy == nil && !l.counts():
-		return "RouteOptions.Cost is set and no policy applies to the route"
+		return errors.New("RouteOptions.Cost is set and no policy applies to the route")
 	case o.policy != nil && l.Store == nil:
-		return "the route has a rate limit and RateLimit.Store is nil"
+		return errors.New("the route has a rate limit and RateLimit.Store is nil")
 	case o.policy != nil:
 		if err := o.policy.Validate(); err != nil {
-			return "RouteOptions.Policy: " + err.Error()
+			return named("RouteOptions.Policy", err)
 		}
 	}
 	policies := l.fixed() // Organization, Sandbox, Key, Client
@@ -384,11 +384,10 @@ func (l *limiter) validRoute(o routeLimit) string {
 		switch {
 		case p == nil:
 		case o.cost > p.Limit.Capacity() && (own || !replaced && !p.ReportOnly):
-			return "the cost is more than the burst of policy " + strconv.Quote(p.Name) +
-				", so no request under it would ever pass"
+			return fmt.Errorf("the cost is more than the burst of policy %q, so no request under it would ever pass", p.Name)
 		case o.policy != nil && !own && p.Name == o.policy.Name:
-			return "the route's rate limit has the name " + strconv.Quote(p.Name) + " of one of the API's"
+			return fmt.Errorf("the route's rate limit has the name %q of one of the API's", p.Name)
 		}
 	}
-	return ""
+	return nil
 }
