@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -17,16 +16,13 @@ type proxies struct {
 }
 
 func (p *proxies) validate() error {
-	var errs []error
+	var m mistakes
 	for _, prefix := range p.prefixes {
-		switch {
-		case !prefix.IsValid() || prefix.Addr().Is4In6():
-			errs = append(errs, fmt.Errorf("%v matches no address; write IPv4 prefixes as 10.0.0.0/8", prefix))
-		case prefix.Bits() == 0:
-			errs = append(errs, fmt.Errorf("%v is every address, so a client could choose its own", prefix))
-		}
+		none := !prefix.IsValid() || prefix.Addr().Is4In6()
+		m.when(none, "%v matches no address; write IPv4 prefixes as 10.0.0.0/8", prefix)
+		m.when(!none && prefix.Bits() == 0, "%v is every address, so a client could choose its own", prefix)
 	}
-	return errors.Join(errs...)
+	return errors.Join(m...)
 }
 
 // client returns the client's address: the connection's peer, or, when that is

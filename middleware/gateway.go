@@ -134,22 +134,14 @@ func (g *Guard) Gateway(o GatewayOptions) http.Handler {
 }
 
 func (o GatewayOptions) validate() error {
-	var errs []error
-	if !strings.HasPrefix(o.Path, "/") {
-		errs = append(errs, fmt.Errorf("the path %q does not begin with a slash", o.Path))
-	}
-	if len(o.Requirements) == 0 {
-		errs = append(errs, errors.New("there are no Requirements"))
-	}
+	var m mistakes
+	m.when(!strings.HasPrefix(o.Path, "/"), "the path %q does not begin with a slash", o.Path)
+	m.when(len(o.Requirements) == 0, "there are no Requirements")
 	for name := range o.Requirements {
-		if !isWord(name, "._-") {
-			errs = append(errs, fmt.Errorf("the requirement %q has no name of letters, digits, dots, _ and -", name))
-		}
+		m.when(!isWord(name, "._-"), "the requirement %q has no name of letters, digits, dots, _ and -", name)
 	}
-	if o.Lifetime < time.Second {
-		errs = append(errs, errors.New("the Lifetime is less than a second"))
-	}
-	return errors.Join(append(errs, validSecrets(o.Secrets))...)
+	m.when(o.Lifetime < time.Second, "the Lifetime is less than a second")
+	return errors.Join(append(m, validSecrets(o.Secrets))...)
 }
 
 func validSecrets(secrets [][]byte) error {

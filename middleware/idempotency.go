@@ -3,9 +3,9 @@ package middleware
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -150,41 +150,29 @@ func (o IdempotencyOptions) withDefaults() IdempotencyOptions {
 }
 
 func (o IdempotencyOptions) validate() error {
-	var errs []error
-	if o.Off && !reflect.DeepEqual(o, IdempotencyOptions{Off: true}) {
-		errs = append(errs, errors.New("it is Off, and another field is set"))
-	}
-	if o.Methods != nil && len(o.Methods) == 0 {
-		errs = append(errs, errors.New("the field Methods is empty and not nil"))
-	}
+	var m mistakes
+	m.when(o.Off && !reflect.DeepEqual(o, IdempotencyOptions{Off: true}), "it is Off, and another field is set")
+	m.when(o.Methods != nil && len(o.Methods) == 0, "the field Methods is empty and not nil")
 	for _, method := range o.Methods {
-		if !validToken(method) || method != strings.ToUpper(method) {
-			errs = append(errs, fmt.Errorf("%q in Methods is not a method; methods are in capital letters", method))
-		}
-		if method == http.MethodGet || method == http.MethodHead {
-			errs = append(errs, fmt.Errorf("leave %s out of Methods: it is idempotent by itself", method))
-		}
+		m.when(!validToken(method) || method != strings.ToUpper(method),
+			"%q in Methods is not a method; methods are in capital letters", method)
+		m.when(method == http.MethodGet || method == http.MethodHead,
+			"leave %s out of Methods: it is idempotent by itself", method)
 	}
-	if o.MaxBody < 0 || o.MaxBodies < 0 || o.MaxResponse < 0 || o.Timeout < 0 {
-		errs = append(errs, errors.New("MaxBody, MaxBodies, MaxResponse or Timeout is negative"))
-	}
-	if cmp.Or(o.MaxBodies, defaultMaxBodies)/2 < o.MaxBody {
-		errs = append(errs, errors.New("MaxBodies, which is 256 MiB if it is 0, is smaller than twice MaxBody"))
-	}
-	if s := o.MismatchStatus; s != 0 && s != http.StatusConflict && s != http.StatusUnprocessableEntity {
-		errs = append(errs, fmt.Errorf("MismatchStatus is %d; it is 422 or 409", s))
-	}
+	m.when(o.MaxBody < 0 || o.MaxBodies < 0 || o.MaxResponse < 0 || o.Timeout < 0,
+		"MaxBody, MaxBodies, MaxResponse or Timeout is negative")
+	m.when(cmp.Or(o.MaxBodies, defaultMaxBodies)/2 < o.MaxBody,
+		"MaxBodies, which is 256 MiB if it is 0, is smaller than twice MaxBody")
+	statuses := []int{0, http.StatusConflict, http.StatusUnprocessableEntity}
+	m.when(!slices.Contains(statuses, o.MismatchStatus), "MismatchStatus is %d; it is 422 or 409", o.MismatchStatus)
 	for _, mediaType := range o.Streaming {
-		if main, sub, _ := strings.Cut(mediaType, "/"); !validToken(main) || !validToken(sub) {
-			errs = append(errs, fmt.Errorf("%q in Streaming is not a media type without parameters", mediaType))
-		}
+		main, sub, _ := strings.Cut(mediaType, "/")
+		m.when(!validToken(main) || !validToken(sub), "%q in Streaming is not a media type without parameters", mediaType)
 	}
 	for _, status := range o.FreeOn {
-		if status < 400 || status > 599 {
-			errs = append(errs, fmt.Errorf("FreeOn has %d, which is no status of a failure", status))
-		}
+		m.when(status < 400 || status > 599, "FreeOn has %d, which is no status of a failure", status)
 	}
-	return errors.Join(errs...)
+	return errors.Join(m...)
 }
 
 // idempotency is an IdempotencyOptions made ready.

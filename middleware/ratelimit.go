@@ -91,34 +91,22 @@ func (o RateLimitOptions) fixed() []*ratelimit.Policy {
 }
 
 func (o RateLimitOptions) validate() error {
-	var errs []error
+	var m mistakes
 	names := map[string]bool{}
 	for i, p := range o.fixed() {
 		if p == nil {
 			continue
 		}
-		if err := p.Validate(); err != nil {
-			errs = append(errs, err)
-		}
+		m = append(m, p.Validate()) // Join drops nil
 		// Organization and Sandbox never apply to one request.
-		if names[p.Name] && i != 1 {
-			errs = append(errs, fmt.Errorf("two policies are named %q", p.Name))
-		}
+		m.when(names[p.Name] && i != 1, "two policies are named %q", p.Name)
 		names[p.Name] = true
 	}
-	if o.Store == nil && (len(names) > 0 || o.Plan != nil) {
-		errs = append(errs, errors.New("there is a policy or a Plan, and Store is nil"))
-	}
-	if o.Store != nil && arguments.Absent(o.Store) {
-		errs = append(errs, fmt.Errorf("the store is a nil %T", o.Store))
-	}
-	if o.Concurrent < 0 {
-		errs = append(errs, errors.New("the limit Concurrent is negative"))
-	}
-	if o.Fields != "" && o.Fields != FieldsDraft11 && o.Fields != FieldsGitHub {
-		errs = append(errs, fmt.Errorf("unknown Fields %q", o.Fields))
-	}
-	return errors.Join(errs...)
+	m.when(o.Store == nil && (len(names) > 0 || o.Plan != nil), "there is a policy or a Plan, and Store is nil")
+	m.when(o.Store != nil && arguments.Absent(o.Store), "the store is a nil %T", o.Store)
+	m.when(o.Concurrent < 0, "the limit Concurrent is negative")
+	m.when(o.Fields != "" && o.Fields != FieldsDraft11 && o.Fields != FieldsGitHub, "unknown Fields %q", o.Fields)
+	return errors.Join(m...)
 }
 
 // limiter is RateLimitOptions made ready.

@@ -17,6 +17,16 @@ func named(field string, err error) error {
 	return fmt.Errorf("%s: %w", field, err)
 }
 
+// mistakes are what is wrong with options.
+type mistakes []error
+
+// when adds one if it is there.
+func (m *mistakes) when(there bool, format string, args ...any) {
+	if there {
+		*m = append(*m, fmt.Errorf(format, args...))
+	}
+}
+
 // validHeader returns an error for a name that cannot carry a request id: it is
 // not a field name (RFC 9110, section 5.1), or it has a meaning of its own in a
 // response.
