@@ -13,6 +13,7 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
+	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 // A Guard is the stages of one set of options, for a router of your own. Each
@@ -65,7 +66,8 @@ func New(keys keystore.Store, o Options) *Guard {
 	if keys != nil && arguments.Absent(keys) {
 		panic(fmt.Sprintf("middleware: the key store is a nil %T", keys))
 	}
-	if keys == nil && o.Authenticate != nil && o.forKeys() {
+	if keys == nil && o.Authenticate != nil && (o.KeyHeader != "" || o.Environment != "" || o.RejectBrowsers ||
+		o.Uses != nil || o.Failures != ratelimit.Limit{}) {
 		panic("middleware: KeyHeader, Environment, RejectBrowsers, Uses and Failures of Options " +
 			"are for API keys, and there is no key store")
 	}
@@ -79,8 +81,7 @@ func New(keys keystore.Store, o Options) *Guard {
 		o.Idempotency.Runner = idem.NewRunner(&idem.Memory{Logger: o.Hooks.logger()}, idem.Options{Logger: o.Hooks.logger()})
 	}
 	report := &reporter{own: o.Hooks, shapes: keyShapes(o.Service), keyHeader: o.KeyHeader, proxies: o.proxies(),
-		uses:    o.Uses,
-		advises: !o.NoShouldRetry, metadata: o.ResourceMetadata}
+		uses: o.Uses, advises: !o.NoShouldRetry, metadata: o.ResourceMetadata}
 	g := &Guard{
 		options: o, report: report,
 		ids:      &requestIDs{o.RequestIDHeader, o.TrustRequestID, report},
@@ -118,11 +119,10 @@ func (g *Guard) newIdempotency(o IdempotencyOptions, bodies *keyed.Bodies) *idem
 		IdempotencyOptions: o,
 		wait:               max(runner.Wait, 0) + o.Timeout + 2*runner.Timeout,
 		stage: keyed.Stage{
-			MaxBody: o.MaxBody, Bodies: bodies, MaxResponse: o.MaxResponse, Streaming: o.Streaming,
-			Timeout: o.Timeout, Retention: runner.Retention, Join: runner.Join, FreeOn: o.FreeOn,
+			Bodies: bodies, MaxResponse: o.MaxResponse, Streaming: o.Streaming, Timeout: o.Timeout,
+			Retention: runner.Retention, Join: runner.Join, FreeOn: o.FreeOn, JSONByValue: o.JSONByValue,
 			OriginalID: keyed.OriginalIDHeader(g.options.RequestIDHeader), Warnings: g.warnings[o.Runner],
-			Advises: report.advises, JSONByValue: o.JSONByValue,
-			Log: report.logWith, Failed: report.sampled,
+			Advises: report.advises, Log: report.logWith, Failed: report.sampled,
 			Panicked: func(w http.ResponseWriter, r *http.Request, p any) {
 				report.logPanic(exchangeOf(w), r, p)
 				recordOf(w).panicked()

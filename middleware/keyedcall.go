@@ -59,7 +59,7 @@ func (s *idempotentStage) answer(f *facts, q *keyed.Request, values []string) de
 	if s.EchoKey {
 		q.W.Header()["Idempotency-Key"] = []string{values[0]}
 	}
-	if err := q.ReadBody(f.caller.Tenant()); err != nil {
+	if err := s.stage.Bodies.Read(&q.Body, f.caller.Tenant(), q.W, q.R, s.MaxBody); err != nil {
 		if err == keyed.ErrConsumed {
 			s.report.misuse(q.W, q.R, StageIdempotency, "what stands outside Idempotent has read the body of the request, "+
 				"whose repeats would all look the same; put it inside, or let it set r.Body to what it has read")

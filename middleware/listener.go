@@ -32,15 +32,11 @@ import (
 // For HTTPS, let srv.TLSConfig have the certificates before the call, and give
 // the result to srv.Serve too, not to srv.ServeTLS.
 func RequestIDListener(srv *http.Server, ln net.Listener, o Options) net.Listener {
-	return rawconn.Listen(srv, ln, o.raw())
-}
-
-func (o Options) raw() rawconn.Options {
 	o = o.withDefaults()
 	if err := validHeader(o.RequestIDHeader); err != nil {
 		panic("middleware: RequestIDListener: Options.RequestIDHeader: " + err.Error())
 	}
-	return rawconn.Options{
+	return rawconn.Listen(srv, ln, rawconn.Options{
 		Header: o.RequestIDHeader,
 		NewID:  func() string { return xid.New().String() },
 		Body: func(status int, id string) (string, []byte) {
@@ -48,7 +44,7 @@ func (o Options) raw() rawconn.Options {
 			p.Status, p.requestID = status, id
 			return problemType, p.append(nil)
 		},
-	}
+	})
 }
 
 // rawCodes has the codes of the statuses that net/http alone answers with.

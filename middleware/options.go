@@ -191,12 +191,6 @@ func (o Options) proxies() *proxies {
 	})}
 }
 
-// forKeys reports whether an option is set that is for API keys alone.
-func (o Options) forKeys() bool {
-	return o.KeyHeader != "" || o.Environment != "" || o.RejectBrowsers || o.Uses != nil ||
-		o.Failures != ratelimit.Limit{}
-}
-
 func (o Options) withDefaults() Options {
 	o.Base = cmp.Or(o.Base, "/api/v1")
 	o.RequestIDHeader = textproto.CanonicalMIMEHeaderKey(cmp.Or(o.RequestIDHeader, DefaultRequestIDHeader))

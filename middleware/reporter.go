@@ -71,11 +71,9 @@ func (p *reporter) logPanic(x *exchange, r *http.Request, v any) {
 	if text == redact.LeftOut {
 		text = fmt.Sprintf("%T: %s", v, text)
 	}
-	p.hooks(x, r).logger().Error("panic while serving a request",
-		slog.String("request_id", x.idOf(r)),
-		slog.String("method", p.method(r)),
-		slog.String("path", secrets.Redact(r.URL.Path)),
-		slog.String("panic", text), slog.String("stack", string(stackArguments.ReplaceAll(stack, []byte("(...)")))))
+	p.hooks(x, r).logger().Error("panic while serving a request", "request_id", x.idOf(r), "method", p.method(r),
+		"path", secrets.Redact(r.URL.Path), "panic", text,
+		"stack", string(stackArguments.ReplaceAll(stack, []byte("(...)"))))
 }
 
 var stackArguments = regexp.MustCompile(`(?m)\([^()\n]*\)$`)

@@ -14,7 +14,6 @@ import (
 
 // Stage is what the requests of an Idempotent stage share.
 type Stage struct {
-	MaxBody     int64 // bytes of a request's body
 	Bodies      *Bodies
 	MaxResponse int           // bytes of a response's body that are retained
 	Timeout     time.Duration // of the handler
@@ -70,11 +69,6 @@ type Request struct {
 
 	byBytes, byValue [32]byte // byValue is zero where there is none
 	valued           bool     // byValue is known
-}
-
-// ReadBody reads the whole body, on the account of a tenant; see [Bodies.Read].
-func (q *Request) ReadBody(tenant string) error {
-	return q.Stage.Bodies.Read(&q.Body, tenant, q.W, q.R, q.Stage.MaxBody)
 }
 
 // Fingerprint returns what the request is known by where it is the first with
