@@ -53,12 +53,8 @@ func Document(api *middleware.API, info Info) []byte {
 	o := api.Guard().Options()
 	d := document{
 		OpenAPI: "3.1.0",
-		Info: documentInfo{
-			Title:       cmp.Or(info.Title, "API"),
-			Version:     cmp.Or(info.Version, "1"),
-			Description: info.Description,
-		},
-		Paths: make(map[string]map[string]operation),
+		Info:    documentInfo{cmp.Or(info.Title, "API"), cmp.Or(info.Version, "1"), info.Description},
+		Paths:   make(map[string]map[string]operation),
 	}
 	for _, url := range info.Servers {
 		d.Servers = append(d.Servers, object{"url": url})
@@ -175,11 +171,7 @@ func (d documented) operation(r documentRoute, wildcards []string) operation {
 	o := operation{
 		Deprecated: !r.Options.Deprecated.IsZero() || !r.Options.Sunset.IsZero(),
 		Security:   security(r.Route),
-		Responses: map[string]object{
-			"401": ref("responses", "Unauthorized"),
-			"429": ref("responses", "TooManyRequests"),
-			"503": ref("responses", "Unavailable"),
-		},
+		Responses:  make(map[string]object),
 	}
 	for i, w := range wildcards {
 		p := object{"name": w[1 : len(w)-1], "in": "path", "required": true, "schema": object{"type": "string"}}
@@ -188,24 +180,26 @@ func (d documented) operation(r documentRoute, wildcards []string) operation {
 		}
 		o.Parameters = append(o.Parameters, p)
 	}
-	var success []string
+	refusals := map[string]string{
+		"401": "Unauthorized", "429": "TooManyRequests", "503": "Unavailable", "default": "Problem"}
 	if len(r.Scopes) > 0 {
-		o.Responses["403"] = ref("responses", "Forbidden")
+		refusals["403"] = "Forbidden"
 	}
+	var success []string
 	if !r.Options.Idempotency.Off {
 		key := "IdempotencyKey"
 		if r.Options.Idempotency.Required {
 			key = "RequiredIdempotencyKey"
 		}
 		o.Parameters = append(o.Parameters, ref("parameters", key))
-		o.Responses["400"] = ref("responses", "BadRequest")
-		o.Responses["409"] = ref("responses", "Conflict")
-		o.Responses["413"] = ref("responses", "TooLarge")
-		o.Responses["422"] = ref("responses", "Unprocessable")
+		maps.Copy(refusals, map[string]string{
+			"400": "BadRequest", "409": "Conflict", "413": "TooLarge", "422": "Unprocessable"})
 		success = []string{"Replayed", "OriginalRequestId"}
 	}
 	o.Responses["2XX"] = object{"description": "Success.", "headers": d.headers(success...)}
-	o.Responses["default"] = ref("responses", "Problem")
+	for status, name := range refusals {
+		o.Responses[status] = ref("responses", name)
+	}
 	return o
 }
 
@@ -256,10 +250,8 @@ func (d documented) components(used map[scope.Name]bool) object {
 	}
 	return object{
 		"securitySchemes": object{bearerScheme: object{
-			"type":         "http",
-			"scheme":       "bearer",
-			"bearerFormat": d.Service.Pattern(),
-			"description":  securityText(d.Service.Scopes, used),
+			"type": "http", "scheme": "bearer", "bearerFormat": d.Service.Pattern(),
+			"description": securityText(d.Service.Scopes, used),
 		}},
 		"parameters": object{"IdempotencyKey": key(false), "RequiredIdempotencyKey": key(true)},
 		"headers": object{
@@ -344,9 +336,7 @@ func (d documented) schemas() object {
 		"original_location": text("The Location of a response that was not retained."),
 	}
 	return object{"Problem": object{
-		"type":        "object",
-		"description": "A refusal (RFC 9457). Members may be added.",
-		"required":    []string{"type", "title", "status", "code"},
-		"properties":  properties,
+		"type": "object", "description": "A refusal (RFC 9457). Members may be added.",
+		"required": []string{"type", "title", "status", "code"}, "properties": properties,
 	}}
 }
