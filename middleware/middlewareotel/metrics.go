@@ -21,9 +21,8 @@
 //	sallyport.idempotency.wait.duration  in seconds, of repeats that waited for the first request
 //
 // and a gauge or counter for each figure of [Options]. An outcome is that of
-// [middleware.Event]: "handled", "executed", "replayed", "redirected" or the code
-// of a refusal; "aborted" if the connection was, whatever status was sent
-// before; or "reported" in place of "handled" if ReportedCode is set. A response
+// [middleware.Event], or "aborted" if the connection was, whatever status was sent
+// before, or "reported" in place of "handled" if ReportedCode is set. A response
 // within another one is not counted again; its rate limits and its idempotency
 // key are. So a request has the outcome "handled" where an http.TimeoutHandler
 // stands between RequestID and what decided on it.

@@ -19,9 +19,8 @@
 //	sallyport_idempotency_wait_duration_seconds          of repeats that waited for the first request
 //
 // and a gauge or counter for each figure of [Options]. An outcome is that of
-// [middleware.Event]: "handled", "executed", "replayed", "redirected" or the code
-// of a refusal; "aborted" if the connection was, whatever status was sent
-// before; or "reported" in place of "handled" if ReportedCode is set. A response
+// [middleware.Event], or "aborted" if the connection was, whatever status was sent
+// before, or "reported" in place of "handled" if ReportedCode is set. A response
 // within another one is not counted again; its rate limits and its idempotency
 // key are. So a request has the outcome "handled" where an http.TimeoutHandler
 // stands between RequestID and what decided on it.
@@ -78,14 +77,10 @@ type Options struct {
 
 // Metrics counts responses. It is safe for concurrent use.
 type Metrics struct {
-	requests    *prometheus.CounterVec
-	failures    *prometheus.CounterVec
-	limits      *prometheus.CounterVec
-	idempotency *prometheus.CounterVec
-	wait        prometheus.Observer
-	durations   *prometheus.HistogramVec
-	calls       *prometheus.HistogramVec
-	options     Options
+	requests, failures, limits, idempotency *prometheus.CounterVec
+	wait                                    prometheus.Observer
+	durations, calls                        *prometheus.HistogramVec
+	traceID                                 func(context.Context) string
 
 	response *figures.Cache[figures.Response, response]
 	limit    *figures.Cache[figures.Limit, prometheus.Counter]
@@ -115,7 +110,7 @@ func New(r prometheus.Registerer, o Options) (*Metrics, error) {
 		idempotency: counters(with, "sallyport_idempotency_requests_total", "Requests with an idempotency key.", "outcome"),
 		wait: histograms(with, "sallyport_idempotency_wait_duration_seconds",
 			"How long repeats waited for the first request.", figures.WaitBounds).WithLabelValues(),
-		options: o,
+		traceID: o.TraceID,
 	}
 	parts := figures.Parts{Keys: o.Keys, Replies: o.Replies, Counters: o.Counters}
 	own.MustRegister(shown(parts))
@@ -197,15 +192,15 @@ func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 	}
 }
 
-const traceID = "trace_id" // the label of an example
+const traceLabel = "trace_id" // of an example
 
 // measure observes a duration, as an example of the trace of ctx.
 func (m *Metrics) measure(ctx context.Context, o prometheus.Observer, d time.Duration) {
-	if m.options.TraceID != nil {
+	if m.traceID != nil {
 		// Prometheus panics for others, in the middle of a request or of a call.
-		const longest = prometheus.ExemplarMaxRunes - len(traceID)
-		if id := m.options.TraceID(ctx); id != "" && len(id) <= longest && utf8.ValidString(id) {
-			o.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(), prometheus.Labels{traceID: id})
+		const longest = prometheus.ExemplarMaxRunes - len(traceLabel)
+		if id := m.traceID(ctx); id != "" && len(id) <= longest && utf8.ValidString(id) {
+			o.(prometheus.ExemplarObserver).ObserveWithExemplar(d.Seconds(), prometheus.Labels{traceLabel: id})
 			return
 		}
 	}

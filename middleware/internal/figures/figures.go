@@ -171,10 +171,7 @@ func Expected(routes []middleware.Route) []Response {
 		if !route.Options.Idempotency.Off {
 			success = Response{Status: http.StatusCreated, Outcome: "executed"}
 		}
-		for _, r := range []Response{
-			success,
-			{Status: http.StatusTooManyRequests, Outcome: codes.RateLimited},
-		} {
+		for _, r := range []Response{success, {Status: http.StatusTooManyRequests, Outcome: codes.RateLimited}} {
 			for _, env := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
 				r.Method, r.Environment = methodOf(route.Method), string(env)
 				r.Pattern = strings.TrimSpace(route.Method + " " + route.Path)
