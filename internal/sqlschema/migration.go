@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -201,13 +202,8 @@ func (m Schema) migrateByStatement(ctx context.Context, db *sql.DB) error {
 // at once. What a statement makes may be there already.
 func (m Schema) execEach(ctx context.Context, conn *sql.Conn, statements string) error {
 	for _, statement := range strings.Split(strings.TrimSpace(statements), ";\n\n") {
-		_, err := conn.ExecContext(ctx, statement)
-		switch MySQLNumber(err) {
-		case mysqlTableExists, mysqlColumnExists, mysqlIndexExists, MySQLDuplicate, mysqlTriggerExists:
-		default:
-			if err != nil {
-				return err
-			}
+		if _, err := conn.ExecContext(ctx, statement); err != nil && !slices.Contains(mysqlExists, MySQLNumber(err)) {
+			return err
 		}
 	}
 	return nil

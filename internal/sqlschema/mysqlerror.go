@@ -16,6 +16,9 @@ const (
 	mysqlTriggerExists = 1359
 )
 
+// mysqlExists are those for what a statement makes and is there already.
+var mysqlExists = []int{mysqlTableExists, mysqlColumnExists, mysqlIndexExists, MySQLDuplicate, mysqlTriggerExists}
+
 // MySQLAgain reports whether MySQL has taken back what a statement wrote, and
 // the same may succeed now.
 func MySQLAgain(err error) bool {
