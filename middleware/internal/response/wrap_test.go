@@ -180,10 +180,6 @@ type (
 		*bare
 		hijacker
 	}
-	hasR struct {
-		*bare
-		readerFrom
-	}
 	hasP struct {
 		*bare
 		pusher
@@ -206,10 +202,6 @@ type (
 	}
 	hasFHP struct {
 		hasFH
-		pusher
-	}
-	hasFHRP struct {
-		hasFHR
 		pusher
 	}
 	hasFHRN struct {
@@ -235,14 +227,12 @@ var writers = []struct {
 	{"", "", func(b *bare) http.ResponseWriter { return b }},
 	{"F", "F", func(b *bare) http.ResponseWriter { return newF(b) }},
 	{"H", "H", func(b *bare) http.ResponseWriter { return hasH{b, hijacker{b}} }},
-	{"R", "", func(b *bare) http.ResponseWriter { return hasR{b, readerFrom{b}} }},
 	{"P", "P", func(b *bare) http.ResponseWriter { return hasP{b, pusher{b}} }},
 	{"FH", "FH", func(b *bare) http.ResponseWriter { return newFH(b) }},
 	{"FR", "F", func(b *bare) http.ResponseWriter { return hasFR{newF(b), readerFrom{b}} }},
 	{"FP", "FP", func(b *bare) http.ResponseWriter { return hasFP{newF(b), pusher{b}} }},
 	{"FHR", "FHR", func(b *bare) http.ResponseWriter { return newFHR(b) }},
 	{"FHP", "FH", func(b *bare) http.ResponseWriter { return hasFHP{newFH(b), pusher{b}} }},
-	{"FHRP", "FHR", func(b *bare) http.ResponseWriter { return hasFHRP{newFHR(b), pusher{b}} }},
 	{"FHRN", "FHRN", func(b *bare) http.ResponseWriter { return hasFHRN{newFHR(b), notifier{b}} }},
 	{"FPN", "FPN", func(b *bare) http.ResponseWriter { return hasFPN{hasFP{newF(b), pusher{b}}, notifier{b}} }},
 }
