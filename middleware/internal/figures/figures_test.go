@@ -1,22 +1,14 @@
 package figures_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/idem/idemtest"
-	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/internal/figures"
-	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
 func TestResponseOf(t *testing.T) {
@@ -160,82 +152,18 @@ func TestExpected(t *testing.T) {
 	}
 }
 
-// swept is a store of replies as idemsql has it.
-type swept struct{ idem.Store }
+// never is a store of replies that has not removed expired ones yet.
+type never struct{ idem.Store }
 
-func (swept) Swept() time.Time { return time.Time{} }
+func (never) Swept() time.Time { return time.Time{} }
 
-// torn is a store of keys that has lost a page.
-type torn struct{ issuing.Store }
-
-func (s torn) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
-	if d == keystore.DigestOf("torn") {
-		return nil, errors.New("a page is torn")
+// What the parts count is seen in the packages that show it.
+func TestFiguresOfNothing(t *testing.T) {
+	for _, store := range []idem.Store{&idem.Memory{}, never{&idem.Memory{}}} {
+		for _, f := range (figures.Parts{Replies: idem.NewRunner(store, idem.Options{})}).Figures() {
+			if f.Value != 0 {
+				t.Errorf("%s of a new %T is %v", f.Name, store, f.Value)
+			}
+		}
 	}
-	return s.Store.Lookup(ctx, d)
-}
-
-// What the parts count is shown as it is, and nothing of it is 0 here.
-func TestFiguresOfStats(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		keys := keystore.NewCached(torn{issuing.NewMemory()}, keystore.CacheOptions{})
-		secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), keystore.Key{Organization: "acme",
-			Environment: keystore.Sandbox, ExpiresAt: time.Now().Add(13 * 24 * time.Hour)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, token := range []string{secret.Reveal(), secret.Reveal(), secret.Reveal(), "torn"} {
-			_, _ = keys.Lookup(t.Context(), keystore.DigestOf(token))
-		}
-
-		faulty := idemtest.NewFaulty(&idem.Memory{})
-		replies := idem.NewRunner(faulty, idem.Options{Lease: 30 * time.Second})
-		begin := func(key string) *idem.Execution {
-			_, e, _ := replies.Begin(t.Context(), idem.Claim{Key: idem.NewKey(key), Tenant: "acme"}, nil)
-			return e
-		}
-		settle := func(e *idem.Execution) { _ = e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeFree}) }
-		faulty.Next(idemtest.Settle, idemtest.Lose)
-		settle(begin("lost"))
-		runs, unsaved := []*idem.Execution{begin("1"), begin("2"), begin("3")}, begin("unsaved")
-		faulty.Always(idemtest.Settle, idemtest.Fail)
-		go settle(unsaved)
-		faulty.Next(idemtest.Extend, idemtest.Fail)
-		time.Sleep(14 * time.Second)
-		go begin("1")
-		go begin("1")
-		time.Sleep(time.Second)
-
-		saveErrors := float64(replies.Stats().SaveErrors)
-		want := map[string]float64{
-			"key_cache.hits": 2, "key_cache.misses": 2, "key_cache.failures": 1, "key_cache.keys": 1,
-			"key_cache.expiring": 1, "idempotency.executions": 4, "idempotency.waiters": 2, "idempotency.unsaved": 1,
-			"idempotency.renewal_errors": 1, "idempotency.save_errors": saveErrors, "idempotency.lost": 1,
-			"rate_limit.down": 1, "rate_limit.fallbacks": 3,
-		}
-		for _, f := range (figures.Parts{Keys: keys, Replies: replies, Counters: broken{}}).Figures() {
-			if is := want[strings.TrimPrefix(f.Name, "sallyport.")]; f.Value != is || saveErrors == 0 {
-				t.Errorf("%s is %v, want %v", f.Name, f.Value, is)
-			}
-		}
-		for _, store := range []idem.Store{&idem.Memory{}, swept{&idem.Memory{}}} {
-			for _, f := range (figures.Parts{Replies: idem.NewRunner(store, idem.Options{})}).Figures() {
-				if f.Value != 0 {
-					t.Errorf("%s of a new %T is %v", f.Name, store, f.Value)
-				}
-			}
-		}
-		faulty.Always(idemtest.Settle, idemtest.None)
-		for _, e := range runs {
-			settle(e)
-		}
-		time.Sleep(time.Minute)
-	})
-}
-
-// broken is a counter store that is down.
-type broken struct{}
-
-func (broken) Stats() ratelimit.FailoverStats {
-	return ratelimit.FailoverStats{Down: true, Fallbacks: 3}
 }
