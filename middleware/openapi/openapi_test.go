@@ -156,18 +156,22 @@ func parse(t *testing.T, text []byte) (d document) {
 	return d
 }
 
-// Of routes that OpenAPI cannot tell apart there is the more precise one.
+// Of routes that OpenAPI cannot tell apart there is the more precise one, also by
+// the host.
 func TestOfOnePath(t *testing.T) {
-	d := parse(t, openapi.Document(newAPI(middleware.Options{}), openapi.Info{}))
-	for _, tt := range []struct{ path, method, want, parameter string }{
-		{"/api/v1/tasks/{id}", "put", "tasks:write", "id"},
-		{"/api/v1/tasks/{task}", "put", "", ""},
-		{"/api/v1/files/{name}", "get", "deliverables:read", "name"},
-		{"/api/v1/files/{path}", "get", "", ""},
-		{"/api/v1/under/", "get", "chat:read", ""},
-		{"/api/v1/account", "connect", "", ""},
+	api := newAPI(middleware.Options{})
+	for _, tt := range []struct{ host, path, method, want, parameter string }{
+		{"", "/api/v1/tasks/{id}", "put", "tasks:write", "id"},
+		{"", "/api/v1/tasks/{task}", "put", "", ""},
+		{"", "/api/v1/files/{name}", "get", "deliverables:read", "name"},
+		{"", "/api/v1/files/{path}", "get", "", ""},
+		{"", "/api/v1/under/", "get", "chat:read", ""},
+		{"", "/api/v1/account", "connect", "", ""},
+		{"", "/api/v1/account", "get", "account:read", ""},
+		{"hooks.example.com", "/api/v1/account", "get", "webhooks:write", ""},
+		{"elsewhere.example.com", "/api/v1/account", "get", "account:read", ""},
 	} {
-		operation, ok := d.Paths[tt.path][tt.method]
+		operation, ok := parse(t, openapi.Document(api, openapi.Info{Host: tt.host})).Paths[tt.path][tt.method]
 		scopes, parameter := "", ""
 		if ok {
 			scopes = strings.Join(operation.Security[0]["apiKey"], " ")
@@ -176,22 +180,7 @@ func TestOfOnePath(t *testing.T) {
 			parameter, _ = operation.Parameters[0]["name"].(string)
 		}
 		if scopes != tt.want || parameter != tt.parameter {
-			t.Errorf("%s %s: got the scopes %q and the parameter %q, want %q and %q",
-				tt.method, tt.path, scopes, parameter, tt.want, tt.parameter)
-		}
-	}
-}
-
-func TestHost(t *testing.T) {
-	api := newAPI(middleware.Options{})
-	for _, tt := range []struct{ host, want string }{
-		{"", "account:read"},
-		{"hooks.example.com", "webhooks:write"},
-		{"elsewhere.example.com", "account:read"},
-	} {
-		d := parse(t, openapi.Document(api, openapi.Info{Host: tt.host}))
-		if got := d.Paths["/api/v1/account"]["get"].Security[0]["apiKey"]; len(got) != 1 || got[0] != tt.want {
-			t.Errorf("host %q: got the scopes %q, want %s", tt.host, got, tt.want)
+			t.Errorf("%+v: got the scopes %q and the parameter %q", tt, scopes, parameter)
 		}
 	}
 }
@@ -211,16 +200,9 @@ func TestWithAProblemHook(t *testing.T) {
 	}
 }
 
-// Every code is told, and every member that a problem can have is in the
-// schema.
+// Every member that a problem can have is in the schema.
 func TestKnowsEveryProblem(t *testing.T) {
-	text := string(openapi.Document(newAPI(middleware.Options{}), openapi.Info{}))
-	for _, code := range []string{"api_key_invalid", "insufficient_scope", "idempotency_key_invalid",
-		"idempotency_in_progress", "body_too_large", "idempotency_key_reused", "rate_limited", "key_store_unavailable"} {
-		if !strings.Contains(text, "`"+code+"`") {
-			t.Errorf("the document does not have the code %s", code)
-		}
-	}
+	text := openapi.Document(newAPI(middleware.Options{}), openapi.Info{})
 	res := httptest.NewRecorder()
 	middleware.WriteProblem(res, httptest.NewRequest("GET", "/", nil), middleware.Problem{Status: 409, Code: "x",
 		Detail: "x", Policy: "x", Missing: []scope.Name{"x"}, OriginalStatus: 1, OriginalLocation: "x"})
@@ -228,7 +210,7 @@ func TestKnowsEveryProblem(t *testing.T) {
 	if err := json.Unmarshal(res.Body.Bytes(), &members); err != nil {
 		t.Fatal(err)
 	}
-	properties := parse(t, []byte(text)).Components.Schemas["Problem"].Properties
+	properties := parse(t, text).Components.Schemas["Problem"].Properties
 	members["request_id"] = "x"
 	if len(members) != len(properties) {
 		t.Errorf("a problem has %d members, and the schema %d", len(members), len(properties))
