@@ -17,65 +17,62 @@ func TestSameRequest(t *testing.T) {
 		}
 		return r
 	}
-	tests := []struct {
+	type change = func(handlers *http.Request) *http.Request
+	copied := func(r *http.Request) *http.Request { return r.WithContext(r.Context()) }
+	cloned := func(r *http.Request) *http.Request { return r.Clone(r.Context()) }
+	emptied := func(of change) change {
+		return func(r *http.Request) *http.Request {
+			r = of(r)
+			r.Body = http.NoBody
+			return r
+		}
+	}
+	another := func(r *http.Request) change { return func(*http.Request) *http.Request { return r } }
+	bare := &http.Request{RequestURI: "/x"}
+	for _, tt := range []struct {
 		name  string
 		outer *http.Request
-		r     func(outer, handlers *http.Request) *http.Request
+		r     change // nil: outer itself
 		want  bool
 	}{
-		{"itself", received(), func(outer, _ *http.Request) *http.Request { return outer }, true},
-		{"the handler's", received(), func(_, r *http.Request) *http.Request { return r }, true},
-		{"with another context", received(),
-			func(_, r *http.Request) *http.Request { return r.WithContext(r.Context()) }, true},
-		{"with another body", received(), func(_, r *http.Request) *http.Request {
-			r = r.WithContext(r.Context())
-			r.Body = http.NoBody
-			return r
-		}, true},
-		{"a clone", received(), func(_, r *http.Request) *http.Request { return r.Clone(r.Context()) }, true},
-		{"a clone of one that was made", made(strings.NewReader("{}")),
-			func(_, r *http.Request) *http.Request { return r.Clone(r.Context()) }, true},
-		{"with another context and body, of one that was made", made(nil), func(_, r *http.Request) *http.Request {
-			r = r.WithContext(r.Context())
-			r.Body = http.NoBody
-			return r
-		}, true},
-		{"a clone with another body", received(), func(_, r *http.Request) *http.Request {
-			r = r.Clone(r.Context())
-			r.Body = http.NoBody
-			return r
-		}, true},
+		{"itself", received(), nil, true},
+		{"the handler's", received(), func(r *http.Request) *http.Request { return r }, true},
+		{"with another context", received(), copied, true},
+		{"with another body", received(), emptied(copied), true},
+		{"a clone", received(), cloned, true},
+		{"a clone of one that was made", made(strings.NewReader("{}")), cloned, true},
+		{"with another context and body, of one that was made", made(nil), emptied(copied), true},
+		{"a clone with another body", received(), emptied(cloned), true},
 		// A clone with another body looks like a request that a server received of
 		// the same target, and a replay must not pass by it.
-		{"received", received(), func(_, r *http.Request) *http.Request { return received() }, true},
-		{"without header", received(),
-			func(_, r *http.Request) *http.Request { return &http.Request{RequestURI: "/x"} }, true},
-		{"both without header", &http.Request{RequestURI: "/x"},
-			func(_, r *http.Request) *http.Request { return &http.Request{RequestURI: "/x"} }, true},
-		{"received, of another target", received(),
-			func(_, r *http.Request) *http.Request { return httptest.NewRequest("POST", "/y", nil) }, false},
-		{"a clone whose target is cleared", received(), func(_, r *http.Request) *http.Request {
+		{"received", received(), another(received()), true},
+		{"without header", received(), another(bare), true},
+		{"both without header", &http.Request{RequestURI: "/x"}, another(bare), true},
+		{"received, of another target", received(), another(httptest.NewRequest("POST", "/y", nil)), false},
+		{"a clone whose target is cleared", received(), func(r *http.Request) *http.Request {
 			r = r.Clone(r.Context())
 			r.RequestURI = ""
 			return r
 		}, false},
-		{"made", received(), func(_, r *http.Request) *http.Request { return made(strings.NewReader("{}")) }, false},
-		{"made, with the handler's body", received(), func(_, r *http.Request) *http.Request { return made(r.Body) },
-			false},
-		{"made, with the header", received(), func(_, r *http.Request) *http.Request {
+		{"made", received(), another(made(strings.NewReader("{}"))), false},
+		{"made, with the handler's body", received(), func(r *http.Request) *http.Request { return made(r.Body) }, false},
+		{"made, with the header", received(), func(r *http.Request) *http.Request {
 			sub := made(nil)
 			sub.Header = r.Header
 			return sub
 		}, false},
-	}
-	for _, tt := range tests {
+	} {
 		bodies, body := Bodies{Max: 1 << 20}, Body{}
 		if err := bodies.Read(&body, "", httptest.NewRecorder(), tt.outer, 1<<10); err != nil {
 			t.Fatal(err)
 		}
-		handlers := tt.outer.WithContext(t.Context())
-		handlers.Body = body.Reader()
-		if got := SameRequest(tt.outer, tt.r(tt.outer, handlers)); got != tt.want {
+		r := tt.outer
+		if tt.r != nil {
+			handlers := r.WithContext(t.Context())
+			handlers.Body = body.Reader()
+			r = tt.r(handlers)
+		}
+		if got := SameRequest(tt.outer, r); got != tt.want {
 			t.Errorf("%s: got %t, want %t", tt.name, got, tt.want)
 		}
 	}
