@@ -49,7 +49,7 @@ func getTLS(t testing.TB, addr string, config *tls.Config, protocol func(*http.P
 	protocol(p, true)
 	tr := &http.Transport{TLSClientConfig: config, Protocols: p}
 	defer tr.CloseIdleConnections()
-	r, err := (&http.Client{Transport: tr, Timeout: 20 * time.Second}).Get("https://" + addr)
+	r, err := (&http.Client{Transport: tr, Timeout: 5 * time.Minute}).Get("https://" + addr)
 	if err != nil {
 		t.Fatal(err)
 	}
