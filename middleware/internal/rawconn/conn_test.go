@@ -138,9 +138,16 @@ func TestServeFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte(likeResponse), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	talk := func(t *testing.T, ln net.Listener, dial func(addr string) net.Conn) {
+	talk := func(t *testing.T, ln net.Listener, conn net.Conn) {
 		srv := newServer(stage(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, file) }))
-		c := newClient(t, dial(run(t, srv, rawconn.Listen(srv, ln, options()))))
+		addr := run(t, srv, rawconn.Listen(srv, ln, options()))
+		if conn == nil {
+			var err error
+			if conn, err = net.Dial(ln.Addr().Network(), addr); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := newClient(t, conn)
 		for i := range 2 {
 			c.send(getRequest)
 			if r := c.next("GET"); r.body != likeResponse || r.id(t) != fmt.Sprintf("own-%d", i+1) {
@@ -151,25 +158,16 @@ func TestServeFile(t *testing.T) {
 		wantAnswer(t, c.next("GET"), 400)
 		c.all()
 	}
-	dialer := func(network string) func(string) net.Conn {
-		return func(addr string) net.Conn {
-			c, err := net.Dial(network, addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return c
-		}
-	}
-	t.Run("TCP", func(t *testing.T) { talk(t, listenTCP(t), dialer("tcp")) })
+	t.Run("TCP", func(t *testing.T) { talk(t, listenTCP(t), nil) })
 	t.Run("Unix", func(t *testing.T) {
 		ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		talk(t, ln, dialer("unix"))
+		talk(t, ln, nil)
 	})
 	t.Run("pipe", func(t *testing.T) {
 		here, there := net.Pipe()
-		talk(t, listenOne(there), func(string) net.Conn { return here })
+		talk(t, listenOne(there), here)
 	})
 }

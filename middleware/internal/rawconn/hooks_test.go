@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-
-	"github.com/sallyport-go/sallyport/middleware/internal/rawconn"
 )
 
 // TestHooksSetBefore: they are called with the connections as they were
@@ -34,21 +32,5 @@ func TestHooksSetBefore(t *testing.T) {
 	want := []string{"*net.TCPConn new", "*net.TCPConn active", "*net.TCPConn idle", "*net.TCPConn closed"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got states %q, want %q", got, want)
-	}
-}
-
-// TestTwoListeners: each connection is told once what happens to it.
-func TestTwoListeners(t *testing.T) {
-	srv := newServer(stage(hello))
-	listeners := []net.Listener{
-		rawconn.Listen(srv, listenTCP(t), options()),
-		rawconn.Listen(srv, listenTCP(t), options()),
-	}
-	for _, ln := range listeners {
-		c := dial(t, run(t, srv, ln))
-		c.send(getRequest + getRequest + "GARBAGE\r\n\r\n")
-		c.next("GET").id(t)
-		c.next("GET").id(t)
-		wantAnswer(t, c.next("GET"), 400)
 	}
 }
