@@ -86,8 +86,6 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// A text that is too long is cut and one with too many secrets is left out:
-// neither keeps a secret.
 // TestBeginningElsewhere: a header that holds the beginning of a key does not take
 // the key's shape away.
 func TestBeginningElsewhere(t *testing.T) {
@@ -98,6 +96,8 @@ func TestBeginningElsewhere(t *testing.T) {
 	}
 }
 
+// TestBounds: a text that is too long is cut, and one with too many secrets is
+// left out. Neither keeps a secret.
 func TestBounds(t *testing.T) {
 	const secret = "0123456789abcdef"
 	var s redact.Secrets
