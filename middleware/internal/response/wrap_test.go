@@ -6,12 +6,25 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/middleware/internal/response"
 )
+
+const idHeader, id = "Svc-Request-Id", "the-id"
+
+func newWriter(r *http.Request) *response.Writer {
+	return &response.Writer{Request: r, IDHeader: idHeader, ID: id}
+}
+
+// wrap returns a handler's writer on below.
+func wrap(below http.ResponseWriter) http.ResponseWriter {
+	return newWriter(httptest.NewRequest("GET", "/", nil)).Wrap(below)
+}
 
 // TestWrap: a handler's writer shows optional interfaces of the one below, none
 // that it lacks, and each reaches it. Combinations that no known server or
@@ -42,7 +55,8 @@ func TestWrap(t *testing.T) {
 // TestWrapOfServers: what net/http hands out is shown as it is.
 func TestWrapOfServers(t *testing.T) {
 	var seen string
-	h := stamped(func(w http.ResponseWriter, r *http.Request) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w = newWriter(r).Wrap(w)
 		seen = abilities(w)
 		if _, ok := w.(io.StringWriter); !ok {
 			seen += " without WriteString"
@@ -52,8 +66,16 @@ func TestWrapOfServers(t *testing.T) {
 		h     http.Handler
 		http2 bool
 		want  string
-	}{{h, false, "FHRN"}, {h, true, "FPN"}, {http.TimeoutHandler(h, hangs, ""), false, "P"}} {
-		if get(t, start(t, tt.h, tt.http2)); seen != tt.want {
+	}{{h, false, "FHRN"}, {h, true, "FPN"}, {http.TimeoutHandler(h, 5*time.Minute, ""), false, "P"}} {
+		srv := httptest.NewUnstartedServer(tt.h)
+		srv.EnableHTTP2 = tt.http2
+		srv.StartTLS()
+		res, err := srv.Client().Get(srv.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if srv.Close(); seen != tt.want {
 			t.Errorf("HTTP/2 %t: got %q, want %q", tt.http2, seen, tt.want)
 		}
 	}
