@@ -47,21 +47,17 @@ type GatewayOptions struct {
 	AuthRequest bool
 }
 
-// The fields that a Gateway sets when a request may pass.
 const (
-	callerPrefix       = "Svc-Caller-"
-	callerOrganization = callerPrefix + "Organization"
-	callerEnvironment  = callerPrefix + "Environment"
-	callerKey          = callerPrefix + "Key"
-	callerSubject      = callerPrefix + "Subject"
-	callerScopes       = callerPrefix + "Scopes"
-	callerRequest      = callerPrefix + "Request"
-	callerSignature    = callerPrefix + "Signature"
+	callerPrefix    = "Svc-Caller-"
+	callerScopes    = callerPrefix + "Scopes"
+	callerSignature = callerPrefix + "Signature"
 )
 
-// callerFields are those that are signed, in this order.
-var callerFields = []string{
-	callerRequest, callerOrganization, callerEnvironment, callerKey, callerSubject, callerScopes,
+// callerFields are those that a Gateway sets when a request may pass, in the
+// order in which they are signed.
+var callerFields = [...]string{
+	callerPrefix + "Request", callerPrefix + "Organization", callerPrefix + "Environment", callerPrefix + "Key",
+	callerPrefix + "Subject", callerScopes,
 }
 
 // Gateway returns a handler that tells a proxy whether a request may pass: for
@@ -172,12 +168,11 @@ func (o GatewayOptions) asked(r *http.Request) (method, uri string) {
 // admit answers a request that may pass.
 func (o GatewayOptions) admit(w http.ResponseWriter, r *http.Request) {
 	c, h := CallerFrom(r.Context()), w.Header()
-	for name, value := range map[string]string{
-		callerRequest: exchangeOf(w).idOf(r), callerOrganization: url.PathEscape(c.Organization()),
-		callerEnvironment: url.PathEscape(string(c.Environment())), callerKey: url.PathEscape(c.KeyID()),
-		callerSubject: url.PathEscape(c.Subject()), callerScopes: escapeNames(c.Scopes()),
+	for i, value := range [len(callerFields)]string{
+		exchangeOf(w).idOf(r), url.PathEscape(c.Organization()), url.PathEscape(string(c.Environment())),
+		url.PathEscape(c.KeyID()), url.PathEscape(c.Subject()), escapeNames(c.Scopes()),
 	} {
-		h[name] = []string{value}
+		h[callerFields[i]] = []string{value}
 	}
 	expires := strconv.FormatInt(time.Now().Add(o.Lifetime).Unix(), 10)
 	method, uri := o.asked(r)
@@ -259,8 +254,8 @@ func FromGateway(registry *scope.Registry, secrets ...[]byte) func(*http.Request
 			}
 			return nil, refused
 		}
-		var id [4]string
-		for i, name := range []string{callerOrganization, callerEnvironment, callerKey, callerSubject} {
+		var id [4]string // organization, environment, key and subject
+		for i, name := range callerFields[1:5] {
 			id[i], _ = url.PathUnescape(firstValue(r.Header[name])) // it is signed, so it was escaped
 		}
 		k := &keystore.Key{Organization: id[0], Environment: keystore.Environment(id[1]), ID: cmp.Or(id[2], id[3])}
