@@ -18,19 +18,16 @@ func (s spans) start(ctx context.Context, call string) (context.Context, func(er
 		return ctx, func(error) {}
 	}
 	ctx, span := s.tracer.Start(ctx, "sallyport."+call)
-	return ctx, func(err error) { end(span, err) }
-}
-
-// end ends the span of a call, which failed unless err is nil.
-func end(span trace.Span, err error) {
-	if err != nil {
-		kind := "_OTHER"
-		if errors.Is(err, context.DeadlineExceeded) {
-			kind = "timeout"
+	return ctx, func(err error) {
+		if err != nil { // without an answer
+			kind := "_OTHER"
+			if errors.Is(err, context.DeadlineExceeded) {
+				kind = "timeout"
+			}
+			span.SetAttributes(attribute.String("error.type", kind))
+			span.SetStatus(codes.Error, err.Error())
+			span.RecordError(err)
 		}
-		span.SetAttributes(attribute.String("error.type", kind))
-		span.SetStatus(codes.Error, err.Error())
-		span.RecordError(err)
+		span.End()
 	}
-	span.End()
 }
