@@ -139,8 +139,7 @@ func (a *keyAuthenticator) accepts(e keystore.Environment) bool {
 }
 
 func (a *keyAuthenticator) otherEnvironment(e keystore.Environment) *Problem {
-	return invalidKey("This host takes " + string(a.Environment) +
-		" keys, and the API key is a " + string(e) + " one.")
+	return invalidKey("This host takes " + string(a.Environment) + " keys, and the API key is a " + string(e) + " one.")
 }
 
 // verify is lookUp with the throttle around it. What the cache knows to be active

@@ -97,8 +97,7 @@ func (a *authentication) hint(w http.ResponseWriter, r *http.Request, code strin
 	case missing && r.Method == http.MethodOptions && len(r.Header["Access-Control-Request-Method"]) > 0:
 		a.report.hint(w, r, "middleware: a browser's preflight request, which has no credentials, is refused: "+
 			"put the CORS middleware outside Authenticate")
-	case missing && a.keys != nil && a.keys.KeyHeader == "" &&
-		a.keys.claims(firstValue(r.Header["X-Api-Key"])):
+	case missing && a.keys != nil && a.keys.KeyHeader == "" && a.keys.claims(firstValue(r.Header["X-Api-Key"])):
 		a.report.hint(w, r, "middleware: an API key in the header X-API-Key is not looked at: set Options.KeyHeader, "+
 			"or send it as Authorization: Bearer")
 	case code == codes.AddressNotAllowed && len(r.Header["X-Forwarded-For"]) > 0 && ok && !proxies.trust(peer):

@@ -31,9 +31,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	api := middleware.NewAPI(keys, middleware.Options{
-		Hooks: &middleware.Hooks{Observe: metrics.Observe},
-	})
+	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Observe: metrics.Observe}})
 	api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead), account)
 	metrics.AddAPI(api)
 

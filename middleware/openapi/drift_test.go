@@ -112,8 +112,7 @@ func TestDrift(t *testing.T) {
 		if changed == ownDocument {
 			t.Fatalf("%s: nothing changed", tt.name)
 		}
-		if err := openapi.Drift(described(), []byte(changed)); err == nil || !strings.Contains(err.Error(),
-			tt.want) {
+		if err := openapi.Drift(described(), []byte(changed)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
 		}
 	}

@@ -175,9 +175,7 @@ func (x *Run) nothingHappened() bool {
 
 // refusals are statuses of handlers that did nothing, where a rollback proves
 // it.
-var refusals = []int{
-	http.StatusUnauthorized, http.StatusForbidden, http.StatusTooEarly, http.StatusTooManyRequests,
-}
+var refusals = []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooEarly, http.StatusTooManyRequests}
 
 func (x *Run) settlement() idem.Settlement {
 	if x.nothingHappened() {

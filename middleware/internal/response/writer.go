@@ -198,8 +198,7 @@ func (w *Writer) logSuperfluous() {
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
 	frame, more := frames.Next() // this method, in MODULE/middleware/internal/response
 	ours, _, _ := strings.Cut(frame.Function, "/internal/response.")
-	for more && (strings.HasPrefix(frame.Function, ours+".") ||
-		strings.HasPrefix(frame.Function, ours+"/internal/") ||
+	for more && (strings.HasPrefix(frame.Function, ours+".") || strings.HasPrefix(frame.Function, ours+"/internal/") ||
 		strings.HasPrefix(frame.Function, "net/http.")) {
 		frame, more = frames.Next()
 	}
