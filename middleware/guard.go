@@ -23,8 +23,7 @@ import (
 //	r.Use(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)
 //	r.With(guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Idempotent).Post("/tasks", create)
 //
-// Each method says which stage must stand before it. If that one is missing,
-// the stage answers every request with 500 and logs what is missing. Where a
+// Each method says which stage must stand before it; see the package. Where a
 // stage is configured and no handler uses it, the first request past Enforce that
 // shows it logs a warning. A Guard is safe for concurrent use.
 //

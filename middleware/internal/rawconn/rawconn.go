@@ -1,13 +1,11 @@
 // Package rawconn puts the request id on the responses that no handler writes.
 //
-// net/http answers some requests by itself, on the bare connection: a malformed
-// request (400), an oversized header block (431), an unknown transfer coding
-// (501), an unknown version (505), an unknown expectation (417) and plain HTTP
-// on a TLS port (400). [Listen] wraps the accepted connections and rewrites, over
-// HTTP/1, and nothing else:
+// [Listen] wraps the accepted connections and rewrites, over HTTP/1, and nothing
+// else:
 //
-//   - These answers: they get the id, and the caller's body in place of
-//     net/http's plain text.
+//   - What net/http answers by itself, as middleware.RequestIDListener lists it,
+//     and plain HTTP on a TLS port (400): it gets the id, and the caller's body in
+//     place of net/http's plain text.
 //   - The first write after a hijack, if it begins with a status line: it gets
 //     the id and loses other fields of that name, which reverse proxies copy.
 //   - The head of a handler that never calls [Own], if it has no id.
