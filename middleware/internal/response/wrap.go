@@ -17,11 +17,9 @@ import (
 // http.Hijacker is also shown where the writer below has it only by Unwrap:
 // http.ResponseController would find it there, past the Writer.
 type (
-	base struct{ *Writer }
-
-	formF struct{ base }
-	formH struct{ base }
-	formP struct{ base }
+	formF struct{ *Writer }
+	formH struct{ *Writer }
+	formP struct{ *Writer }
 
 	formFH struct{ formF }
 	formFP struct{ formF }
@@ -57,24 +55,23 @@ func (w *Writer) Wrap(below http.ResponseWriter) http.ResponseWriter {
 	_, reads := below.(io.ReaderFrom)
 	_, pushes := below.(http.Pusher)
 	_, notifies := below.(closeNotifier)
-	b := base{w}
 	switch {
 	case flushes && hijacks && reads && notifies:
-		return http1{formFHR{formFH{formF{b}}}}
+		return http1{formFHR{formFH{formF{w}}}}
 	case flushes && pushes && notifies && !hijacks && !reads:
-		return http2{formFP{formF{b}}}
+		return http2{formFP{formF{w}}}
 	case flushes && hijacks && reads:
-		return formFHR{formFH{formF{b}}}
+		return formFHR{formFH{formF{w}}}
 	case flushes && hijacks:
-		return formFH{formF{b}}
+		return formFH{formF{w}}
 	case flushes && pushes:
-		return formFP{formF{b}}
+		return formFP{formF{w}}
 	case flushes:
-		return formF{b}
+		return formF{w}
 	case hijacks:
-		return formH{b}
+		return formH{w}
 	case pushes:
-		return formP{b}
+		return formP{w}
 	}
-	return b
+	return w
 }
