@@ -2,6 +2,7 @@
 package ratefields
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -51,12 +52,7 @@ func SetGitHub(h http.Header, charges []ratelimit.Charge, d ratelimit.Decision) 
 }
 
 // until is the time until a denied charge is admitted, else until all is left.
-func until(s ratelimit.State) time.Duration {
-	if s.Wait > 0 {
-		return s.Wait
-	}
-	return s.Reset
-}
+func until(s ratelimit.State) time.Duration { return cmp.Or(max(s.Wait, 0), s.Reset) }
 
 // addToList joins the items with those of an outer RateLimit: some clients read
 // only one line.
