@@ -240,11 +240,10 @@ func (a *API) routeIdempotency(method string, own IdempotencyOptions) (*idempote
 	merged := own.orElse(g.options.Idempotency)
 	merged.Off = false
 	merged = merged.withDefaults()
-	err := merged.validate()
-	if !slices.Contains(merged.Methods, method) {
-		err = errors.Join(err, fmt.Errorf("the field Methods is %q and does not have the route's %s", merged.Methods, method))
-	}
-	if err != nil {
+	m := mistakes{merged.validate()}
+	m.when(!slices.Contains(merged.Methods, method),
+		"the field Methods is %q and does not have the route's %s", merged.Methods, method)
+	if err := errors.Join(m...); err != nil {
 		return nil, named(of, err)
 	}
 	bodies := g.bodies

@@ -147,10 +147,8 @@ type Options struct {
 // options from a configuration calls Validate first.
 func (o Options) Validate() error {
 	o = o.withDefaults()
-	var errs []error
-	add := func(field string, err error) {
-		errs = append(errs, named("middleware: Options."+field, err)) // Join drops nil
-	}
+	var m mistakes
+	add := func(field string, err error) { m = append(m, named("middleware: Options."+field, err)) } // Join drops nil
 	if !strings.HasPrefix(o.Base, "/") || strings.ContainsAny(o.Base, "{} ") {
 		add("Base", fmt.Errorf("%q is not a path; write it as \"/api/v1\"", o.Base))
 	}
@@ -181,7 +179,7 @@ func (o Options) Validate() error {
 	add("TrustedProxies", o.proxies().validate())
 	add("RateLimit", o.RateLimit.validate())
 	add("Idempotency", o.Idempotency.validate())
-	return errors.Join(errs...)
+	return errors.Join(m...)
 }
 
 func (o Options) proxies() *proxies {

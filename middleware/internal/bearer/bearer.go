@@ -41,11 +41,10 @@ func Mistake(values []string) string {
 // Parse finds the token of RFC 6750, section 2.1, in the values of the
 // Authorization header. Two values are Bad.
 func Parse(values []string) (token string, found Found) {
-	switch len(values) {
-	case 0:
+	switch {
+	case len(values) == 0:
 		return "", Nothing
-	case 1:
-	default:
+	case len(values) > 1:
 		return "", Bad
 	}
 	value := textproto.TrimString(values[0])
