@@ -57,11 +57,7 @@ func mustReport(t *testing.T, s retrytest.Suite) {
 	}
 }
 
-func TestReport(t *testing.T) {
-	for range 3 {
-		mustReport(t, suite(charge))
-	}
-}
+func TestReport(t *testing.T) { mustReport(t, suite(charge)) }
 
 // Early hints in front of the answer are no answer.
 func TestEarlyHints(t *testing.T) {
