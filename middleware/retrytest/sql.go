@@ -90,9 +90,7 @@ func (c *conn) take(ctx context.Context, text string, do func(complete bool) err
 	if c.link.broken.Load() {
 		return driver.ErrBadConn
 	}
-	alone := func(complete bool) error {
-		return c.alone(func() error { return do(complete) })
-	}
+	alone := func(complete bool) error { return c.alone(func() error { return do(complete) }) }
 	refuse := func() (err error) {
 		if e, ok := c.Conn.(driver.ExecerContext); ok {
 			_, err = e.ExecContext(ctx, "a statement that retrytest made invalid", nil)
@@ -214,19 +212,16 @@ func read(r driver.Rows, err error, complete bool) error {
 	return errors.Join(err, r.Close())
 }
 
-func (c *conn) PrepareContext(ctx context.Context, query string) (s driver.Stmt, err error) {
-	err = c.alone(func() (err error) {
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	s := &stmt{conn: c, query: query}
+	return s, c.alone(func() (err error) {
 		if p, ok := c.Conn.(driver.ConnPrepareContext); ok {
-			s, err = p.PrepareContext(ctx, query)
+			s.Stmt, err = p.PrepareContext(ctx, query)
 		} else if err = ctx.Err(); err == nil {
-			s, err = c.Conn.Prepare(query)
+			s.Stmt, err = c.Conn.Prepare(query)
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &stmt{s, c, query}, nil
 }
 
 type stmt struct {

@@ -84,9 +84,7 @@ type trial struct {
 // longer is a time that is longer with each try.
 func (t trial) longer(d time.Duration) time.Duration { return d << (2 * t.tries) }
 
-func (t trial) String() string {
-	return fmt.Sprintf("%s: %s", t.at, t.fault)
-}
+func (t trial) String() string { return fmt.Sprintf("%s: %s", t.at, t.fault) }
 
 // step is what a create does at a database or another service.
 type step struct {
