@@ -26,7 +26,7 @@ func TestContract(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // the rules wait most of the time
-			base, keys := startProcess(t, server(t))
+			base, keys, _ := startProcess(t, server(t))
 			contracttest.Run(t, contracttest.Target{
 				URL: base,
 				Keys: contracttest.Keys{
@@ -41,9 +41,9 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// startProcess starts a server and returns what it prints: its address, and its
-// keys by name.
-func startProcess(t *testing.T, server *exec.Cmd) (base string, keys map[string]string) {
+// startProcess starts a server and returns what it prints: its address, its keys
+// by name, and the lines behind them.
+func startProcess(t *testing.T, server *exec.Cmd) (base string, keys map[string]string, rest *bufio.Scanner) {
 	t.Helper()
 	stdout, err := server.StdoutPipe()
 	if err != nil {
@@ -56,18 +56,18 @@ func startProcess(t *testing.T, server *exec.Cmd) (base string, keys map[string]
 		_ = server.Process.Kill()
 		_ = server.Wait()
 	})
-	keys = make(map[string]string)
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		words := strings.Fields(lines.Text())
+	keys, rest = make(map[string]string), bufio.NewScanner(stdout)
+	for rest.Scan() {
+		words := strings.Fields(rest.Text())
 		switch {
-		case strings.HasPrefix(lines.Text(), "Listening on "):
+		case strings.HasPrefix(rest.Text(), "Listening on "):
 			base = words[2]
 		case len(words) > 1 && strings.HasPrefix(words[1], "svc_"):
 			keys[words[0]] = words[1]
 		case len(words) > 0 && words[0] == "Try:":
-			return base, keys
+			return base, keys, rest
 		}
 	}
 	t.Fatalf("the server ended, having printed %s and %d keys", base, len(keys))
-	return "", nil
+	return "", nil, nil
 }

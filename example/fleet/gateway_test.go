@@ -1,24 +1,31 @@
 package main
 
 import (
+	"io"
 	"net"
 	"net/http"
 	"testing"
+
+	"github.com/sallyport-go/sallyport/keystore/issuing"
 )
 
-// TestGateway: with the flag, a proxy learns whether a request may pass.
+// TestGateway: a proxy learns whether a request may pass.
 func TestGateway(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := ln.Addr().String()
-	ln.Close()
-	srv := start(t, "-gateway", address)
-	srv.base = "http://" + address
+	s := memoryStores()
+	keys, err := issueKeys(t.Context(), issuing.New(s.keys, issuing.Options{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, api := newServer(mustParse(t), s, nil, logger(t))
+	defer serveGateway(ln, api.Guard().Options(), s.keys, io.Discard).Close()
+	srv := &running{base: "http://" + ln.Addr().String(), client: http.DefaultClient}
 	for _, path := range []string{"/verify/tasks-read", "/verify/tasks-write"} {
-		got := srv.must(t, srv.keys.Full, "GET", path, "", "X-Forwarded-For", "192.0.2.1")
+		got := srv.must(t, keys.Full, "GET", path, "", "X-Forwarded-For", "192.0.2.1")
 		if got.StatusCode != http.StatusOK || got.Header.Get("Svc-Caller-Signature") == "" {
 			t.Errorf("%s: got %s %v %s, want 200", path, got.Status, got.Header, got.text)
 		}

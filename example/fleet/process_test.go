@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"os"
@@ -84,8 +83,7 @@ func TestSignalsEndTheServerAndTheNextStartHasNewKeys(t *testing.T) {
 			t.Errorf("a new key: got %s", got.Status)
 		}
 		if last.Full != "" {
-			wantProblem(t, "a key of the server before", srv.must(t, last.Full, "GET", "/api/v1/account", ""), 401,
-				"api_key_invalid")
+			wantProblem(t, "an old key", srv.must(t, last.Full, "GET", "/api/v1/account", ""), 401, "api_key_invalid")
 		}
 		last = srv.keys
 		if err := cmd.Process.Signal(signal); err != nil {
@@ -101,23 +99,13 @@ func TestSignalsEndTheServerAndTheNextStartHasNewKeys(t *testing.T) {
 	}
 }
 
+// The secret of the gateway is printed behind the requests to try.
 func TestThePrintedRequestsWork(t *testing.T) {
 	t.Parallel()
-	ctx, stop := context.WithCancel(t.Context())
-	end := make(chan error, 1)
-	stdout, w := io.Pipe()
-	go func() {
-		end <- runArgs(ctx, t, w, "-addr", "127.0.0.1:0")
-		w.Close()
-	}()
-	var key string
+	_, keys, lines := startProcess(t, process(t, "-addr", "127.0.0.1:0", "-gateway", "127.0.0.1:0"))
 	var statuses []int
-	lines := bufio.NewScanner(stdout)
-	for len(statuses) < 4 && lines.Scan() {
-		if _, exported, found := strings.Cut(lines.Text(), "export KEY="); found {
-			key = exported
-		}
-		r, err := curl.Request(lines.Text(), key)
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "export GATEWAY_SECRET=") {
+		r, err := curl.Request(lines.Text(), keys["full"])
 		if err != nil {
 			t.Fatalf("%s: %v", lines.Text(), err)
 		}
@@ -134,9 +122,7 @@ func TestThePrintedRequestsWork(t *testing.T) {
 	if want := []int{200, 201, 200, 403}; !slices.Equal(statuses, want) {
 		t.Errorf("got %v, want %v", statuses, want)
 	}
-	go io.Copy(io.Discard, stdout)
-	stop()
-	if err := <-end; err != nil {
-		t.Errorf("run: %v", err)
+	if !strings.HasPrefix(lines.Text(), "export GATEWAY_SECRET=") {
+		t.Errorf("the server ended, having printed %q last", lines.Text())
 	}
 }
