@@ -21,8 +21,6 @@ const harbour, lantern = "org_harbour", "org_lantern"
 type demo struct {
 	BaseURL string   `json:"base_url"`
 	Keys    demoKeys `json:"keys"`
-
-	kept bool // the keys of earlier starts work too
 }
 
 // demoKeys are the secrets of the five keys that each start issues.
@@ -50,10 +48,7 @@ func issueKeys(ctx context.Context, issuer *issuing.Issuer) (keys demoKeys, err 
 
 // write puts the keys into a new file that only its owner can read.
 func (d demo) write(path string) error {
-	text, err := json.MarshalIndent(d, "", "  ")
-	if err != nil {
-		return err
-	}
+	text, _ := json.MarshalIndent(d, "", "  ") // of strings
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -66,10 +61,6 @@ func (d demo) write(path string) error {
 // reached: in a file, or on stdout with requests that can be pasted into a
 // shell.
 func (d demo) announce(stdout io.Writer, keysOut string) error {
-	until := "until the server stops"
-	if d.kept {
-		until = "beside those of earlier starts"
-	}
 	if keysOut != "" {
 		if err := d.write(keysOut); err != nil {
 			return fmt.Errorf("write the keys: %w", err)
@@ -79,7 +70,7 @@ func (d demo) announce(stdout io.Writer, keysOut string) error {
 	}
 	_, err := fmt.Fprintf(stdout, `Listening on %[1]s
 
-Keys, %[7]s:
+Keys:
 
   full     %[2]s  all scopes
   sandbox  %[3]s  all scopes, the same organization's sandbox
@@ -95,6 +86,6 @@ Try:
   curl -i -H "Authorization: Bearer $KEY" %[1]s/api/v1/tasks
   curl -i -H 'Authorization: Bearer %[4]s' %[1]s/api/v1/tasks
 
-`, d.BaseURL, d.Keys.Full, d.Keys.Sandbox, d.Keys.None, d.Keys.Worker, d.Keys.Other, until)
+`, d.BaseURL, d.Keys.Full, d.Keys.Sandbox, d.Keys.None, d.Keys.Worker, d.Keys.Other)
 	return err
 }

@@ -79,7 +79,7 @@ func serve(ctx context.Context, c config, s stores, stdout io.Writer, logger *sl
 	lastUsed := keystore.NewUses(cached, keystore.UsesOptions{Interval: 2 * time.Second, Logger: logger})
 	s.keys, s.upkeep = cached, append(s.upkeep, cached.Run, lastUsed.Run)
 
-	d := demo{BaseURL: "http://" + ln.Addr().String(), kept: s.inDatabase}
+	d := demo{BaseURL: "http://" + ln.Addr().String()}
 	if d.Keys, err = issueKeys(ctx, issuing.New(cached, issuing.Options{})); err != nil {
 		return err
 	}
