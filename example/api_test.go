@@ -7,26 +7,18 @@ import (
 	"testing"
 )
 
-// Each response has an id of its own, and a refusal says it in its body too.
+// What this program decides itself. A test of fleet wants the contract of it.
 func TestResponses(t *testing.T) {
 	srv := start(t, "1000-S")
-	seen := make(map[string]string)
-	srv.keys["bad"] = srv.keys["full"] + "x"
 	const tasks, body = "/api/v1/tasks", `{"title": "Light the harbour"}`
 	for _, row := range []struct {
 		key, method, path, body string
 		status                  int
 		code                    string
 	}{
-		{"full", "GET", "/api/v1/account", "", 200, ""},
-		{"full", "HEAD", "/api/v1/account", "", 200, ""},
-		{"sandbox", "GET", "/api/v1/account", "", 200, ""},
-		{"full", "POST", tasks, body, 201, ""},
-		{"full", "GET", tasks, "", 200, ""},
 		{"full", "GET", tasks + "/none", "", 404, "not_found"},
 		{"full", "POST", tasks + "/none/cancel", "", 404, "not_found"},
 		{"full", "DELETE", tasks, "", 405, "method_not_allowed"},
-		{"full", "GET", "/api/v1/nothing", "", 404, "not_found"},
 		{"full", "GET", "/", "", 404, "not_found"},
 		{"full", "GET", "//api/v1/tasks", "", 307, ""},
 
@@ -38,16 +30,12 @@ func TestResponses(t *testing.T) {
 		{"full", "POST", tasks, `{"title": " "}`, 400, "bad_request"},
 		{"full", "POST", tasks, `{"title": "` + strings.Repeat("x", 64<<10) + `"}`, 400, "bad_request"},
 
-		{"", "GET", "/api/v1/account", "", 401, "api_key_missing"},
-		{"", "POST", tasks, body, 401, "api_key_missing"},
 		{"", "GET", "/", "", 401, "api_key_missing"},
-		{"", "GET", "/api/v1/nothing", "", 401, "api_key_missing"},
 		{"", "GET", "//api/v1/tasks", "", 401, "api_key_missing"},
 		{"", "GET", "/api/v1", "", 401, "api_key_missing"},
 		{"", "GET", "/developers", "", 401, "api_key_missing"},
 		{"", "GET", "/api/v1/../../developer", "", 401, "api_key_missing"},
 		{"", "GET", "/developer/../api/v1/tasks", "", 401, ""},
-		{"bad", "GET", "/api/v1/account", "", 401, "api_key_invalid"},
 
 		{"none", "GET", "/api/v1/account", "", 403, "insufficient_scope"},
 		{"none", "POST", tasks, body, 403, "insufficient_scope"},
@@ -55,35 +43,21 @@ func TestResponses(t *testing.T) {
 		{"worker", "GET", tasks + "/none", "", 403, "insufficient_scope"},
 		{"worker", "POST", tasks + "/none/cancel", "", 403, "insufficient_scope"},
 	} {
-		client := *http.DefaultClient
-		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-		r, err := http.NewRequest(row.method, srv.base, strings.NewReader(row.body))
-		if err != nil {
-			t.Fatal(err)
+		what := fmt.Sprintf("%s %s %.40s with the key %q", row.method, row.path, row.body, row.key)
+		got := srv.send(t, row.key, row.method, row.path, row.body)
+		id := got.Header.Get("Svc-Request-Id")
+		if got.StatusCode != row.status || id == "" {
+			t.Errorf("%s: got %s %s with the id %q, want %d", what, got.Status, got.text, id, row.status)
 		}
-		r.URL.Path = row.path
-		if row.key != "" {
-			r.Header.Set("Authorization", "Bearer "+srv.keys[row.key])
-		}
-		what, got := fmt.Sprintf("%s %s %.40s with the key %q", row.method, row.path, row.body, row.key), do(t, &client, r)
-		if got.StatusCode != row.status {
-			t.Errorf("%s: got %s %s, want %d", what, got.Status, got.text, row.status)
-		}
-		id := got.Header.Values("Svc-Request-Id")
-		if len(id) != 1 || id[0] == "" || seen[id[0]] != "" {
-			t.Errorf("%s: got Svc-Request-Id %q, want one that no other response has", what, id)
-			continue
-		}
-		if seen[id[0]] = what; row.code == "" {
+		if row.code == "" {
 			continue
 		}
 		problem := decode[struct {
 			Code, Detail string
 			RequestID    string `json:"request_id"`
 		}](t, got.text)
-		if problem.Code != row.code || problem.Detail == "" || problem.RequestID != id[0] ||
-			got.Header.Get("Content-Type") != "application/problem+json" {
-			t.Errorf("%s: got %s as %s, want the code %s", what, got.text, got.Header.Get("Content-Type"), row.code)
+		if problem.Code != row.code || problem.Detail == "" || problem.RequestID != id {
+			t.Errorf("%s: got %s, want the code %s", what, got.text, row.code)
 		}
 	}
 }

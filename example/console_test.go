@@ -40,17 +40,9 @@ func TestAnAdministratorIssuesAKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	browser := &http.Client{Jar: jar}
-	get := func(path string) reply {
+	send := func(method, path string, form url.Values) reply {
 		t.Helper()
-		r, err := http.NewRequest("GET", srv.base+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return do(t, browser, r)
-	}
-	post := func(path string, form url.Values) reply {
-		t.Helper()
-		r, err := http.NewRequest("POST", srv.base+path, strings.NewReader(form.Encode()))
+		r, err := http.NewRequest(method, srv.base+path, strings.NewReader(form.Encode()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,6 +50,8 @@ func TestAnAdministratorIssuesAKey(t *testing.T) {
 		r.Header.Set("Sec-Fetch-Site", "same-origin")
 		return do(t, browser, r)
 	}
+	get := func(path string) reply { return send("GET", path, nil) }
+	post := func(path string, form url.Values) reply { return send("POST", path, form) }
 
 	for _, path := range []string{"/developer", "/developer/", "/developer/new"} {
 		if got := get(path); got.StatusCode != 401 || !strings.Contains(got.text, `"/developer/sign-in"`) ||

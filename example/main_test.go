@@ -5,9 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -55,7 +53,7 @@ func start(t *testing.T, rate string) *running {
 	t.Cleanup(func() {
 		end()
 		<-srv.ended
-		http.DefaultClient.CloseIdleConnections()
+		client.CloseIdleConnections()
 	})
 	srv.read(t, stdout)
 	return srv
@@ -82,6 +80,9 @@ func (srv *running) read(t *testing.T, stdout io.Reader) {
 	}
 	t.Fatalf("the server ended, having printed %d keys", len(srv.keys))
 }
+
+// client sends each request as it is, and follows no redirect.
+var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 // A reply is a response with its body read.
 type reply struct {
@@ -117,7 +118,7 @@ func (srv *running) send(t *testing.T, key, method, path, body string, header ..
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
-	return do(t, http.DefaultClient, r)
+	return do(t, client, r)
 }
 
 func decode[T any](t *testing.T, text string) (v T) {
@@ -136,7 +137,7 @@ func TestThePrintedRequestsWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		statuses = append(statuses, do(t, http.DefaultClient, r).StatusCode)
+		statuses = append(statuses, do(t, client, r).StatusCode)
 	}
 	if want := []int{200, 201, 200, 403}; !slices.Equal(statuses, want) {
 		t.Errorf("got %v, want %v", statuses, want)
@@ -210,45 +211,5 @@ func TestSignalsEndTheServer(t *testing.T) {
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%v: got %v, want a clean end", signal, err)
 		}
-	}
-}
-
-// A create whose body is on its way when the server is to end gets its
-// response.
-func TestShutdownAnswersWhatWasBegun(t *testing.T) {
-	srv := start(t, "100-S")
-	address := strings.TrimPrefix(srv.base, "http://")
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	const body = `{"title": "Light the harbour"}`
-	fmt.Fprintf(conn, "POST /api/v1/tasks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: k\r\n"+
-		"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n", srv.keys["full"], len(body))
-	responses := bufio.NewReader(conn)
-	if got, err := http.ReadResponse(responses, nil); err != nil || got.StatusCode != http.StatusContinue {
-		t.Fatalf("got %v, %v, want the server to ask for the body", got, err)
-	}
-	srv.end()
-	for { // until the listener is closed
-		late, err := net.Dial("tcp", address)
-		if err != nil {
-			break
-		}
-		late.Close()
-	}
-	select {
-	case <-srv.ended:
-		t.Fatalf("the server ended, with %v, while a create was running", srv.err)
-	default:
-	}
-	io.WriteString(conn, body)
-	if got, err := http.ReadResponse(responses, nil); err != nil || got.StatusCode != http.StatusCreated {
-		t.Errorf("got %v, %v, want 201", got, err)
-	}
-	<-srv.ended
-	if srv.err != nil {
-		t.Errorf("got %v, want a clean end", srv.err)
 	}
 }
