@@ -5,7 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -19,6 +19,8 @@ import (
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
+
+var quoting = regexp.MustCompile("`([^`]+)`")
 
 // logCalls are the calls whose first text is a line of the log: methods of
 // slog.Logger, and what leads to one in package middleware.
@@ -35,7 +37,7 @@ func TestTheGuideHasEveryLineOfTheLog(t *testing.T) {
 	found := make(map[string][]string) // texts of the library by what the guide has
 	for line := range strings.Lines(table) {
 		if cells := strings.Split(line, "|"); len(cells) > 3 {
-			for _, quoted := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[1], -1) {
+			for _, quoted := range quoting.FindAllStringSubmatch(cells[1], -1) {
 				found[quoted[1]] = nil
 			}
 		}
@@ -43,8 +45,7 @@ func TestTheGuideHasEveryLineOfTheLog(t *testing.T) {
 	for text, where := range logTexts(t) {
 		rows := 0
 		for row, texts := range found {
-			start, open := strings.CutSuffix(row, "…")
-			if text == row || open && strings.HasPrefix(text, start) {
+			if stands(row, text) {
 				found[row] = append(texts, text)
 				rows++
 			}
@@ -60,14 +61,18 @@ func TestTheGuideHasEveryLineOfTheLog(t *testing.T) {
 	}
 }
 
+// stands reports whether the guide has a text, or its beginning and an ellipsis.
+func stands(guide, text string) bool {
+	start, open := strings.CutSuffix(guide, "…")
+	return text == guide || open && strings.HasPrefix(text, start)
+}
+
 // attributes are the names of all attributes of the log: one for one thing. key
 // is the id of an API key, idempotency_key the hash of another one.
 var attributes = strings.Fields(`
-	aborted after agent budget budget_needed burst bytes caller client code connection deprecated
-	duration
-	environment error idempotency_key kept key max_staleness method organization outcome page panic path
-	pattern policy problem reason refused_key remaining reported request_id retention scope stack
-	stage status subject unlogged uses waited`)
+	aborted after agent budget budget_needed burst bytes caller client code connection deprecated duration environment
+	error idempotency_key kept key max_staleness method organization outcome page panic path pattern policy problem reason
+	refused_key remaining reported request_id retention scope stack stage status subject unlogged uses waited`)
 
 // TestAttributesOfTheLog: the library names an attribute of the log by a text,
 // which is in the list.
@@ -115,9 +120,9 @@ func TestTheIncidentsAreTrue(t *testing.T) {
 	_, text, _ := strings.Cut(guide, "\n## Incidents\n")
 	text, _, _ = strings.Cut(text, "\n## ")
 	text = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(text, "")
-	texts, lines := logTexts(t), 0
-	for _, quoted := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(text, -1) {
-		start, open := strings.CutSuffix(quoted[1], "…")
+	texts, lines := slices.Collect(maps.Keys(logTexts(t))), 0
+	for _, quoted := range quoting.FindAllStringSubmatch(text, -1) {
+		start := strings.TrimSuffix(quoted[1], "…")
 		switch {
 		case strings.HasPrefix(start, "sallyport_"):
 			if !regexp.MustCompile(start + `(_bucket)?\b`).MatchString(dashboard) {
@@ -126,11 +131,7 @@ func TestTheIncidentsAreTrue(t *testing.T) {
 		case strings.HasPrefix(start, "sallyport "), start == "appendonly yes", !strings.Contains(start, " "):
 		default:
 			lines++
-			known := false
-			for text := range texts {
-				known = known || text == start || open && strings.HasPrefix(text, start)
-			}
-			if !known {
+			if !slices.ContainsFunc(texts, func(text string) bool { return stands(quoted[1], text) }) {
 				t.Errorf("nothing logs %q", quoted[1])
 			}
 		}
@@ -162,17 +163,14 @@ func TestTheGuideWatchesFiguresThatExist(t *testing.T) {
 		if of == nil {
 			continue
 		}
-		for i, name := range strings.Split(cells[1], "`") {
-			if i%2 == 0 {
-				continue
-			}
+		for _, quoted := range quoting.FindAllStringSubmatch(cells[1], -1) {
 			figures++
-			_, there := of.MethodByName(name)
+			_, there := of.MethodByName(quoted[1])
 			if of.Kind() == reflect.Struct {
-				_, there = of.FieldByName(name)
+				_, there = of.FieldByName(quoted[1])
 			}
 			if !there {
-				t.Errorf("the guide watches %q, which %v does not have", name, of)
+				t.Errorf("the guide watches %q, which %v does not have", quoted[1], of)
 			}
 		}
 	}
@@ -184,20 +182,17 @@ func TestTheGuideWatchesFiguresThatExist(t *testing.T) {
 // TestTheControlsNameTestsThatExist: each test of SECURITY.md is one of the
 // repository.
 func TestTheControlsNameTestsThatExist(t *testing.T) {
-	text := read(t, "../.github/SECURITY.md")
 	var tests strings.Builder
 	err := filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") {
-			source, readErr := os.ReadFile(path)
-			tests.Write(source)
-			err = readErr
+			tests.WriteString(read(t, path))
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1)
+	names := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(read(t, "../.github/SECURITY.md"), -1)
 	if len(names) < 20 {
 		t.Errorf("found %d tests only", len(names))
 	}
@@ -256,17 +251,16 @@ func calls(t *testing.T, visit func(files *token.FileSet, call *ast.CallExpr, of
 				if !ok {
 					return true
 				}
-				var of, name string
 				switch called := call.Fun.(type) {
 				case *ast.Ident:
-					name = called.Name
+					visit(files, call, "", called.Name)
 				case *ast.SelectorExpr:
-					name = called.Sel.Name
+					of := "" // of what has no name
 					if x, ok := called.X.(*ast.Ident); ok {
 						of = x.Name
 					}
+					visit(files, call, of, called.Sel.Name)
 				}
-				visit(files, call, of, name)
 				return true
 			})
 			return nil

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,24 +57,19 @@ func blocks(t *testing.T, language string) []string {
 func build(t *testing.T, program string) (binary string) {
 	t.Helper()
 	dir := t.TempDir()
-	source := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	source, overlay, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay"), filepath.Join(dir, "program")
 	virtual, err := filepath.Abs("../readmeprogram/main.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{virtual: source}})
+	replace, _ := json.Marshal(map[string]any{"Replace": map[string]string{virtual: source}})
+	for file, text := range map[string]string{source: program, overlay: string(replace)} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := exec.Command("go", "build", "-overlay", overlay, "-o", binary, filepath.Dir(virtual)).CombinedOutput()
 	if err != nil {
-		t.Fatal(err)
-	}
-	overlayFile, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "program")
-	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("go", "build", "-overlay", overlayFile, "-o", binary,
-		filepath.Dir(virtual)).CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return binary
@@ -110,23 +104,19 @@ func mustAnswer(t *testing.T, program string) {
 	for addr == "" { // somebody else got the port between the test and the program
 		addr, key = runProgram(t, program)
 	}
-	var got strings.Builder
+	var got []string
 	for exchange := range strings.SplitSeq(want, "\n\n$ ") {
 		command, response, _ := strings.Cut(strings.TrimPrefix(exchange, "$ "), "\n")
 		head, _, _ := strings.Cut(response, "\n\n")
-		if got.Len() > 0 {
-			got.WriteString("\n\n")
-		}
-		got.WriteString("$ " + command + "\n")
-		got.WriteString(answer(t, strings.ReplaceAll(command, "127.0.0.1:8080", addr), key, strings.Split(head, "\n")))
+		sent := strings.ReplaceAll(command, "127.0.0.1:8080", addr)
+		got = append(got, "$ "+command+"\n"+answer(t, sent, key, strings.Split(head, "\n")))
 	}
-	if g, w := masked(got.String()), masked(strings.TrimSpace(want)); g != w {
+	if g, w := masked(strings.Join(got, "\n\n")), masked(strings.TrimSpace(want)); g != w {
 		t.Errorf("the README's transcript is not what happens.\ngot:\n%s\n\nwant:\n%s", g, w)
 	}
-	const refusal = "HTTP/1.1 401 Unauthorized"
 	said := answer(t, "curl -i -d title=Call http://"+addr+"/api/v1/tasks", "", []string{""})
-	if !strings.HasPrefix(said, refusal) {
-		t.Errorf("without the key: got %s, want %s", said, refusal)
+	if !strings.HasPrefix(said, "HTTP/1.1 401 Unauthorized") {
+		t.Errorf("without the key: got %s, want 401", said)
 	}
 }
 
@@ -207,23 +197,15 @@ func answer(t *testing.T, command, key string, head []string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := []string{resp.Proto + " " + resp.Status}
+	got := do(t, client, r)
+	lines := []string{got.Proto + " " + got.Status}
 	for _, line := range head[1:] {
 		name, _, _ := strings.Cut(line, ":")
-		for _, value := range resp.Header.Values(name) {
+		for _, value := range got.Header.Values(name) {
 			lines = append(lines, name+": "+value)
 		}
 	}
-	return strings.Join(lines, "\n") + "\n\n" + strings.TrimSpace(string(body))
+	return strings.Join(lines, "\n") + "\n\n" + strings.TrimSpace(got.text)
 }
 
 // What an importer builds beside our modules. The adapters bring no driver of
