@@ -85,6 +85,4 @@ func (t *tasks) one(w http.ResponseWriter, r *http.Request, change func(*task)) 
 }
 
 // tenant is whose data a request may see.
-func tenant(r *http.Request) string {
-	return middleware.CallerFrom(r.Context()).Tenant()
-}
+func tenant(r *http.Request) string { return middleware.CallerFrom(r.Context()).Tenant() }
