@@ -5,29 +5,10 @@
 //	contractcheck -url http://127.0.0.1:8080 -keys keys.json \
 //		-create /api/v1/tasks -body '{"title":"{{random}}"}' -list /api/v1/tasks
 //
-// The keys file is JSON. It may hold the whole description of the server, so
-// that contractcheck -keys contract.json says it all:
-//
-//	{
-//	  "base_url": "http://127.0.0.1:8080",
-//	  "keys": {
-//	    "full": "svc_live_…",
-//	    "none": "svc_live_…"
-//	  },
-//	  "creates": [
-//	    {"path": "/api/v1/tasks", "body": "{\"title\":\"{{random}}\"}", "list": "/api/v1/tasks"}
-//	  ],
-//	  "without": ["sandbox", "sandbox-none", "other", "second", "revoked",
-//	    "worker", "reader", "writer", "second-create", "rate-limit"]
-//	}
-//
-// With -keys - it is read from standard input, as from a secret of a CI:
-//
-//	steps:
-//	  - run: go install github.com/sallyport-go/sallyport/middleware/contracttest/cmd/contractcheck@latest
-//	  - run: contractcheck -keys - -junit contract.xml <<<"$CONTRACT"
-//	    env:
-//	      CONTRACT: ${{ secrets.CONTRACT }}
+// The keys file is JSON. It may hold the whole description of the server, as
+// testdata/contract.json does, so that contractcheck -keys contract.json says it
+// all. With -keys - it is read from standard input, as from a secret of a CI:
+// testdata/workflow.yml does so.
 //
 // It ends with status 0 when every contract rule, the letter of the contract,
 // holds, with 1 when one is broken or, with -strict, could not be checked, and
