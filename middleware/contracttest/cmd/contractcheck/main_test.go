@@ -121,63 +121,52 @@ func TestStatus(t *testing.T) {
 	refused := serve(t, creates, "auth-off")
 	secure, certificate := serveTLS(t)
 	for what, test := range map[string]struct {
-		environment string
-		args        []string
-		status      int
-		want        string
+		keys, environment, args string
+		status                  int
+		want                    string
 	}{
-		"a clean server":    {"", []string{"-keys", clean, "-run", "auth"}, 0, "contract: "},
-		"strictly":          {"CI=true", []string{"-keys", clean, "-strict", "-run", "scope"}, 0, "held"},
-		"a second resource": {"", []string{"-keys", repeating, "-run", "replay"}, 1, "\nBroken:\n"},
-		"an open server": {"", []string{"-keys", refused, "-run", "auth/missing"}, 1,
-			"auth/missing-key\n    broken: a GET without a key: got 200, want 401"},
-		"advice": {"", []string{"-keys", rude, "-run", "challenge"}, 0,
-			"broken    advice    auth/challenge"},
-		"advice that counts": {
-			"", []string{"-keys", rude, "-run", "challenge", "-advice"}, 1, "\nAdvice that is not kept:\n",
-		},
-		"a warning": {"GITHUB_ACTIONS=true", []string{"-keys", bare, "-run", "path/location"}, 0,
-			"\nWarnings, by a reasonable reading of the contract, which does not fail the check:\n"},
-		"a warning, annotated": {"GITHUB_ACTIONS=true", []string{"-keys", bare, "-run", "path/location"}, 0,
-			"::warning title=path/location broken::"},
-		"a warning that counts": {"", []string{"-keys", bare, "-run", "path/location", "-advice"}, 1,
-			"broken    reading   path/location"},
-		"not looked at": {"", []string{"-keys", undeclared, "-run", "second-list"}, 0,
-			"Not checked, which -strict takes for a failure:"},
-		"not looked at, strictly": {"", []string{"-keys", undeclared, "-run", "second-list", "-strict"}, 1,
-			"without second-list"},
-		"not looked at, in a CI": {"CI=true", []string{"-keys", undeclared, "-run", "second-list"}, 1, "\nNot checked:\n"},
-		"in a CI, but not strictly": {"CI=true", []string{"-keys", undeclared, "-run", "second-list", "-strict=false"}, 0,
-			"Not checked"},
-		"the wire profile": {"", []string{"-keys", clean, "-run", "wire/", "-wire"}, 1,
-			"broken    wire      wire/request-line"},
-		"no wire profile": {"CI=true", []string{"-keys", clean, "-run", "wire/|path/"}, 0, "wire: 9 left out"},
-		"what does not apply": {"", []string{"-keys", clean, "-run", "http2/scope|path/version"}, 0,
-			"left out  contract  http2/scope: the server does not speak HTTP/2"},
-		"HTTP/2 over TLS": {"CI=true", []string{"-keys", secure, "-cacert", certificate, "-run", "http2/"}, 0,
-			"held      contract  http2/replay"},
-		"CI in capitals":   {"CI=True", []string{"-keys", undeclared, "-run", "second-list"}, 1, "\nNot checked:\n"},
-		"a CI by its name": {"CI=woodpecker", []string{"-keys", undeclared, "-run", "second-list"}, 1, "\nNot checked:\n"},
-		"no CI":            {"CI=false", []string{"-keys", undeclared, "-run", "second-list"}, 0, "Not checked"},
-		"no time":          {"", []string{"-keys", clean, "-timeout", "1ns", quick}, 2, "there was no time left"},
+		"a clean server":        {clean, "", "-run auth", 0, "contract: "},
+		"strictly":              {clean, "CI=true", "-strict -run scope", 0, "held"},
+		"a second resource":     {repeating, "", "-run replay", 1, "\nBroken:\n"},
+		"an open server":        {refused, "", "-run auth/missing", 1, "a GET without a key: got 200, want 401"},
+		"advice":                {rude, "", "-run challenge", 0, "broken    advice    auth/challenge"},
+		"advice that counts":    {rude, "", "-run challenge -advice", 1, "\nAdvice that is not kept:\n"},
+		"a warning":             {bare, "", "-run path/location", 0, ", which does not fail the check:\n"},
+		"annotated":             {bare, "GITHUB_ACTIONS=true", "-run path/location", 0, "::warning title=path/location"},
+		"a warning that counts": {bare, "", "-run path/location -advice", 1, "broken    reading   path/location"},
+		"skipped":               {undeclared, "", "-run second-list", 0, "Not checked, which -strict takes for a failure:"},
+		"skipped, strictly":     {undeclared, "", "-run second-list -strict", 1, "without second-list"},
+		"skipped, in a CI":      {undeclared, "CI=true", "-run second-list", 1, "\nNot checked:\n"},
+		"in a CI, not strictly": {undeclared, "CI=true", "-run second-list -strict=false", 0, "Not checked"},
+		"CI in capitals":        {undeclared, "CI=True", "-run second-list", 1, "\nNot checked:\n"},
+		"a CI by its name":      {undeclared, "CI=woodpecker", "-run second-list", 1, "\nNot checked:\n"},
+		"no CI":                 {undeclared, "CI=false", "-run second-list", 0, "Not checked"},
+		"the wire profile":      {clean, "", "-run wire/ -wire", 1, "broken    wire      wire/request-line"},
+		"no wire profile":       {clean, "CI=true", "-run wire/|path/", 0, "wire: 9 left out"},
+		"what does not apply":   {clean, "", "-run http2/scope|path/version", 0, "http2/scope: the server does not"},
+		"over TLS":              {secure, "CI=true", "-cacert " + certificate + " -run http2/", 0, "contract  http2/replay"},
+		"no time":               {clean, "", "-timeout 1ns " + quick, 2, "there was no time left"},
 
-		"no keys":            {"", []string{"-url", "http://127.0.0.1:1"}, 2, "it needs -keys"},
-		"no URL":             {"", []string{"-keys", withoutLimit}, 2, "it needs -url"},
-		"a misspelt key":     {"", []string{"-keys", misspelt}, 2, `there is no key called "ful"`},
-		"a misspelt member":  {"", []string{"-keys", unknown}, 2, `unknown field "create"`},
-		"a file that is not": {"", []string{"-keys", "/nowhere.json"}, 2, "no such file"},
-		"a dead server": {"", []string{"-keys", clean, "-url", "http://127.0.0.1:1"}, 2,
-			"nothing listens on 127.0.0.1:1"},
-		"an unknown flag":      {"", []string{"-lst", "/"}, 2, "flag provided but not defined: -lst"},
-		"a list of nothing":    {"", []string{"-list", "/api/v1/tasks"}, 2, "it belongs to a -create"},
-		"a bad pattern":        {"", []string{"-keys", clean, "-run", "("}, 2, "-run: error parsing regexp"},
-		"an argument too many": {"", []string{"-keys", clean, "now"}, 2, `unexpected argument "now"`},
-		"the rules":            {"", []string{"-rules"}, 0, "contract  idempotency/replay"},
-		"help":                 {"", []string{"-h"}, 0, "Usage:"},
+		"no keys":              {"", "", "-url http://127.0.0.1:1", 2, "it needs -keys"},
+		"no URL":               {withoutLimit, "", "", 2, "it needs -url"},
+		"a misspelt key":       {misspelt, "", "", 2, `there is no key called "ful"`},
+		"a misspelt member":    {unknown, "", "", 2, `unknown field "create"`},
+		"a file that is not":   {"/nowhere.json", "", "", 2, "no such file"},
+		"a dead server":        {clean, "", "-url http://127.0.0.1:1", 2, "nothing listens on 127.0.0.1:1"},
+		"an unknown flag":      {"", "", "-lst /", 2, "flag provided but not defined: -lst"},
+		"a list of nothing":    {"", "", "-list /api/v1/tasks", 2, "it belongs to a -create"},
+		"a bad pattern":        {clean, "", "-run (", 2, "-run: error parsing regexp"},
+		"an argument too many": {clean, "", "now", 2, `unexpected argument "now"`},
+		"the rules":            {"", "", "-rules", 0, "contract  idempotency/replay"},
+		"help":                 {"", "", "-h", 0, "Usage:"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			got := check(t, test.environment, test.args...)
+			args := strings.Fields(test.args)
+			if test.keys != "" {
+				args = append([]string{"-keys", test.keys}, args...)
+			}
+			got := check(t, test.environment, args...)
 			if got.status != test.status {
 				t.Errorf("got status %d, want %d", got.status, test.status)
 			}
@@ -230,12 +219,11 @@ func TestMisplacedKeys(t *testing.T) {
 	const key = "svc_live_AbCdEfGhIjKlMnOp-QrSt_UvWx"
 	swapped := keysFile(t, "http://127.0.0.1:1", map[string]string{key: "full"}, "")
 	outside := keysFile(t, "http://127.0.0.1:1", nil, `"`+key+`":"full"`)
-	for _, args := range [][]string{
-		{"-keys", key}, {key}, {"-" + key}, {"-without", key, "-keys", serve(t, creates)},
-		{"-keys", swapped}, {"-keys", outside}, {"-url", key, "-keys", swapped}, {"-timeout", key}, {"-read", key, "-keys",
-			swapped},
+	for _, args := range []string{
+		"-keys " + key, key, "-" + key, "-without " + key + " -keys " + serve(t, creates), "-keys " + swapped,
+		"-keys " + outside, "-url " + key + " -keys " + swapped, "-timeout " + key, "-read " + key + " -keys " + swapped,
 	} {
-		got := check(t, "", args...)
+		got := check(t, "", strings.Fields(args)...)
 		if got.status != 2 || strings.Contains(got.stdout+got.stderr, "AbCd") || strings.Contains(got.stderr, "UvWx") {
 			t.Errorf("%q: got status %d and %q", args, got.status, got.stderr)
 		}
