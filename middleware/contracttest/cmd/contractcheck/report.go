@@ -76,17 +76,14 @@ func summarize(w io.Writer, results []rules.Result, c config) {
 		}
 	}
 	fmt.Fprintln(w)
-	count := make(map[rules.Level]map[rules.Status]int)
+	count := make(map[string]int) // of a level and a status
 	for _, r := range results {
-		if count[r.Rule.Level] == nil {
-			count[r.Rule.Level] = make(map[rules.Status]int)
-		}
-		count[r.Rule.Level][r.Status]++
+		count[string(r.Rule.Level)+string(r.Status)]++
 	}
 	for _, level := range []rules.Level{rules.Contract, rules.Reading, rules.Advice, rules.Wire, rules.Profile} {
 		var parts []string
 		for _, status := range []rules.Status{rules.Held, rules.Broken, rules.Unclear, rules.Skipped, rules.LeftOut} {
-			if n := count[level][status]; n > 0 {
+			if n := count[string(level)+string(status)]; n > 0 {
 				parts = append(parts, fmt.Sprintf("%d %s", n, status))
 			}
 		}
