@@ -34,6 +34,9 @@ func TestComplete(t *testing.T) {
 // Each mistake is said, without a key, and none where there is none.
 func TestMistakes(t *testing.T) {
 	const live, test = "svc_live_12345678", "svc_test_12345678"
+	at := func(url string) func(*Target) { return func(to *Target) { to.URL = url } }
+	without := func(names ...string) func(*Target) { return func(to *Target) { to.Without = names } }
+	creates := func(all ...Create) func(*Target) { return func(to *Target) { to.Creates = all } }
 	with := func(keys ...string) func(*Target) {
 		return func(to *Target) {
 			for i := 0; i < len(keys); i += 2 {
@@ -41,69 +44,68 @@ func TestMistakes(t *testing.T) {
 			}
 		}
 	}
+	a := Create{Path: "/api/v1/a"}
 	for name, test := range map[string]struct {
 		change func(*Target)
-		want   []string
+		want   string // the mistakes, one a line
 	}{
-		"none": {func(*Target) {}, nil},
-		"a scheme": {func(to *Target) { to.URL = "ftp://kit.test" },
-			[]string{`"ftp://kit.test" is not the URL of a server`}},
-		"no host":    {func(to *Target) { to.URL = "http://" }, []string{"is not the URL"}},
-		"no URL":     {func(to *Target) { to.URL = "http://%" }, []string{"is not the URL"}},
-		"a query":    {func(to *Target) { to.URL += "?a" }, []string{"has a user, a query or a fragment"}},
-		"a fragment": {func(to *Target) { to.URL += "#a" }, []string{"has a user, a query"}},
-		"a user":     {func(to *Target) { to.URL = "http://a@kit.test" }, []string{"has a user, a query"}},
-		"the base": {func(to *Target) { to.URL += "/api/v1/" },
-			[]string{"ends in /api/v1, which the paths have too: leave it out"}},
-		"a path": {func(to *Target) { to.Creates[0].Path = "/a" },
-			[]string{`the path "/a" does not begin with /api/v1/ and a name`}},
-		"a list":      {func(to *Target) { to.Creates[0].List = "/api/v1/?" }, []string{"the path"}},
-		"two creates": {func(to *Target) { to.Creates = append(to.Creates, to.Creates[0]) }, nil},
-		"three creates": {func(to *Target) { to.Creates = append(to.Creates, to.Creates[0], to.Creates[0]) },
-			[]string{"there are 3 routes that create"}},
-		"no key":      {func(to *Target) { clear(to.Keys) }, []string{"there is no full key"}},
-		"eight bytes": {with("full", "12345678"), nil},
-		"seven bytes": {with("full", "1234567"), []string{"the key full is too short"}},
-		"a key twice": {with("other", live), []string{"the keys full and other are the same"}},
-		"the last byte": {with("full", live+"a", "other", live+"b"),
-			[]string{"full and other differ in their last"}},
-		"another last byte":   {with("full", live+"b", "other", live+"c"), nil},
-		"a space":             {with("full", "1234567 8"), []string{"the key full has a space or a character"}},
-		"a tilde":             {with("full", "1234567~8"), nil},
-		"an exclamation mark": {with("full", "1234567!8"), nil},
-		"a control character": {with("full", "1234567\x7f8"), []string{"the key full has a space"}},
-		"a newline":           {with("other", live+"9\n"), []string{"the key other has a space"}},
-		"another name": {with("fulll", live+"9"),
-			[]string{`there is no key called "fulll"; the names are full, none`}},
-		"a sandbox":             {with("sandbox", test, "other", live+"9"), nil},
-		"a test key for full":   {with("full", test, "other", test+"9"), nil},
-		"a live key beside it":  {with("full", test, "other", live), []string{"the key other is a live key"}},
-		"a live sandbox":        {with("sandbox", live+"9"), []string{"the key sandbox is a live key"}},
-		"a live sandbox-none":   {with("sandbox-none", live+"9"), []string{"the key sandbox-none is a live key"}},
-		"swapped":               {with("other", test, "sandbox", live+"9"), []string{"sandbox and other are swapped"}},
-		"full swapped":          {with("full", test, "sandbox", live+"9"), []string{"full and sandbox are swapped"}},
-		"a word in front":       {with("other", "test_svc_12345678"), nil},
-		"a word behind":         {with("other", "svc_12345678_test"), nil},
-		"a word in the secret":  {with("other", "svc_live_12345678_test_9"), nil},
-		"two test keys":         {with("other", test, "none", test+"9"), []string{"none is a test", "other is a test"}},
-		"a test key, a sandbox": {with("full", test, "sandbox", test+"9"), []string{"the key full is a test key"}},
-		"no environment":        {with("other", "acme_prod_12345678"), nil},
-		"two words":             {with("other", "acme_test"), nil},
-		"without":               {func(to *Target) { to.Without = []string{"other", "rate-limit", "list"} }, nil},
-		"without an offer": {func(to *Target) { to.Without = []string{"create"} },
-			[]string{"create is both given and left out"}},
-		"without what is no offer": {func(to *Target) { to.Without = []string{"full"} },
-			[]string{`nothing called "full" can be left out; the names are none, worker,`}},
+		"none":                  {func(*Target) {}, ""},
+		"a scheme":              {at("ftp://kit.test"), `"ftp://kit.test" is not the URL of a server`},
+		"no host":               {at("http://"), "is not the URL"},
+		"no URL":                {at("http://%"), "is not the URL"},
+		"a query":               {at("http://kit.test?a"), "has a user, a query or a fragment"},
+		"a fragment":            {at("http://kit.test#a"), "has a user, a query"},
+		"a user":                {at("http://a@kit.test"), "has a user, a query"},
+		"the base":              {at("http://kit.test/api/v1/"), "ends in /api/v1, which the paths have too: leave it out"},
+		"a path":                {creates(Create{Path: "/a"}), `the path "/a" does not begin with /api/v1/ and a name`},
+		"a list":                {creates(Create{Path: "/api/v1/a", List: "/api/v1/?"}), "the path"},
+		"two creates":           {creates(a, a), ""},
+		"three creates":         {creates(a, a, a), "there are 3 routes that create"},
+		"no key":                {func(to *Target) { clear(to.Keys) }, "there is no full key"},
+		"eight bytes":           {with("full", "12345678"), ""},
+		"seven bytes":           {with("full", "1234567"), "the key full is too short"},
+		"a key twice":           {with("other", live), "the keys full and other are the same"},
+		"the last byte":         {with("full", live+"a", "other", live+"b"), "full and other differ in their last"},
+		"another last byte":     {with("full", live+"b", "other", live+"c"), ""},
+		"a space":               {with("full", "1234567 8"), "the key full has a space or a character"},
+		"a tilde":               {with("full", "1234567~8"), ""},
+		"an exclamation mark":   {with("full", "1234567!8"), ""},
+		"a control character":   {with("full", "1234567\x7f8"), "the key full has a space"},
+		"a newline":             {with("other", live+"9\n"), "the key other has a space"},
+		"another name":          {with("fulll", live+"9"), `there is no key called "fulll"; the names are full, none`},
+		"a sandbox":             {with("sandbox", test, "other", live+"9"), ""},
+		"a test key for full":   {with("full", test, "other", test+"9"), ""},
+		"a live key beside it":  {with("full", test, "other", live), "the key other is a live key"},
+		"a live sandbox":        {with("sandbox", live+"9"), "the key sandbox is a live key"},
+		"a live sandbox-none":   {with("sandbox-none", live+"9"), "the key sandbox-none is a live key"},
+		"swapped":               {with("other", test, "sandbox", live+"9"), "sandbox and other are swapped"},
+		"full swapped":          {with("full", test, "sandbox", live+"9"), "full and sandbox are swapped"},
+		"a word in front":       {with("other", "test_svc_12345678"), ""},
+		"a word behind":         {with("other", "svc_12345678_test"), ""},
+		"a word in the secret":  {with("other", "svc_live_12345678_test_9"), ""},
+		"two test keys":         {with("other", test, "none", test+"9"), "none is a test\nother is a test"},
+		"a test key, a sandbox": {with("full", test, "sandbox", test+"9"), "the key full is a test key"},
+		"no environment":        {with("other", "acme_prod_12345678"), ""},
+		"two words":             {with("other", "acme_test"), ""},
+		"several": {func(to *Target) { to.URL, to.Read, to.Keys = "nowhere", "account", map[string]string{"fulll": "x"} },
+			"is not the URL of a server\nthe path \"account\"\nthere is no full key\n\"fulll\""},
+		"without":                  {without("other", "rate-limit", "list"), ""},
+		"without an offer":         {without("create"), "create is both given and left out"},
+		"without what is no offer": {without("full"), `nothing called "full" can be left out; the names are none, worker,`},
 	} {
 		to := Target{URL: "http://kit.test", Keys: map[string]string{"full": live}}
-		to.Creates = []Create{{Path: "/api/v1/a"}}
+		to.Creates = []Create{a}
 		test.change(&to)
 		_, err := to.complete()
 		var got []string
 		if err != nil {
 			got = strings.Split(err.Error(), "\n")
 		}
-		if !slices.EqualFunc(got, test.want, strings.Contains) || slices.ContainsFunc(got, holdsKey) {
+		var want []string
+		if test.want != "" {
+			want = strings.Split(test.want, "\n")
+		}
+		if !slices.EqualFunc(got, want, strings.Contains) || slices.ContainsFunc(got, holdsKey) {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
 	}
