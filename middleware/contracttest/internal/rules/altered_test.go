@@ -78,16 +78,6 @@ func TestFlipCase(t *testing.T) {
 	}
 }
 
-func TestSwapped(t *testing.T) {
-	for key, want := range map[string]string{
-		"svc_live_a_live_b": "svc_test_a_live_b", "svc_test_a_test_b": "svc_live_a_test_b", "acme_a": "acme_a",
-	} {
-		if got := swapped(key); got != want {
-			t.Errorf("%s: got %q, want %q", key, got, want)
-		}
-	}
-}
-
 // The checksum of another key is right where that of the key is.
 func TestAnother(t *testing.T) {
 	for text, want := range map[string]string{"123456789": "3jZRME", "": "000000", "svc_live_00000068": "00I0ff"} {

@@ -11,15 +11,6 @@ import (
 	"testing"
 )
 
-func TestClass(t *testing.T) {
-	for status, want := range map[int]int{0: 0, 199: 1, 200: 2, 299: 2, 300: 3, 499: 4, 500: 5, 599: 5} {
-		a := answer{status: status}
-		if a.class() != want || a.ok() != (want == 2) {
-			t.Errorf("%d: got %d, %t", status, a.class(), a.ok())
-		}
-	}
-}
-
 // A response differs in what a client goes by.
 func TestDifference(t *testing.T) {
 	a := answer{status: 201, body: "x", header: http.Header{
@@ -95,17 +86,6 @@ type closed struct {
 func (c *closed) Close() error {
 	c.closed = true
 	return nil
-}
-
-func TestShortened(t *testing.T) {
-	text := strings.Repeat("a", 220) + strings.Repeat("b", 20)
-	if got := shortened(text); got != text {
-		t.Errorf("got %s", got)
-	}
-	want := strings.Repeat("a", 220) + "[1 bytes left out]" + strings.Repeat("b", 19) + "c"
-	if got := shortened(text + "c"); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
 }
 
 func TestCurl(t *testing.T) {

@@ -15,35 +15,19 @@ import (
 func TestFailed(t *testing.T) {
 	for _, level := range []Level{Contract, Reading, Advice, Wire} {
 		for _, status := range []Status{Held, Broken, Unclear, Skipped, LeftOut} {
-			for _, strict := range []bool{false, true} {
-				for _, advice := range []bool{false, true} {
-					want := status == Broken || status == Unclear
-					if (level == Reading || level == Advice) && !advice {
-						want = false
-					}
-					if strict && level == Contract && status == Skipped {
-						want = true
-					}
-					r := Result{Rule: Rule{Level: level}, Status: status}
-					if got := r.Failed(strict, advice); got != want {
-						t.Errorf("%s %s, strict %t, advice %t: got %t", status, level, strict, advice, got)
-					}
+			for i := range 4 {
+				strict, advice := i%2 == 1, i > 1
+				want := status == Broken || status == Unclear
+				if level == Reading || level == Advice {
+					want = want && advice
+				}
+				want = want || strict && level == Contract && status == Skipped
+				r := Result{Rule: Rule{Level: level}, Status: status}
+				if got := r.Failed(strict, advice); got != want {
+					t.Errorf("%s %s, strict %t, advice %t: got %t", status, level, strict, advice, got)
 				}
 			}
 		}
-	}
-}
-
-func TestExplain(t *testing.T) {
-	r := Result{Rule: Rule{Source: "section 4", Text: "A text.", Hint: "a hint"}, Status: Broken, Detail: "why",
-		Curl: "curl", Got: "200"}
-	want := "broken: why\n  request  curl\n  response 200\n  rule     A text. (section 4)\n  hint     a hint"
-	if got := r.Explain(); got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	r.Status, r.Curl = Skipped, ""
-	if got := r.Explain(); got != "skipped: why\n  response 200" {
-		t.Errorf("got %q", got)
 	}
 }
 
@@ -55,37 +39,35 @@ func TestCheck(t *testing.T) {
 	a := answer{to: get("/"+key, ""), status: 200, body: key}
 	curl, shows := `curl -i "http://kit.test/$FULL"`, `200, body "$FULL"`
 	nothing := func(*probe) {}
-	done, cancel := context.WithCancel(t.Context())
+	in := t.Context()
+	late, cancel := context.WithCancel(in)
 	cancel()
+	odd := func(p *probe) { p.fault(answer{}, "x") }
+	silent := func(p *probe) { p.noAnswer(get("/", ""), errors.New("reset")) }
 	for name, test := range map[string]struct {
-		rule Rule
 		ctx  context.Context
+		rule Rule
 		want Result
 	}{
-		"held": {Rule{check: nothing}, t.Context(), Result{Status: Held}},
-		"broken": {Rule{check: func(p *probe) { p.fault(a, "shows %s", key) }}, t.Context(),
+		"held": {in, Rule{check: nothing}, Result{Status: Held}},
+		"broken": {in, Rule{check: func(p *probe) { p.fault(a, "shows %s", key) }},
 			Result{Status: Broken, Detail: "shows $FULL", Curl: curl, Got: shows}},
-		"the last": {Rule{check: func(p *probe) { p.saw(a); p.fault(answer{}, "x") }}, t.Context(),
+		"the last": {in, Rule{check: func(p *probe) { p.saw(a); odd(p) }},
 			Result{Status: Broken, Detail: "x", Curl: curl, Got: shows}},
-		"no response": {Rule{check: func(p *probe) { p.noAnswer(get("/", ""), errors.New("reset")) }}, t.Context(),
+		"no response": {in, Rule{check: silent},
 			Result{Status: Broken, Detail: "got no response: reset", Curl: `curl -i "http://kit.test/"`}},
-		"vacuous": {Rule{check: func(p *probe) { p.vacuousf("%d", 1) }}, t.Context(),
-			Result{Status: LeftOut, Detail: "1"}},
-		"skipped": {Rule{check: func(p *probe) { p.skipf("%d", 1) }}, t.Context(), Result{Status: Skipped, Detail: "1"}},
-		"unclear": {Rule{check: func(p *probe) { p.unclearf("%d", 1) }}, t.Context(),
-			Result{Status: Unclear, Detail: "1"}},
-		"too late": {Rule{check: func(p *probe) { p.fault(answer{}, "x") }}, done,
-			Result{Status: Unclear, Detail: noTime}},
-		"in time": {Rule{check: nothing}, done, Result{Status: Held}},
-		"broken at the end": {Rule{when: end, check: func(p *probe) { p.fault(answer{}, "x") }}, done,
-			Result{Status: Broken, Detail: "x"}},
-		"held at the end":        {Rule{when: end, check: nothing}, t.Context(), Result{Status: Held}},
-		"held at a sudden end":   {Rule{when: end, check: nothing}, done, Result{Status: Unclear, Detail: noTime}},
-		"needs what is there":    {Rule{needs: []string{"create"}, check: nothing}, t.Context(), Result{Status: Held}},
-		"needs what is left out": {Rule{needs: []string{"list", "worker"}}, t.Context(), Result{Status: LeftOut}},
-		"needs what is not given": {Rule{needs: []string{"create", "list", "none"}}, t.Context(),
-			Result{Status: Skipped}},
-		"of the wire": {Rule{Level: Wire}, t.Context(), Result{Status: LeftOut}},
+		"vacuous":                {in, Rule{check: func(p *probe) { p.vacuousf("1") }}, Result{Status: LeftOut, Detail: "1"}},
+		"skipped":                {in, Rule{check: func(p *probe) { p.skipf("1") }}, Result{Status: Skipped, Detail: "1"}},
+		"unclear":                {in, Rule{check: func(p *probe) { p.unclearf("1") }}, Result{Status: Unclear, Detail: "1"}},
+		"too late":               {late, Rule{check: odd}, Result{Status: Unclear, Detail: noTime}},
+		"in time":                {late, Rule{check: nothing}, Result{Status: Held}},
+		"broken at the end":      {late, Rule{when: end, check: odd}, Result{Status: Broken, Detail: "x"}},
+		"held at the end":        {in, Rule{when: end, check: nothing}, Result{Status: Held}},
+		"held at a sudden end":   {late, Rule{when: end, check: nothing}, Result{Status: Unclear, Detail: noTime}},
+		"needs what is there":    {in, Rule{needs: []string{"create"}, check: nothing}, Result{Status: Held}},
+		"needs what is left out": {in, Rule{needs: []string{"list", "worker"}}, Result{Status: LeftOut}},
+		"needs what is missing":  {in, Rule{needs: []string{"create", "list", "none"}}, Result{Status: Skipped}},
+		"of the wire":            {in, Rule{Level: Wire}, Result{Status: LeftOut}},
 	} {
 		got := s.check(test.ctx, test.rule)
 		short := got.Status == test.want.Status && got.Curl == test.want.Curl && got.Got == test.want.Got

@@ -119,9 +119,9 @@ func TestSlowToTheLimit(t *testing.T) {
 // nothing either.
 func TestSlowerThanBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, to, slower := newServer(), target(), atomic.Bool{}
+		s, slower := newServer(), atomic.Bool{}
 		s.Window = time.Second
-		network, stop := reference.Serve(func(srv *http.Server) {
+		results := run(t, func(srv *http.Server) {
 			s.Configure(srv)
 			srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if slower.Load() {
@@ -129,19 +129,14 @@ func TestSlowerThanBefore(t *testing.T) {
 				}
 				s.ServeHTTP(w, r)
 			})
+		}, target(), func(r rules.Rule) bool {
+			slower.Store(true) // the first look is over
+			return r.Group() == "ratelimit"
 		})
-		defer stop()
-		to.Dial = network.Dial
-		session, err := rules.Open(t.Context(), to)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer session.Close()
-		slower.Store(true)
-		session.Run(t.Context(), func(r rules.Rule) bool { return r.Group() == "ratelimit" }, func(r rules.Result) {
+		for name, r := range results {
 			if r.Failed(true, true) {
-				t.Errorf("%s: %s", r.Rule.Name, r.Explain())
+				t.Errorf("%s: %s", name, r.Explain())
 			}
-		})
+		}
 	})
 }

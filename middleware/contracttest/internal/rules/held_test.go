@@ -69,8 +69,7 @@ var verb = regexp.MustCompile(`%[.0-9]*[a-z]`)
 // TestHeld wants each rule to be broken by a defect, and each sentence that a
 // check can end with to be said of one.
 func TestHeld(t *testing.T) {
-	var texts []string
-	var names []string
+	var texts, names []string
 	for _, a := range held() {
 		texts, names = append(texts, a.begins), append(names, a.rule)
 	}
@@ -93,29 +92,28 @@ func TestHeld(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
+		for n := range ast.Preorder(file) {
 			call, ok := n.(*ast.CallExpr)
 			if !ok {
-				return true
+				continue
 			}
 			method, ok := call.Fun.(*ast.SelectorExpr)
 			if !ok {
-				return true
+				continue
 			}
 			i, ok := accusers[method.Sel.Name]
 			if !ok || i >= len(call.Args) {
-				return true
+				continue
 			}
 			sentence := longest(call.Args[i])
 			if sentence == "" || slices.Contains(elsewhere, sentence) {
-				return true
+				continue
 			}
 			sentences++
 			if !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, sentence) }) {
 				t.Errorf("%v: no defect makes a rule say %q", fset.Position(call.Pos()), sentence)
 			}
-			return true
-		})
+		}
 	}
 	if sentences < 100 {
 		t.Errorf("found %d sentences", sentences)
@@ -125,19 +123,15 @@ func TestHeld(t *testing.T) {
 // longest returns the longest constant part of a text that is built, "" when
 // it has none.
 func longest(e ast.Expr) (found string) {
-	ast.Inspect(e, func(n ast.Node) bool {
+	for n := range ast.Preorder(e) {
 		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-			text, err := strconv.Unquote(literal.Value)
-			if err != nil {
-				return true
-			}
+			text, _ := strconv.Unquote(literal.Value)
 			for _, part := range verb.Split(text, -1) {
 				if part = strings.TrimSpace(part); len(part) > len(found) {
 					found = part
 				}
 			}
 		}
-		return true
-	})
+	}
 	return found
 }

@@ -6,9 +6,7 @@
 package rules_test
 
 import (
-	"flag"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -24,22 +22,12 @@ var atTheEnd = []string{"request-id/unique", "request-id/every-response", "secre
 // TestDefects plants each defect of the list. Each rule that is to find it does,
 // by itself. What the contract does not forbid breaks no contract rule.
 func TestDefects(t *testing.T) {
-	failfast := flag.Lookup("test.failfast").Value.String() == "true" // which does not end parallel tests
-	var failed atomic.Bool
 	for _, d := range reference.Defects() {
 		if d.Free {
 			continue
 		}
 		t.Run(d.Name, func(t *testing.T) {
 			t.Parallel()
-			if failfast && failed.Load() {
-				return
-			}
-			defer func() {
-				if t.Failed() {
-					failed.Store(true)
-				}
-			}()
 			say := make(map[string]string)
 			all := d.Advice
 			for _, a := range held() {

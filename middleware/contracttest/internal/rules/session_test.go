@@ -10,30 +10,28 @@ import (
 func TestPlan(t *testing.T) {
 	const s = time.Second
 	to := Target{URL: "http://kit.test", Creates: []Create{{Path: "/a"}, {Path: "/b", List: "/c"}}}
-	begins := "Checking http://kit.test, which answers in 1s. It takes some "
-	ends := "POST /a creates resources that are not removed. Duplicates cannot be seen: no route lists them.\n" +
-		"POST /b creates resources that are not removed. GET /c shows them.\n"
+	const begins = "Checking http://kit.test, which answers in 1s. It takes some "
+	const limited = "It has a rate limit: some 40 requests at once, then some "
 	const higher = "Most of the time the check waits for it: lend the keys a higher one, such as 40 a second.\n"
+	const ends = "POST /a creates resources that are not removed. Duplicates cannot be seen: no route lists them.\n" +
+		"POST /b creates resources that are not removed. GET /c shows them.\n"
 	for name, test := range map[string]struct {
-		l    limit
-		want string
+		l                limit
+		takes, most, has string
 	}{
-		"no limit": {limit{}, "4m7s, and at most 6m7s.\n"},
-		"not found": {limit{capacity: 1, units: 1, wait: s},
-			"4m7s, and at most 6m7s.\nNo rate limit was reached within 1 requests.\n"},
-		"not yet": {limit{found: true, capacity: 40, wait: s},
-			"4m7s, and at most 6m7s.\nIt has a rate limit: some 40 requests at once, then some 0 in 1s.\n"},
-		"found": {limit{found: true, capacity: 40, units: 25, wait: 1250 * time.Millisecond},
-			"5m0s, and at most 7m0s.\nIt has a rate limit: some 40 requests at once, then some 25 in 1.25s.\n"},
-		"one by one": {limit{found: true, capacity: 40, units: 1, wait: s},
-			"16m49s, and at most 18m49s.\nIt has a rate limit: some 40 requests at once, then some 1 in 1s.\n" + higher},
-		"of a slow server": {limit{found: true, capacity: 40, units: 5, wait: s},
-			"6m49s, and at most 8m49s.\nIt has a rate limit: some 40 requests at once, then some 5 in 1s.\n"},
-		"slow": {limit{found: true, capacity: 40, units: 1, wait: 9 * s},
-			"24m7s, and at most 26m7s.\nIt has a rate limit: some 40 requests at once, then some 1 in 9s.\n" + higher},
+		"none":       {limit{}, "4m7s", "6m7s", ""},
+		"not found":  {limit{capacity: 1}, "4m7s", "6m7s", "No rate limit was reached within 1 requests.\n"},
+		"not yet":    {limit{found: true, wait: s}, "4m7s", "6m7s", limited + "0 in 1s.\n"},
+		"found":      {limit{found: true, units: 25, wait: 5 * s / 4}, "5m0s", "7m0s", limited + "25 in 1.25s.\n"},
+		"few":        {limit{found: true, units: 5, wait: s}, "6m49s", "8m49s", limited + "5 in 1s.\n"},
+		"one by one": {limit{found: true, units: 1, wait: s}, "16m49s", "18m49s", limited + "1 in 1s.\n" + higher},
+		"slow":       {limit{found: true, units: 1, wait: 9 * s}, "24m7s", "26m7s", limited + "1 in 9s.\n" + higher},
 	} {
+		if test.l.found {
+			test.l.capacity = 40
+		}
 		session := &Session{target: to, latency: s, limit: test.l, redact: newRedactor(nil)}
-		if got, want := session.Plan(), begins+test.want+ends; got != want {
+		if got, want := session.Plan(), begins+test.takes+", and at most "+test.most+".\n"+test.has+ends; got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
