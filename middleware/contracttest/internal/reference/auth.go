@@ -51,8 +51,7 @@ func issue(name, environment, org string, scopes []string) string {
 	token += checksum(token)
 	keys[token] = &key{org, environment, scopes, name == "revoked"}
 	names[name] = token
-	plain := "sk_prod_" + random[10:26]
-	keys[plain] = keys[token]
+	keys["sk_prod_"+random[10:26]] = keys[token] // its plain form
 	return token
 }
 

@@ -2,7 +2,7 @@ package rules
 
 import (
 	"crypto/rand"
-	"encoding/hex"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,8 +96,7 @@ func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	text := hex.EncodeToString(b[:])
-	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 var number atomic.Int64

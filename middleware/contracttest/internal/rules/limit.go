@@ -40,13 +40,11 @@ type observation struct {
 }
 
 const (
-	maxWait = 2 * time.Minute // that is tried out
-	grace   = time.Second     // a server may round its wait down
-	maxOdd  = 6
-
+	maxWait    = 2 * time.Minute // that is tried out
+	grace      = time.Second     // a server may round its wait down
+	maxOdd     = 6
 	fastSearch = 5 * time.Second // for the first 429; a target that takes longer is slow
-
-	minProbed = 3 * time.Second // a wait that is asked for before it ends
+	minProbed  = 3 * time.Second // a wait that is asked for before it ends
 )
 
 // longer returns a wait that ended long before the server said, if there is one.

@@ -2,8 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 )
 
@@ -24,9 +22,6 @@ var profiles = map[string]profile{
 	"ucp":     {mismatch: 409, equal: "bytes"},
 	"iceberg": {optional: true, uuid7: true},
 }
-
-// profileNames are for a mistake.
-func profileNames() string { return strings.Join(slices.Sorted(maps.Keys(profiles)), ", ") }
 
 // asks returns the target's profile, and ends a check that it does not ask for.
 func (p *probe) asks(about func(profile) bool) profile {

@@ -35,8 +35,7 @@ var rateLimitChecks = checks{
 				p.fault(o.last, "Retry-After asked for %v, and nothing was admitted for a minute more", o.asked)
 			case !o.admitted:
 				p.fault(o.last, "Retry-After asked for %v, but a request after that and one more second was refused; "+
-					"admitted after %v",
-					o.asked, o.after.Round(time.Second/10))
+					"admitted after %v", o.asked, o.after.Round(time.Second/10))
 			}
 		}
 	},

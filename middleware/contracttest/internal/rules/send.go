@@ -104,9 +104,7 @@ func get(path, key string) request {
 func (s *Session) read(key string) request { return get(s.target.Read, key) }
 
 // preflight is what a browser asks before a request with a key.
-func (s *Session) preflight() request {
-	return s.read("").by("OPTIONS").guised(asPreflight)
-}
+func (s *Session) preflight() request { return s.read("").by("OPTIONS").guised(asPreflight) }
 
 // tryPatiently is do for a request that may get no answer.
 func (p *probe) tryPatiently(r request) (a answer, err error) {
@@ -121,9 +119,7 @@ func (p *probe) tryPatiently(r request) (a answer, err error) {
 }
 
 // do sends a request, and again after the wait when it is rate-limited.
-func (p *probe) do(r request) answer {
-	return p.patiently(func() answer { return p.once(r) })
-}
+func (p *probe) do(r request) answer { return p.patiently(func() answer { return p.once(r) }) }
 
 // patiently repeats what the limiter refuses, after the wait, and a few times
 // what a server is too busy for.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -68,7 +69,8 @@ func (t *Target) complete() (*url.URL, error) {
 	t.URL = strings.TrimRight(t.URL, "/")
 
 	if _, known := profiles[t.Profile]; !known && t.Profile != "" {
-		mistake("there is no profile called %q; the names are %s", t.Profile, profileNames())
+		names := strings.Join(slices.Sorted(maps.Keys(profiles)), ", ")
+		mistake("there is no profile called %q; the names are %s", t.Profile, names)
 	}
 	paths := []string{t.Read}
 	for i := range t.Creates {
