@@ -44,6 +44,9 @@ func TestAltered(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	if got := altered("svc_test_" + random)["another environment"]; got != prefix+random {
+		t.Errorf("a test key: got %q", got)
+	}
 	if got := altered(""); len(got) > 0 {
 		t.Errorf("no key: got %q", got)
 	}

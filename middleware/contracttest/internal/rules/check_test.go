@@ -31,6 +31,16 @@ func TestFailed(t *testing.T) {
 	}
 }
 
+// wantEnd wants a part of a check to end with a status, or with none where it is
+// Held.
+func wantEnd(t *testing.T, what string, want Status, part func()) {
+	t.Helper()
+	end := ended(part)
+	if end == nil && want != Held || end != nil && end.status != want {
+		t.Errorf("%s: got %+v, want it %s", what, end, want)
+	}
+}
+
 // A check says what became of its rule, and for what.
 func TestCheck(t *testing.T) {
 	const key = "svc_live_8fJ2mQx7LpZ4wRtYk1Vb3NcD5sGh6A"
@@ -112,9 +122,7 @@ func TestSleep(t *testing.T) {
 		if took := time.Since(start); took != 10*time.Second || end == nil || end.status != Unclear {
 			t.Errorf("got %+v after %v", end, took)
 		}
-		if end := ended(func() { p.sleep(0) }); end != nil {
-			t.Errorf("not at all: got %+v", end)
-		}
+		wantEnd(t, "not at all", Held, func() { p.sleep(0) })
 	})
 }
 
@@ -133,9 +141,7 @@ func TestParallel(t *testing.T) {
 	if calls.Load() != 0x0101010101010101 || end == nil || end.detail != "6" && end.detail != "7" {
 		t.Errorf("got %x, %+v", calls.Load(), end)
 	}
-	if end := ended(func() { p.parallel(3, func(int) {}) }); end != nil {
-		t.Errorf("got %+v", end)
-	}
+	wantEnd(t, "none", Held, func() { p.parallel(3, func(int) {}) })
 }
 
 // Each item is looked at once, as many at one time as there are places, and the

@@ -82,7 +82,6 @@ func broken(results map[string]rules.Result, level rules.Level) []string {
 // TestRule: what becomes of one rule where a server differs from the reference
 // server in more than a defect, or a target does not offer all.
 func TestRule(t *testing.T) {
-	noLimit := func(s *reference.Server, _ *rules.Target) { s.Limit = 0 }
 	noList := func(i int) func(*reference.Server, *rules.Target) {
 		return func(_ *reference.Server, to *rules.Target) { to.Creates[i].List = "" }
 	}
@@ -105,10 +104,6 @@ func TestRule(t *testing.T) {
 		"behind refusals": {"free-http10-505 idem-412", nil, nil, "idempotency/guises", rules.Broken, ""},
 		// A second route without a list is not passed over in silence.
 		"no second list": {"idem-replay-creates", nil, noList(1), "idempotency/second-list", rules.Skipped, ""},
-		// Where no limit is found, the rules about it say what they need.
-		"no limit, status":      {"", nil, noLimit, "ratelimit/status", rules.Skipped, "it needs a rate limit"},
-		"no limit, wait":        {"", nil, noLimit, "ratelimit/wait-helps", rules.Skipped, "it needs a rate limit"},
-		"no limit, Retry-After": {"", nil, noLimit, "ratelimit/retry-after", rules.Skipped, "it needs a rate limit"},
 		// What a route answers to a GET that it does not know is no refusal of the
 		// limiter.
 		"routes without GET": {"free-post-only free-drip", nil, func(s *reference.Server, to *rules.Target) {

@@ -78,26 +78,26 @@ func TestWatch(t *testing.T) {
 			shown  []int
 			status int
 			look   func()
-			want   Status // "" when it is fine
+			want   Status
 		}{
-			"one":                      {[]int{2}, 200, func() { w.exactly(1, "") }, ""},
+			"one":                      {[]int{2}, 200, func() { w.exactly(1, "") }, Held},
 			"two":                      {[]int{2, 2}, 200, func() { w.exactly(1, "") }, Broken},
-			"two of two":               {[]int{2, 2}, 200, func() { w.exactly(2, "") }, ""},
+			"two of two":               {[]int{2, 2}, 200, func() { w.exactly(2, "") }, Held},
 			"lost":                     {nil, 200, func() { w.exactly(1, "") }, Unclear},
 			"lost behind earlier ones": {[]int{0, 1}, 200, func() { w.exactly(1, "") }, Broken},
-			"pushed out":               {[]int{3}, 200, func() { w.exactly(1, "") }, ""},
-			"no list":                  {nil, 200, func() { none.exactly(1, "") }, ""},
+			"pushed out":               {[]int{3}, 200, func() { w.exactly(1, "") }, Held},
+			"no list":                  {nil, 200, func() { none.exactly(1, "") }, Held},
 			"a list that fails":        {[]int{2}, 500, func() { w.exactly(1, "") }, Unclear},
-			"at most none":             {nil, 200, func() { w.most(0, "") }, ""},
+			"at most none":             {nil, 200, func() { w.most(0, "") }, Held},
 			"more than none":           {[]int{2}, 200, func() { w.most(0, "") }, Broken},
-			"at most one":              {[]int{2, 3}, 200, func() { w.most(1, "") }, ""},
-			"made":                     {[]int{2}, 200, func() { w.made("") }, ""},
-			"made twice":               {[]int{2, 2}, 200, func() { w.made("") }, ""},
+			"at most one":              {[]int{2, 3}, 200, func() { w.most(1, "") }, Held},
+			"made":                     {[]int{2}, 200, func() { w.made("") }, Held},
+			"made twice":               {[]int{2, 2}, 200, func() { w.made("") }, Held},
 			"not made":                 {nil, 200, func() { w.made("") }, Broken},
-			"made and pushed out":      {[]int{3}, 200, func() { w.made("") }, ""},
+			"made and pushed out":      {[]int{3}, 200, func() { w.made("") }, Held},
 			"not on a whole list":      {[]int{3, 1}, 200, func() { w.made("") }, Broken},
-			"made without a list":      {nil, 200, func() { none.made("") }, ""},
-			"the ledger":               {[]int{0, 1, 2, 3}, 200, p.checkLedger, ""},
+			"made without a list":      {nil, 200, func() { none.made("") }, Held},
+			"the ledger":               {[]int{0, 1, 2, 3}, 200, p.checkLedger, Held},
 			"twice in the ledger":      {[]int{0, 1, 1}, 200, p.checkLedger, Broken},
 		} {
 			list = ""
@@ -105,15 +105,10 @@ func TestWatch(t *testing.T) {
 				list += c[i].body
 			}
 			status = test.status
-			end := ended(test.look)
-			if end == nil && test.want != "" || end != nil && end.status != test.want {
-				t.Errorf("%s: got %+v, want %q", name, end, test.want)
-			}
+			wantEnd(t, name, test.want, test.look)
 		}
 		p.silent, list, status = false, "", 200
-		if end := ended(func() { w.made("") }); end != nil {
-			t.Errorf("a response that says what was made: got %+v", end)
-		}
+		wantEnd(t, "a response that says what was made", Held, func() { w.made("") })
 		p.effects.routes[0] = routeEffects{list: reference.Tasks, measure: "n/n"}
 		list = `{"n": 7}`
 		w = p.watch(c[2])
@@ -121,9 +116,7 @@ func TestWatch(t *testing.T) {
 		if got := w.count(); got != 2 || w.pushedOut() {
 			t.Errorf("a number: got %d", got)
 		}
-		if end := ended(p.checkLedger); end != nil {
-			t.Errorf("a number: got %+v", end)
-		}
+		wantEnd(t, "a number", Held, p.checkLedger)
 	})
 }
 
@@ -139,8 +132,6 @@ func TestWatchWaits(t *testing.T) {
 		p.effects.routes = []routeEffects{{list: reference.Tasks, perItem: 1}}
 		c := p.create(0, p.key("sandbox"))
 		list, late = c.body, time.Now().Add(6*time.Second)
-		if end := ended(func() { p.watch(c).exactly(1, "") }); end != nil {
-			t.Errorf("got %+v", end)
-		}
+		wantEnd(t, "late", Held, func() { p.watch(c).exactly(1, "") })
 	})
 }

@@ -49,23 +49,13 @@ func TestAccounts(t *testing.T) {
 		if !got.key["org one"] || !got.other["org two"] || len(got.key) != 1 || len(got.other) != 1 {
 			t.Errorf("got %v", got)
 		}
-		if end := ended(func() { p.accounts("one", "one") }); end == nil || end.status != LeftOut {
-			t.Errorf("of one organization: got %+v", end)
-		}
+		wantEnd(t, "of one organization", LeftOut, func() { p.accounts("one", "one") })
 		own, foreign := p.fresh("one", "x"), p.fresh("two", "x")
-		if end := ended(func() { p.wantOwn("a GET", own, "one", got.other) }); end != nil {
-			t.Errorf("its own: got %+v", end)
-		}
-		if end := ended(func() { p.wantOwn("a GET", foreign, "one", got.other) }); end == nil || end.status != Broken {
-			t.Errorf("another one's: got %+v", end)
-		}
+		wantEnd(t, "its own", Held, func() { p.wantOwn("a GET", own, "one", got.other) })
+		wantEnd(t, "another one's", Broken, func() { p.wantOwn("a GET", foreign, "one", got.other) })
 		changes = true
-		if end := ended(func() { p.wantOwn("a GET", foreign, "one", got.other) }); end == nil || end.status != LeftOut {
-			t.Errorf("one that changes: got %+v", end)
-		}
+		wantEnd(t, "one that changes", LeftOut, func() { p.wantOwn("a GET", foreign, "one", got.other) })
 		foreign.status = 403
-		if end := ended(func() { p.wantOwn("a GET", foreign, "one", got.other) }); end != nil {
-			t.Errorf("a refusal: got %+v", end)
-		}
+		wantEnd(t, "a refusal", Held, func() { p.wantOwn("a GET", foreign, "one", got.other) })
 	})
 }

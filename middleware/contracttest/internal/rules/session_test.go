@@ -133,7 +133,5 @@ func TestReport(t *testing.T) {
 		t.Errorf("one fault: got %+v", end)
 	}
 	faults = nil
-	if end := ended(func() { p.report(&faults, "a response") }); end != nil {
-		t.Errorf("no fault: got %+v", end)
-	}
+	wantEnd(t, "no fault", Held, func() { p.report(&faults, "a response") })
 }
