@@ -74,32 +74,25 @@ func (f fixed) Driver() driver.Driver                        { return f.driver }
 // database/sql calls of them is the same behind the wrappers.
 type calls []string
 
-func (c *calls) add(name string) { *c = append(*c, name) }
+func (c *calls) add(name string) error { *c = append(*c, name); return nil }
 
 type bare struct{ calls *calls }
 
-func (b bare) Open(string) (driver.Conn, error) { return b, nil }
-func (b bare) Prepare(query string) (driver.Stmt, error) {
-	b.calls.add("Prepare")
-	return bareStmt(b), nil
-}
-func (b bare) Close() error              { return nil }
-func (b bare) Begin() (driver.Tx, error) { b.calls.add("Begin"); return b, nil }
-func (b bare) Commit() error             { b.calls.add("Commit"); return nil }
-func (b bare) Rollback() error           { b.calls.add("Rollback"); return nil }
+func (b bare) Open(string) (driver.Conn, error)    { return b, nil }
+func (b bare) Prepare(string) (driver.Stmt, error) { return bareStmt(b), b.calls.add("Prepare") }
+func (b bare) Close() error                        { return nil }
+func (b bare) Begin() (driver.Tx, error)           { return b, b.calls.add("Begin") }
+func (b bare) Commit() error                       { return b.calls.add("Commit") }
+func (b bare) Rollback() error                     { return b.calls.add("Rollback") }
 
 type bareStmt struct{ calls *calls }
 
 func (s bareStmt) Close() error  { return nil }
 func (s bareStmt) NumInput() int { return -1 }
 func (s bareStmt) Exec(v []driver.Value) (driver.Result, error) {
-	s.calls.add("Exec " + reflect.TypeOf(v[0]).String())
-	return driver.RowsAffected(1), nil
+	return driver.RowsAffected(1), s.calls.add("Exec " + reflect.TypeOf(v[0]).String())
 }
-func (s bareStmt) Query([]driver.Value) (driver.Rows, error) {
-	s.calls.add("Query")
-	return noRows{}, nil
-}
+func (s bareStmt) Query([]driver.Value) (driver.Rows, error) { return noRows{}, s.calls.add("Query") }
 
 type noRows struct{}
 
@@ -110,47 +103,39 @@ func (noRows) Next([]driver.Value) error { return driver.ErrBadConn }
 type rich struct{ bare }
 
 func (r rich) Open(string) (driver.Conn, error)   { return r, nil }
-func (r rich) Ping(context.Context) error         { r.calls.add("Ping"); return nil }
-func (r rich) ResetSession(context.Context) error { r.calls.add("ResetSession"); return nil }
-func (r rich) IsValid() bool                      { r.calls.add("IsValid"); return true }
+func (r rich) Ping(context.Context) error         { return r.calls.add("Ping") }
+func (r rich) ResetSession(context.Context) error { return r.calls.add("ResetSession") }
+func (r rich) IsValid() bool                      { return r.calls.add("IsValid") == nil }
 func (r rich) CheckNamedValue(v *driver.NamedValue) error {
-	r.calls.add("CheckNamedValue")
 	v.Value = "checked"
-	return nil
+	return r.calls.add("CheckNamedValue")
 }
 func (r rich) BeginTx(_ context.Context, o driver.TxOptions) (driver.Tx, error) {
-	r.calls.add("BeginTx " + sql.IsolationLevel(o.Isolation).String())
-	return r, nil
+	return r, r.calls.add("BeginTx " + sql.IsolationLevel(o.Isolation).String())
 }
 func (r rich) PrepareContext(context.Context, string) (driver.Stmt, error) {
-	r.calls.add("PrepareContext")
-	return richStmt{bareStmt{r.calls}}, nil
+	return richStmt{bareStmt{r.calls}}, r.calls.add("PrepareContext")
 }
 func (r rich) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	if query == "skip" {
 		return nil, driver.ErrSkip
 	}
-	r.calls.add("ExecContext " + args[0].Name)
-	return driver.RowsAffected(1), nil
+	return driver.RowsAffected(1), r.calls.add("ExecContext " + args[0].Name)
 }
 func (r rich) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
-	r.calls.add("QueryContext")
-	return noRows{}, nil
+	return noRows{}, r.calls.add("QueryContext")
 }
 
 type richStmt struct{ bareStmt }
 
 func (s richStmt) ExecContext(context.Context, []driver.NamedValue) (driver.Result, error) {
-	s.calls.add("stmt.ExecContext")
-	return driver.RowsAffected(1), nil
+	return driver.RowsAffected(1), s.calls.add("stmt.ExecContext")
 }
 func (s richStmt) QueryContext(context.Context, []driver.NamedValue) (driver.Rows, error) {
-	s.calls.add("stmt.QueryContext")
-	return noRows{}, nil
+	return noRows{}, s.calls.add("stmt.QueryContext")
 }
 func (s richStmt) CheckNamedValue(*driver.NamedValue) error {
-	s.calls.add("stmt.CheckNamedValue")
-	return nil
+	return s.calls.add("stmt.CheckNamedValue")
 }
 
 func TestTheWrappersChangeNothing(t *testing.T) {
