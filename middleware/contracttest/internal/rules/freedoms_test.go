@@ -117,28 +117,6 @@ func TestNoBase(t *testing.T) {
 	})
 }
 
-// TestSlow wants a server of 2 s a response to be judged whole in a quarter of an hour.
-func TestSlow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer()
-		s.Delay = 2 * time.Second
-		s.Limit = 30 // in 5 s, which several connections reach
-		slow := target()
-		slow.Burst = 0
-		start := time.Now()
-		for _, r := range run(t, s.Configure, slow, every) {
-			if r.Status != rules.Held && r.Rule.Level == rules.Contract {
-				t.Errorf("%s: %s", r.Rule.Name, r.Explain())
-			}
-		}
-		d := time.Since(start)
-		t.Logf("took %v", d)
-		if d > 15*time.Minute {
-			t.Errorf("took %v, want at most a quarter of an hour", d)
-		}
-	})
-}
-
 // The time of a run is said beforehand. Here waiting is all that takes time.
 func TestTime(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -163,6 +141,7 @@ func TestTime(t *testing.T) {
 		"a counted list":       {"free-number", 0, 0, 150 * time.Millisecond, 0, 0},
 		"counted, 40/s":        {"free-number", 40, time.Second, 20 * time.Millisecond, 0, 0},
 		"counted, 2 s":         {"free-number", 0, 0, time.Millisecond, 2 * time.Second, 0},
+		"2 s a response":       {"free-clock", 30, 5 * time.Second, 2 * time.Second, 0, 15 * time.Minute},
 		"one route of 2 s":     {"free-clock", 0, 0, time.Millisecond, 2 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
