@@ -3,8 +3,8 @@ package rules_test
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"runtime"
 	"strconv"
@@ -57,18 +57,15 @@ func TestCleanUnderLoad(t *testing.T) {
 			s := reference.New()
 			s.Create = time.Millisecond
 			s.Limit, s.Window = 300, time.Second
-			srv := &http.Server{Protocols: new(http.Protocols)}
-			srv.Protocols.SetHTTP1(true)
-			srv.Protocols.SetUnencryptedHTTP2(true)
-			s.Configure(srv)
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			go func() { _ = srv.Serve(ln) }()
-			defer srv.Close()
+			srv := httptest.NewUnstartedServer(nil)
+			srv.Config.Protocols = new(http.Protocols)
+			srv.Config.Protocols.SetHTTP1(true)
+			srv.Config.Protocols.SetUnencryptedHTTP2(true)
+			s.Configure(srv.Config)
+			srv.Start()
+			defer srv.Config.Close()
 			target := target()
-			target.URL = "http://" + ln.Addr().String()
+			target.URL = srv.URL
 			session, err := rules.Open(t.Context(), target)
 			if err != nil {
 				t.Fatal(err)
