@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -68,8 +69,12 @@ func readKeys(t *testing.T, path string) (baseURL string, keys demoKeys) {
 func TestTheKeysFileIsAlwaysANewOne(t *testing.T) {
 	want, dir := demoKeys{"f", "s", "n", "w", "o"}, t.TempDir()
 	path := filepath.Join(dir, "keys.json")
-	if err := (demo{BaseURL: "http://127.0.0.1:1", Keys: want}).write(path); err != nil {
+	var printed strings.Builder
+	if err := (demo{BaseURL: "http://127.0.0.1:1", Keys: want}).announce(&printed, path); err != nil {
 		t.Fatal(err)
+	}
+	if got := printed.String(); got != "Listening on http://127.0.0.1:1\nKeys in "+path+"\n" {
+		t.Errorf("it prints %q, want where the keys are", got)
 	}
 	info, err := os.Stat(path)
 	base, keys := readKeys(t, path)
