@@ -37,7 +37,7 @@ func factors() subset {
 // subsets returns n subsets, which are the same in every run, and fails unless they
 // have all pairs of values.
 func subsets(t *testing.T, n int) []subset {
-	random, values := rand.New(rand.NewPCG(1, 2)), factors()
+	random, values := rand.New(rand.NewPCG(1, 1)), factors()
 	names := slices.Sorted(maps.Keys(values))
 	all, want, pairs := make([]subset, n), 0, make(map[string]bool)
 	for i := range all {
@@ -149,7 +149,7 @@ var judges = []string{"auth/live-key", "ratelimit/status", "ratelimit/wait-helps
 // Whatever a target offers, a server that keeps the contract breaks no rule,
 // and each rule whose needs are met is held, having sent something.
 func TestSubsetsWork(t *testing.T) {
-	for i, s := range subsets(t, 64) {
+	for i, s := range subsets(t, 48) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
