@@ -210,16 +210,12 @@ func TestATakenPortLeavesNoKeys(t *testing.T) {
 	}
 }
 
-// hungStore answers when the context ends.
-type hungStore struct{ taskStore }
-
-func (hungStore) List(ctx context.Context, _ string) ([]task, error) {
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
 func TestAStoreThatHangsIsGivenUp(t *testing.T) {
-	h := within(time.Millisecond, (&tasks{store: hungStore{}, logger: logger(t)}).list)
+	hung := brokenTasks(func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	h := within(time.Millisecond, (&tasks{store: hung, logger: logger(t)}).list)
 	w := httptest.NewRecorder()
 	h(w, httptest.NewRequest("GET", "/", nil))
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {

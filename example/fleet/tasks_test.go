@@ -166,19 +166,19 @@ func TestWhatATaskMayBe(t *testing.T) {
 	}
 }
 
-// A brokenStore answers nothing.
-type brokenStore struct{}
+// brokenTasks answer each call with its error.
+type brokenTasks func(context.Context) error
+
+func (f brokenTasks) Create(ctx context.Context, _, _ string) (task, error) { return task{}, f(ctx) }
+func (f brokenTasks) Find(ctx context.Context, _, _ string) (task, error)   { return task{}, f(ctx) }
+func (f brokenTasks) Cancel(ctx context.Context, _, _ string) (task, error) { return task{}, f(ctx) }
+func (f brokenTasks) List(ctx context.Context, _ string) ([]task, error)    { return nil, f(ctx) }
 
 var errBroken = errors.New("dial tcp 10.0.0.7: secret of the house")
 
-func (brokenStore) Create(context.Context, string, string) (task, error) { return task{}, errBroken }
-func (brokenStore) Find(context.Context, string, string) (task, error)   { return task{}, errBroken }
-func (brokenStore) Cancel(context.Context, string, string) (task, error) { return task{}, errBroken }
-func (brokenStore) List(context.Context, string) ([]task, error)         { return nil, errBroken }
-
 func TestAStoreThatFailsTellsNothingOfItself(t *testing.T) {
 	s := memoryStores()
-	s.tasks = brokenStore{}
+	s.tasks = brokenTasks(func(context.Context) error { return errBroken })
 	srv := startWith(t, s)
 	for _, row := range []struct{ method, path, body string }{
 		{"POST", "/api/v1/tasks", `{"title": "x"}`},
