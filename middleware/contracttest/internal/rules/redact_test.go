@@ -6,8 +6,6 @@ import (
 	"testing"
 )
 
-// The test is inside the package: which texts are taken for keys is nothing
-// that a target shows.
 func TestRedact(t *testing.T) {
 	const full, other = "svc_live_8fJ2mQx7LpZ4wRtYk1Vb3NcD5sGh6A", "svc_test_Yq5oUz0XiC8jMf2ANe7TgB4rKw9Hd1"
 	r := newRedactor(map[string]string{"full": full, "sandbox-none": other, "none": ""})
