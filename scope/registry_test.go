@@ -64,8 +64,7 @@ func TestImplies(t *testing.T) {
 		t.Errorf("of %v, %v does not grant exactly what it implies", required, held)
 	}
 
-	// A requirement is taken as it was written: what it implies does not meet
-	// it.
+	// What a requirement implies does not meet it.
 	reader := set(t, r, scope.TasksRead)
 	if required := set(t, r, scope.TasksCancel); reader.HasAny(required) || reader.HasAll(required) {
 		t.Errorf("%v meets the requirement %v, which implies it", reader, required)
