@@ -128,7 +128,7 @@ func (s *failsOnce) Create(ctx context.Context, tenant, title string) (t task, e
 func TestTwoServersBehaveAsOne(t *testing.T) {
 	t.Parallel()
 	flags := []string{"-postgres", newDatabase(t), "-redis", servers.Redis.Address(t), "-rate", "1000-S",
-		"-sandbox-rate", "20-H"}
+		"-sandbox-rate", "20-D"}
 	prefix := redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t)))
 	a, b := startWith(t, openFor(t, prefix, flags...), flags...), startWith(t, openFor(t, prefix, flags...), flags...)
 
