@@ -1,5 +1,5 @@
-// Package metrics holds what is shown to a real Prometheus, and measures what the
-// packages for metrics cost.
+// Package metrics holds what is shown to a real Prometheus, and measures what spans
+// cost.
 package metrics
 
 import (
@@ -9,9 +9,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/metric/noop"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -19,68 +17,9 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/middleware/middlewareotel"
-	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
 )
-
-// BenchmarkGet is a GET through an API: without an Observe, with one that does
-// nothing, and with each of the packages.
-func BenchmarkGet(b *testing.B) {
-	prom, err := middlewareprom.New(prometheus.NewRegistry(), middlewareprom.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	measured, err := middlewareprom.New(prometheus.NewRegistry(), middlewareprom.Options{RequestDuration: true})
-	if err != nil {
-		b.Fatal(err)
-	}
-	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader())).Meter("example.com/app")
-	otel, err := middlewareotel.New(meter, middlewareotel.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	timed, err := middlewareotel.New(meter, middlewareotel.Options{RequestDuration: true})
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, bb := range []struct {
-		name    string
-		observe func(context.Context, middleware.Event)
-	}{
-		{"none", nil},
-		{"observed", func(context.Context, middleware.Event) {}},
-		{"prometheus", prom.Observe},
-		{"opentelemetry", otel.Observe},
-		{"prometheus with durations", measured.Observe},
-		{"opentelemetry with durations", timed.Observe},
-	} {
-		b.Run(bb.name, func(b *testing.B) {
-			keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-			secret, _, err := issuing.New(keys, issuing.Options{}).Issue(b.Context(), keystore.Key{
-				Organization: "org_1", Environment: keystore.Production,
-				Scopes: []scope.Name{scope.AccountRead},
-			})
-			if err != nil {
-				b.Fatal(err)
-			}
-			api := middleware.NewAPI(keys, middleware.Options{
-				RateLimit: middleware.PerOrganization("1000000-S"),
-				Hooks:     &middleware.Hooks{Observe: bb.observe},
-			})
-			api.HandleFunc("GET /api/v1/account", middleware.Require(scope.AccountRead),
-				func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("org_1")) })
-			r := httptest.NewRequest("GET", "/api/v1/account", nil)
-			r.Header.Set("Authorization", "Bearer "+secret.Reveal())
-			w := &discard{header: make(http.Header)}
-			b.ReportAllocs()
-			for b.Loop() {
-				clear(w.header)
-				api.ServeHTTP(w, r)
-			}
-		})
-	}
-}
 
 // BenchmarkCreate is a keyed create through an API whose stores are asked for the
 // claim, the outcome and the limit, without a Tracer and with one.

@@ -103,12 +103,11 @@ func TestComposition(t *testing.T) {
 
 // The processes of the file serve as one: a proxy sends each request to another
 // replica.
-func TestCompositionServes(t *testing.T) {
+func testCompositionServes(t *testing.T, binary string) {
 	t.Parallel()
 	database := newDatabase(t)
 	c := readComposition(t)
 	_, socket := startRedis(t, c.Services["redis"].Command[1:]...)
-	binary := buildExample(t)
 	var replicas []*example
 	for range c.Services["api"].Deploy.Replicas {
 		var args []string

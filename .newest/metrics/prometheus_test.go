@@ -26,16 +26,27 @@ import (
 // hung is when a wait for another process counts as lost.
 const hung = time.Minute
 
+// TestExample builds the example once, for the tests that start it.
+func TestExample(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "example")
+	build := exec.Command("go", "build", "-o", binary, ".")
+	build.Dir = "../../example/fleet"
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	t.Run("composition", func(t *testing.T) { testCompositionServes(t, binary) })
+	t.Run("Prometheus", func(t *testing.T) { testPrometheus(t, binary) })
+}
+
 // A real Prometheus reads the example under four loads: each series of the
 // dashboard is there, each panel shows something and what is the matter, and an
 // alert is true in its trouble and not before.
-func TestPrometheus(t *testing.T) {
+func testPrometheus(t *testing.T, binary string) {
 	t.Parallel()
 	servers.Program(t, "prometheus", "prometheus")
 	dir := t.TempDir()
 	redis, socket := startRedis(t, "--save", "")
 
-	binary := buildExample(t)
 	inRedis := startExample(t, binary, "-redis", "unix://"+socket, "-latency", "3s")
 	inMemory := startExample(t, binary, "-sandbox-rate", "2-M")
 	inSQLite := startExample(t, binary, "-sqlite", filepath.Join(dir, "keys.db"))
@@ -181,21 +192,6 @@ type example struct {
 	BaseURL string `json:"base_url"`
 	Keys    struct{ Full, Sandbox string }
 	metrics string
-}
-
-var building sync.Mutex // what the second build needs is then in the cache
-
-func buildExample(t *testing.T) (binary string) {
-	t.Helper()
-	building.Lock()
-	defer building.Unlock()
-	binary = filepath.Join(t.TempDir(), "example")
-	build := exec.Command("go", "build", "-o", binary, ".")
-	build.Dir = "../../example/fleet"
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return binary
 }
 
 func startExample(t *testing.T, binary string, args ...string) *example {
