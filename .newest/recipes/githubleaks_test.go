@@ -13,6 +13,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -71,9 +72,13 @@ func newLeaks(t *testing.T) *leaks {
 	}))
 	t.Cleanup(github.Close)
 	l.URL, l.Issuer = github.URL, issuing.New(leakStore{issuing.NewMemory(), l}, issuing.Options{})
-	given := slog.Default()
+	given, writer, flags := slog.Default(), log.Writer(), log.Flags()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&l.log, nil)))
-	t.Cleanup(func() { slog.SetDefault(given) })
+	t.Cleanup(func() {
+		slog.SetDefault(given)
+		log.SetOutput(writer) // which SetDefault changes, and does not change back
+		log.SetFlags(flags)
+	})
 	return l
 }
 
