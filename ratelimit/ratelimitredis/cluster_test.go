@@ -17,12 +17,7 @@ import (
 
 // startCluster starts one server that has all slots of a cluster, and refuses
 // scripts on more than one of them with CROSSSLOT.
-func startCluster(t testing.TB) *redis.ClusterClient {
-	_, client := startClusterServer(t)
-	return client
-}
-
-func startClusterServer(t testing.TB) (*server, *redis.ClusterClient) {
+func startCluster(t testing.TB) (*server, *redis.ClusterClient) {
 	s := redistest.StartTCP(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
 	if err := s.Client().ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
 		t.Fatal(err)
@@ -37,14 +32,13 @@ func startClusterServer(t testing.TB) (*server, *redis.ClusterClient) {
 // All counters of a decision are in one slot. A script on several is refused.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	client := startCluster(t)
+	_, client := startCluster(t)
 	err := client.Eval(t.Context(), "return 1", []string{"a", "b"}).Err()
 	if err == nil || !strings.Contains(err.Error(), "slot") {
 		t.Fatalf("a script on two slots: got %v, want CROSSSLOT", err)
 	}
 	const prefix = "cluster"
 	store := ratelimitredis.New(client, ratelimitredis.Options{Prefix: prefix, Failover: patient})
-	slots := map[int64]bool{}
 	for org := range 20 {
 		var charges []ratelimit.Charge
 		for _, name := range []string{"organization", "key", "route", "client"} {
@@ -65,6 +59,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("the address that %d organizations come from has %d of 20 left", org+1, left)
 		}
 	}
+	slots := map[int64]bool{}
 	for _, key := range redistest.KeysOf(t, client, prefix) {
 		slots[client.ClusterKeySlot(t.Context(), key).Val()] = true
 	}

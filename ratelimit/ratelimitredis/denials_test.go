@@ -11,7 +11,7 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit/ratelimitredis"
 )
 
-// scripts is how many scripts Redis runs for the step.
+// A list that was denied is decided without a script; one that differs is not.
 func TestDenialsAreRemembered(t *testing.T) {
 	client := redistest.Start(t).Client()
 	store := ratelimitredis.New(client, ratelimitredis.Options{Failover: patient})

@@ -3,7 +3,6 @@ package ratelimitredis_test
 import (
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +23,8 @@ func TestTwoProcesses(t *testing.T) {
 	var admitted atomic.Int64
 	var wg sync.WaitGroup
 	for range 2 {
-		store := patientStoreAt(t, redistest.Connect(t, redistest.Options(t)), prefix)
+		client := redistest.Connect(t, redistest.Options(t))
+		store := patientWith(t, client, ratelimitredis.Options{Prefix: prefix})
 		for range racers {
 			wg.Go(func() {
 				for range 10 {
@@ -59,7 +59,7 @@ func TestScriptFlush(t *testing.T) {
 		for range 10 {
 			// Some charges between two flushes.
 			for before := taken.Load(); taken.Load() < before+racers; {
-				runtime.Gosched()
+				<-time.After(time.Millisecond)
 			}
 			if err := client.ScriptFlush(t.Context()).Err(); err != nil {
 				t.Error(err)
@@ -99,11 +99,7 @@ var patient = ratelimit.FailoverOptions{Timeout: redistest.Patience, Logger: slo
 
 // patientStore has its own prefix. The test fails if it decides without Redis.
 func patientStore(t testing.TB, client redis.UniversalClient) *ratelimitredis.Store {
-	return patientStoreAt(t, client, redistest.OwnPrefix(t, client))
-}
-
-func patientStoreAt(t testing.TB, client redis.UniversalClient, prefix string) *ratelimitredis.Store {
-	return patientWith(t, client, ratelimitredis.Options{Prefix: prefix})
+	return patientWith(t, client, ratelimitredis.Options{Prefix: redistest.OwnPrefix(t, client)})
 }
 
 func patientWith(t testing.TB, client redis.Scripter, o ratelimitredis.Options) *ratelimitredis.Store {
@@ -121,7 +117,7 @@ func patientWith(t testing.TB, client redis.Scripter, o ratelimitredis.Options) 
 func connected(t testing.TB) (client *redis.Client, prefix string, store *ratelimitredis.Store) {
 	client = redistest.Connect(t, redistest.Options(t))
 	prefix = redistest.OwnPrefix(t, client)
-	return client, prefix, patientStoreAt(t, client, prefix)
+	return client, prefix, patientWith(t, client, ratelimitredis.Options{Prefix: prefix})
 }
 
 // named returns a policy of so many an hour.

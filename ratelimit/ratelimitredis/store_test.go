@@ -191,7 +191,7 @@ func TestAskedNothing(t *testing.T) {
 // TestRights: the operator's guide names the rights that a Store needs.
 func TestRights(t *testing.T) {
 	server := redistest.Start(t)
-	cluster, _ := startClusterServer(t)
+	cluster, _ := startCluster(t)
 	client, user := redistest.Connect(t, server.Rights("counters")), cluster.Rights("counters")
 	ofCluster := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: []string{user.Addr}, Username: user.Username, Password: user.Password,
