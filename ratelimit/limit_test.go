@@ -93,49 +93,38 @@ func TestPanics(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for _, tt := range []struct {
-		limit ratelimit.Limit
-		says  string // "": valid
+		limit    ratelimit.Limit
+		interval time.Duration // rounded up; 0 exactly when the limit is not valid
+		says     string
 	}{
-		{ratelimit.Limit{Count: 1, Period: time.Second}, ""},
-		{ratelimit.Limit{Count: 1, Period: time.Second, Burst: 1 << 30}, ""},
-		{ratelimit.Limit{Count: 1e6, Period: time.Second}, ""},
-		{ratelimit.Limit{Count: 1, Period: time.Microsecond}, ""},
-		{ratelimit.Limit{Count: 1, Period: 1 << 62}, ""},
-		{ratelimit.Limit{}, "count 0"},
-		{ratelimit.Limit{Count: -1, Period: time.Second}, "count -1"},
-		{ratelimit.Limit{Count: 1}, "period 0s"},
-		{ratelimit.Limit{Count: 1, Period: -time.Second}, "period -1s"},
-		{ratelimit.Limit{Count: 1, Period: time.Second, Burst: -1}, "burst -1"},
-		{ratelimit.Limit{Count: 1, Period: 1}, "more than one per 1µs"},
-		{ratelimit.Limit{Count: 1, Period: 999}, "more than one per 1µs"},
-		{ratelimit.Limit{Count: 1e6 + 1, Period: time.Second}, "more than one per 1µs"},
-		{ratelimit.Limit{Count: math.MaxInt64, Period: math.MaxInt64}, "more than one per 1µs"},
-		{ratelimit.Limit{Count: 1, Period: 1<<62 + 1}, "146 years"},
-		{ratelimit.Limit{Count: 1, Period: time.Second, Burst: math.MaxInt64}, "146 years"},
-		{ratelimit.Limit{Count: 1, Period: math.MaxInt64, Burst: 2}, "146 years"},
+		{ratelimit.Limit{Count: 1, Period: time.Second}, time.Second, ""},
+		{ratelimit.Limit{Count: 1, Period: time.Second, Burst: 1 << 30}, time.Second, ""},
+		{ratelimit.Limit{Count: 10, Period: time.Second}, 100 * time.Millisecond, ""},
+		{ratelimit.Limit{Count: 3, Period: time.Second}, 333333334, ""},
+		{ratelimit.Limit{Count: 7, Period: time.Second, Burst: 2}, 142857143, ""},
+		{ratelimit.Limit{Count: 1, Period: day}, day, ""},
+		{ratelimit.Limit{Count: 1e6, Period: time.Second}, time.Microsecond, ""},
+		{ratelimit.Limit{Count: 1, Period: time.Microsecond}, time.Microsecond, ""},
+		{ratelimit.Limit{Count: 1, Period: 1 << 62}, 1 << 62, ""},
+		{ratelimit.Limit{}, 0, "count 0"},
+		{ratelimit.Limit{Count: -1, Period: time.Second}, 0, "count -1"},
+		{ratelimit.Limit{Count: 1}, 0, "period 0s"},
+		{ratelimit.Limit{Count: 1, Period: -time.Second}, 0, "period -1s"},
+		{ratelimit.Limit{Count: 1, Period: time.Second, Burst: -1}, 0, "burst -1"},
+		{ratelimit.Limit{Count: 1, Period: 1}, 0, "more than one per 1µs"},
+		{ratelimit.Limit{Count: 1, Period: 999}, 0, "more than one per 1µs"},
+		{ratelimit.Limit{Count: 1e6 + 1, Period: time.Second}, 0, "more than one per 1µs"},
+		{ratelimit.Limit{Count: math.MaxInt64, Period: math.MaxInt64}, 0, "more than one per 1µs"},
+		{ratelimit.Limit{Count: 1, Period: 1<<62 + 1}, 0, "146 years"},
+		{ratelimit.Limit{Count: 1, Period: time.Second, Burst: math.MaxInt64}, 0, "146 years"},
+		{ratelimit.Limit{Count: 1, Period: math.MaxInt64, Burst: 2}, 0, "146 years"},
 	} {
 		err := ratelimit.Valid(tt.limit)
 		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
 			t.Errorf("%+v: error %v, want %q", tt.limit, err, tt.says)
 		}
-		if got := tt.limit.Interval(); (got == 0) != (tt.says != "") {
-			t.Errorf("%+v: interval %v, want it 0 exactly when the limit is not valid", tt.limit, got)
-		}
-	}
-}
-
-func TestIntervalRoundsUp(t *testing.T) {
-	for _, tt := range []struct {
-		limit ratelimit.Limit
-		want  time.Duration
-	}{
-		{ratelimit.Limit{Count: 10, Period: time.Second}, 100 * time.Millisecond},
-		{ratelimit.Limit{Count: 3, Period: time.Second}, 333333334},
-		{ratelimit.Limit{Count: 7, Period: time.Second, Burst: 2}, 142857143},
-		{ratelimit.Limit{Count: 1, Period: day}, day},
-	} {
-		if got := tt.limit.Interval(); got != tt.want {
-			t.Errorf("%+v: interval %v, want %v", tt.limit, got, tt.want)
+		if got := tt.limit.Interval(); got != tt.interval {
+			t.Errorf("%+v: interval %v, want %v", tt.limit, got, tt.interval)
 		}
 	}
 }

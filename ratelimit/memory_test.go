@@ -48,22 +48,6 @@ func exhaust(t *testing.T, s ratelimit.Store, p *ratelimit.Policy, bucket string
 	return admitted
 }
 
-func TestMemoryWaitIsExact(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, p := &ratelimit.Memory{}, policy("live", "3-S") // an interval of 333,333,334 ns
-		exhaust(t, store, p, "org")
-		for _, passed := range []time.Duration{100 * time.Millisecond, 233333333, 1} {
-			if takeOne(t, store, p, "org").Allowed {
-				t.Errorf("admitted %v too early", passed)
-			}
-			time.Sleep(passed)
-		}
-		if !takeOne(t, store, p, "org").Allowed {
-			t.Error("denied when the wait was over")
-		}
-	})
-}
-
 func TestMemoryAllocatesNothing(t *testing.T) {
 	store := &ratelimit.Memory{}
 	large, once := policy("large", "1000000-S"), policy("once", "1-D")

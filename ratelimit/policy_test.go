@@ -7,22 +7,6 @@ import (
 	"github.com/sallyport-go/sallyport/ratelimit"
 )
 
-// Unlimited is for code that calls a store. A store refuses it.
-func TestUnlimited(t *testing.T) {
-	if ratelimit.Unlimited.Validate() == nil {
-		t.Error("Unlimited is valid, so a store would count it")
-	}
-	for name, store := range map[string]ratelimit.Store{
-		"Memory":   &ratelimit.Memory{},
-		"Failover": ratelimit.NewFailover(&ratelimit.Memory{}, ratelimit.FailoverOptions{}),
-	} {
-		d, err := store.Take(t.Context(), []ratelimit.Charge{{Policy: ratelimit.Unlimited, Bucket: "org", Cost: 1}})
-		if err == nil || d.Allowed {
-			t.Errorf("%s: Allowed %v and error %v, want an error", name, d.Allowed, err)
-		}
-	}
-}
-
 func TestPolicyValidate(t *testing.T) {
 	limit := ratelimit.MustParse("10-M")
 	for _, tt := range []struct {
@@ -46,6 +30,7 @@ func TestPolicyValidate(t *testing.T) {
 		{ratelimit.Policy{Name: "a;b", Limit: limit}, []string{"name"}},
 		{ratelimit.Policy{Name: "a\r\nb", Limit: limit}, []string{"name"}},
 		{ratelimit.Policy{Name: "é", Limit: limit}, []string{"name"}},
+		{*ratelimit.Unlimited, []string{"count 0"}}, // which no store counts
 		{ratelimit.Policy{Name: "a b", Fallback: 3}, []string{`name "a b"`, "count 0", "fallback 3"}},
 	} {
 		err := tt.policy.Validate()
