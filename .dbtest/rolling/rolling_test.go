@@ -26,12 +26,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-	_ "github.com/jackc/pgx/v5/stdlib"
-	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite"
 
+	"github.com/sallyport-go/sallyport/.ci/testlib/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/redistest"
 	"github.com/sallyport-go/sallyport/.ci/testlib/servers"
+	"github.com/sallyport-go/sallyport/.ci/testlib/sqltest"
 )
 
 // newLimit is what this version has in place of the previous one's 20-D.
@@ -139,40 +139,23 @@ type process struct {
 }
 
 func newFleet(t *testing.T, kind string) *fleet {
-	name := "rolling_" + strings.ToLower(rand.Text())
-	cache := servers.Redis.Address(t)
 	f := &fleet{t: t, routes: []string{"leased", "joined", "streamed"}, creates: map[create]string{},
 		unknown: map[create]bool{}}
-	f.args = []string{"-redis", cache, "-prefix", name}
-	file := filepath.Join(t.TempDir(), "rolling.db")
-	driver, dsn := "sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(60000)"
+	f.args = []string{"-redis", servers.Redis.Address(t),
+		"-prefix", redistest.OwnPrefix(t, redistest.Connect(t, redistest.Options(t)))}
+	var driver, dsn string
 	text := "text"
 	switch kind {
-	case "sqlite":
-		servers.SQLite.Met(t)
+	case "postgres", "pgx":
+		driver, dsn = "pgx", postgres(t)
+	case "mariadb":
+		driver, dsn, text = "mysql", sqltest.MariaDB(t).FormatDSN(), "varchar(190)"
+	default:
+		driver, dsn = "sqlite", "file:"+sqltest.SQLite(t)+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(60000)"
+	}
+	switch kind {
 	case "pgx":
 		f.more = []string{"-native"} // in place of the database/sql of the previous one
-		fallthrough
-	case "postgres":
-		driver = "pgx"
-		dsn = own(t, driver, servers.Postgres.Address(t), "CREATE SCHEMA "+name, "DROP SCHEMA "+name+" CASCADE")
-		u, err := url.Parse(dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		query := u.Query()
-		query.Set("search_path", name)
-		u.RawQuery = query.Encode()
-		dsn = u.String()
-	case "mariadb":
-		driver, text = "mysql", "varchar(190)"
-		dsn = own(t, driver, servers.MariaDB.Address(t), "CREATE DATABASE "+name, "DROP DATABASE "+name)
-		config, err := mysql.ParseDSN(dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.DBName = name
-		dsn = config.FormatDSN()
 	case "redis":
 		f.routes = []string{"leased", "streamed"}
 		f.args = append(f.args, "-replies", "redis", "-ahead", "100ms")
@@ -183,7 +166,6 @@ func newFleet(t *testing.T, kind string) *fleet {
 		t.Fatal(err)
 	}
 	f.db = db
-	t.Cleanup(func() { forget(t, cache, name) })
 	t.Cleanup(func() { f.db.Close() })
 	if _, err := f.db.Exec("CREATE TABLE rolling_tasks (id " + text + " NOT NULL PRIMARY KEY, title " + text +
 		" NOT NULL)"); err != nil {
@@ -201,40 +183,18 @@ func newFleet(t *testing.T, kind string) *fleet {
 	return f
 }
 
-// own makes something in a database that goes with the test.
-func own(t *testing.T, driver, dsn, create, drop string) string {
-	db, err := sql.Open(driver, dsn)
+// postgres returns the DSN of a schema that goes with the test.
+func postgres(t *testing.T) string {
+	u, err := url.Parse(servers.Postgres.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec(create); err != nil {
-		t.Fatal(err)
+	query := u.Query()
+	for name, value := range pgtest.Schema(t).RuntimeParams {
+		query.Set(name, value)
 	}
-	t.Cleanup(func() {
-		if _, err := db.Exec(drop); err != nil {
-			t.Error(err)
-		}
-		db.Close()
-	})
-	return dsn
-}
-
-// forget removes the names of a fleet from Redis.
-func forget(t *testing.T, cache, name string) {
-	o, err := redis.ParseURL(cache)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redis.NewClient(o)
-	defer client.Close()
-	ctx := context.Background()
-	names := client.Scan(ctx, 0, "*"+name+"*", 1000).Iterator()
-	for names.Next(ctx) {
-		client.Del(ctx, names.Val())
-	}
-	if err := names.Err(); err != nil {
-		t.Error(err)
-	}
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 // build returns the programs of the previous version and of this one.
