@@ -54,7 +54,11 @@ func TestSallyport(t *testing.T) {
 // TestProfiles has contractcheck say of our own API with the options of each
 // protocol, and without them, whether it keeps the protocol's profile.
 func TestProfiles(t *testing.T) {
-	check := build(t)
+	check := filepath.Join(t.TempDir(), "contractcheck")
+	const source = "github.com/sallyport-go/sallyport/middleware/contracttest/cmd/contractcheck"
+	if out, err := exec.Command("go", "build", "-o", check, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	kept := map[string]middleware.IdempotencyOptions{
 		"acp":     {Required: true, JSONByValue: true, EchoKey: true, Partition: byPath},
 		"ucp":     {MismatchStatus: http.StatusConflict, Partition: byPath},
@@ -77,17 +81,6 @@ func TestProfiles(t *testing.T) {
 			}
 		}
 	}
-}
-
-// build returns the command.
-func build(t *testing.T) string {
-	t.Helper()
-	check := filepath.Join(t.TempDir(), "contractcheck")
-	const source = "github.com/sallyport-go/sallyport/middleware/contracttest/cmd/contractcheck"
-	if out, err := exec.Command("go", "build", "-o", check, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return check
 }
 
 func byPath(r *http.Request) string { return r.URL.Path }

@@ -16,6 +16,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/sallyport-go/sallyport/.ci/testlib/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/redistest"
 	"github.com/sallyport-go/sallyport/.ci/testlib/servers"
 )
 
@@ -107,7 +108,7 @@ func testCompositionServes(t *testing.T, binary string) {
 	t.Parallel()
 	database := newDatabase(t)
 	c := readComposition(t)
-	_, socket := startRedis(t, c.Services["redis"].Command[1:]...)
+	redis := redistest.Start(t, c.Services["redis"].Command[1:]...)
 	var replicas []*example
 	for range c.Services["api"].Deploy.Replicas {
 		var args []string
@@ -117,7 +118,7 @@ func testCompositionServes(t *testing.T, binary string) {
 			case "-postgres":
 				args = append(args, name+"="+database)
 			case "-redis":
-				args = append(args, name+"=unix://"+socket)
+				args = append(args, name+"=unix://"+redis.Addr)
 			default:
 				args = append(args, arg)
 			}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/testlib/redistest"
 	"github.com/sallyport-go/sallyport/.ci/testlib/servers"
 	"github.com/sallyport-go/sallyport/middleware/middlewareprom"
 )
@@ -45,9 +45,8 @@ func testPrometheus(t *testing.T, binary string) {
 	t.Parallel()
 	servers.Program(t, "prometheus", "prometheus")
 	dir := t.TempDir()
-	redis, socket := startRedis(t, "--save", "")
-
-	inRedis := startExample(t, binary, "-redis", "unix://"+socket, "-latency", "3s")
+	redis := redistest.Start(t)
+	inRedis := startExample(t, binary, "-redis", "unix://"+redis.Addr, "-latency", "3s")
 	inMemory := startExample(t, binary, "-sandbox-rate", "2-M")
 	inSQLite := startExample(t, binary, "-sqlite", filepath.Join(dir, "keys.db"))
 	prometheus := startPrometheus(t, dir, inRedis.metrics, inMemory.metrics, inSQLite.metrics)
@@ -124,7 +123,7 @@ func testPrometheus(t *testing.T, binary string) {
 		all.Go(func() { inRedis.send(t, inRedis.Keys.Full, "POST", "/api/v1/tasks", fmt.Sprint("begun", i)) })
 	}
 	eventually(t, "the creates run", func() bool { return prometheus.found(t, "sallyport_idempotency_executions == 3") })
-	redis.Process.Kill()
+	redis.Kill()
 	for i := range 10 {
 		all.Go(func() { inRedis.send(t, inRedis.Keys.Full, "POST", "/api/v1/tasks", fmt.Sprint("later", i)) })
 	}
@@ -167,24 +166,6 @@ func startProcess(t *testing.T, stderr io.Writer, name string, args ...string) *
 		cmd.Wait()
 	})
 	return cmd
-}
-
-// startRedis starts a Redis that answers, and returns the name of its socket.
-func startRedis(t *testing.T, args ...string) (redis *exec.Cmd, socket string) {
-	t.Helper()
-	servers.Redis.Met(t) // one of its own
-	servers.Program(t, "redis-server", "redis-server")
-	dir := t.TempDir()
-	socket = filepath.Join(dir, "redis.sock")
-	redis = startProcess(t, nil, "redis-server", append(args, "--port", "0", "--unixsocket", socket, "--dir", dir)...)
-	eventually(t, "Redis answers", func() bool {
-		c, err := net.Dial("unix", socket)
-		if err == nil {
-			c.Close()
-		}
-		return err == nil
-	})
-	return redis, socket
 }
 
 // An example is a server of this repository, and the address of its metrics.
