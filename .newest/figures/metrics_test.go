@@ -5,68 +5,28 @@ package figures
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
-	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
-	"github.com/sallyport-go/sallyport/middleware/middlewareotel"
-	"github.com/sallyport-go/sallyport/ratelimit"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
-func TestMetrics(t *testing.T) {
-	reader := sdkmetric.NewManualReader()
-	meter := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("example.com/app")
-	spans := tracetest.NewSpanRecorder()
-	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+func TestMetrics(t *testing.T) { synctest.Test(t, testMetrics) }
 
-	keys := keystore.NewCached(issuing.NewMemory(), keystore.CacheOptions{})
-	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
-	counters := ratelimit.NewFailover(&ratelimit.Memory{}, ratelimit.FailoverOptions{})
-	metrics, err := middlewareotel.New(meter,
-		middlewareotel.Options{Keys: keys, Replies: replies, Counters: counters, RequestDuration: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	api := middleware.NewAPI(keys, middleware.Options{
-		RateLimit: middleware.RateLimitOptions{Store: counters,
-			Organization: &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("100-S")}},
-		Idempotency: middleware.IdempotencyOptions{Runner: replies},
-		Hooks:       &middleware.Hooks{Observe: metrics.Observe},
-	})
-	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
-		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
-	metrics.AddAPI(api)
-	secret, key, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), keystore.Key{
-		Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksWrite},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := otelhttp.NewHandler(api, "api", otelhttp.WithTracerProvider(tracer))
+func testMetrics(t *testing.T) {
+	s := newTraced(t, false, sdktrace.AlwaysSample())
 	var ids []string
 	for range 2 {
-		r := httptest.NewRequest("POST", "/api/v1/tasks", strings.NewReader("{}"))
-		r.Header.Set("Authorization", "Bearer "+secret.Reveal())
-		r.Header.Set("Idempotency-Key", "k")
-		w := httptest.NewRecorder()
-		server.ServeHTTP(w, r)
-		ids = append(ids, w.Header().Get("Svc-Request-Id"))
+		ids = append(ids, s.send(s.token, "k").Header().Get("Svc-Request-Id"))
 	}
 
-	got, zeros := read(t, reader)
+	got, zeros := read(t, s.reader)
 	for _, want := range []string{
 		"sallyport.requests{http.request.method=POST,http.response.status_code=201,http.route=/api/v1/tasks," +
 			"sallyport.environment=sandbox,sallyport.outcome=executed}",
@@ -93,21 +53,22 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%s is %v, %t, want it at 0", refused, n, there)
 	}
 	for name := range got {
-		for _, secret := range []string{"org_1", key.ID} {
+		for _, secret := range []string{"org_1", s.keyID} {
 			if strings.Contains(name, secret) {
 				t.Errorf("%s names %s", name, secret)
 			}
 		}
 	}
 
-	if n := len(spans.Ended()); n != 2 {
+	requests := s.spans.Ended()[1:] // the first is of the driver
+	if n := len(requests); n != 2 {
 		t.Fatalf("there are %d spans", n)
 	}
 	for i, outcome := range []string{"executed", "replayed"} {
-		attributes := attribute.NewSet(spans.Ended()[i].Attributes()...)
+		attributes := attribute.NewSet(requests[i].Attributes()...)
 		for name, want := range map[attribute.Key]string{
 			"sallyport.organization": "org_1",
-			"sallyport.key_id":       key.ID,
+			"sallyport.key_id":       s.keyID,
 			"sallyport.policy":       "organization",
 			"sallyport.outcome":      outcome,
 			"sallyport.request_id":   ids[i],
@@ -123,12 +84,12 @@ func TestMetrics(t *testing.T) {
 		{Outcome: "handled", Aborted: true},
 		{Stage: middleware.StageHandler, Outcome: "handled", ReportedCode: "rate_limited"},
 	} {
-		ctx, span := tracer.Tracer("").Start(t.Context(), "of a request")
-		metrics.Observe(ctx, e)
+		ctx, span := s.tracers.Tracer("").Start(t.Context(), "of a request")
+		s.metrics.Observe(ctx, e)
 		span.End()
-		attributes := attribute.NewSet(spans.Ended()[len(spans.Ended())-1].Attributes()...)
+		attributes := attribute.NewSet(s.spans.Ended()[len(s.spans.Ended())-1].Attributes()...)
 		outcome, _ := attributes.Value("sallyport.outcome")
-		got, _ := read(t, reader)
+		got, _ := read(t, s.reader)
 		counted := "sallyport.requests{http.request.method=_OTHER,http.response.status_code=0,sallyport.outcome=" +
 			outcome.AsString() + "}"
 		if outcome.AsString() == "handled" || got[counted] != 1 {
@@ -136,10 +97,10 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 
-	ctx, span := tracer.Tracer("").Start(t.Context(), "of the outer response")
-	metrics.Observe(ctx, middleware.Event{Nested: true, Outcome: "handled"})
+	ctx, span := s.tracers.Tracer("").Start(t.Context(), "of the outer response")
+	s.metrics.Observe(ctx, middleware.Event{Nested: true, Outcome: "handled"})
 	span.End()
-	if got := spans.Ended()[len(spans.Ended())-1].Attributes(); len(got) > 0 {
+	if got := s.spans.Ended()[len(s.spans.Ended())-1].Attributes(); len(got) > 0 {
 		t.Errorf("a response within another one tells its span %v", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -41,7 +41,11 @@ func (s tracedStore) Lookup(ctx context.Context, d keystore.Digest) (*keystore.K
 type traced struct {
 	http.Handler
 	spans    *tracetest.SpanRecorder
+	tracers  trace.TracerProvider
+	reader   sdkmetric.Reader
+	metrics  *middlewareotel.Metrics
 	token    string
+	keyID    string
 	keys     *keyStore
 	replies  *idemtest.Faulty
 	counters *counterStore
@@ -52,50 +56,57 @@ func newTraced(t *testing.T, tracer bool, sampler sdktrace.Sampler) *traced {
 	t.Helper()
 	s := &traced{
 		spans:    tracetest.NewSpanRecorder(),
+		reader:   sdkmetric.NewManualReader(),
 		keys:     &keyStore{Store: issuing.NewMemory()},
 		replies:  idemtest.NewFaulty(&idem.Memory{}),
 		counters: &counterStore{Store: &ratelimit.Memory{}},
 	}
-	tracers := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans), sdktrace.WithSampler(sampler))
+	s.tracers = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans), sdktrace.WithSampler(sampler))
 	keys := keystore.NewCached(tracedStore{s.keys}, keystore.CacheOptions{})
 	replies := idem.NewRunner(s.replies, idem.Options{})
 	s.failover = ratelimit.NewFailover(s.counters, ratelimit.FailoverOptions{})
-	o := middlewareotel.Options{Keys: keys, Replies: replies, Counters: s.failover}
+	o := middlewareotel.Options{Keys: keys, Replies: replies, Counters: s.failover, RequestDuration: true}
 	if tracer {
-		o.Tracer = tracers.Tracer("app")
+		o.Tracer = s.tracers.Tracer("app")
 	}
-	if _, err := middlewareotel.New(metricnoop.NewMeterProvider().Meter("app"), o); err != nil {
+	metrics, err := middlewareotel.New(sdkmetric.NewMeterProvider(sdkmetric.WithReader(s.reader)).Meter("app"), o)
+	if err != nil {
 		t.Fatal(err)
 	}
+	s.metrics = metrics
 	policy := &ratelimit.Policy{Name: "organization", Limit: ratelimit.MustParse("100-S"), Fallback: ratelimit.Open}
 	api := middleware.NewAPI(keys, middleware.Options{
 		RateLimit:   middleware.RateLimitOptions{Store: s.failover, Organization: policy},
 		Idempotency: middleware.IdempotencyOptions{Runner: replies},
+		Hooks:       &middleware.Hooks{Observe: metrics.Observe},
 	})
 	api.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite),
 		func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(time.Second)
 			w.WriteHeader(http.StatusCreated)
 		})
-	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), keystore.Key{
+	metrics.AddAPI(api)
+	secret, key, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), keystore.Key{
 		Organization: "org_1", Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksWrite},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.token = secret.Reveal()
-	s.Handler = otelhttp.NewHandler(api, "api", otelhttp.WithTracerProvider(tracers))
+	s.token, s.keyID = secret.Reveal(), key.ID
+	s.Handler = otelhttp.NewHandler(api, "api", otelhttp.WithTracerProvider(s.tracers))
 	return s
 }
 
 // post sends a create, and returns its status.
-func (s *traced) post(token, key string) int {
+func (s *traced) post(token, key string) int { return s.send(token, key).Code }
+
+func (s *traced) send(token, key string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("POST", "/api/v1/tasks", strings.NewReader("{}"))
 	r.Header.Set("Authorization", "Bearer "+token)
 	r.Header.Set("Idempotency-Key", key)
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
-	return w.Code
+	return w
 }
 
 // told returns the spans that have ended, each with its parent and what failed,
