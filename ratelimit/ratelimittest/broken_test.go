@@ -208,10 +208,8 @@ var brokenStores = []struct {
 	{"makes the first charge alone", []string{"Several/AllCharged"},
 		with(func(m *memory, ctx context.Context, charges []charge) (decision, error) {
 			charges = slices.Clone(charges)
-			for i := range charges {
-				if i > 0 {
-					charges[i].Cost = 0
-				}
+			for i := 1; i < len(charges); i++ {
+				charges[i].Cost = 0
 			}
 			return m.Take(ctx, charges)
 		})},
@@ -290,7 +288,7 @@ var brokenStores = []struct {
 	{"denies when cancelled", []string{"Error/Cancelled"},
 		with(func(m *memory, ctx context.Context, charges []charge) (decision, error) {
 			if ctx.Err() != nil {
-				return decision{Wait: time.Second, States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}, nil
+				return denial, nil
 			}
 			return m.Take(ctx, charges)
 		})},
@@ -298,16 +296,14 @@ var brokenStores = []struct {
 
 // unavailable stores break the rule about them.
 var unavailable = map[string]takeFunc{
-	"admits": func(m *memory, ctx context.Context, charges []charge) (decision, error) {
-		return m.Take(ctx, charges)
-	},
-	"denies": func(_ *memory, _ context.Context, charges []charge) (decision, error) {
-		return decision{Wait: time.Second, States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}, nil
-	},
-	"admits with an error": func(_ *memory, _ context.Context, charges []charge) (decision, error) {
+	"admits": (*memory).Take,
+	"denies": func(*memory, context.Context, []charge) (decision, error) { return denial, nil },
+	"admits with an error": func(*memory, context.Context, []charge) (decision, error) {
 		return decision{Allowed: true}, errors.New("down")
 	},
 }
+
+var denial = decision{Wait: time.Second, States: [ratelimit.MaxCharges]ratelimit.State{{Wait: time.Second}}}
 
 func TestBrokenStores(t *testing.T) {
 	tripped := map[string]bool{"Error/Unavailable": true, "Reset/Full": true}
