@@ -113,7 +113,11 @@ func (r *run) meanwhile(ctx context.Context) {
 	took := slices.ContainsFunc(r.steps, func(s *step) bool { return s.process == r.second && s.site != "" })
 	r.mu.Unlock()
 	if took && r.first.claimed.Load() {
-		wait(r.first.told.Done(), 10*patience)
+		select {
+		case <-r.first.told.Done():
+		case <-ctx.Done(): // its own clock said first that the lease is over; nothing asks the store then
+		case <-time.After(10 * patience):
+		}
 		if ctx.Done() != nil { // else it never learns of it
 			wait(ctx.Done(), r.longer(grace))
 			r.hasty = ctx.Err() == nil
