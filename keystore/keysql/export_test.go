@@ -1,6 +1,7 @@
 package keysql
 
 import (
+	"database/sql"
 	"net/netip"
 	"time"
 
@@ -8,34 +9,20 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// ScanScopes and the other Scan functions read what a driver gave for a column.
-func ScanScopes(value any) (names []scope.Name, err error) {
-	err = (fromJSON[[]scope.Name]{&names}).Scan(value)
-	return names, err
+// Scans read what a driver gave for a column. A time is as of the row before.
+var Scans = map[string]func(value any) (any, error){
+	"scopes":     scanned(func(into *[]scope.Name) sql.Scanner { return fromJSON[[]scope.Name]{into} }),
+	"attributes": scanned(func(into *map[string]string) sql.Scanner { return fromJSON[map[string]string]{into} }),
+	"networks":   scanned(func(into *[]netip.Prefix) sql.Scanner { return fromJSON[[]netip.Prefix]{into} }),
+	"refusals":   scanned(func(into *[]keystore.Refusal) sql.Scanner { return (*refusals)(into) }),
+	"digest":     scanned(func(into *keystore.Digest) sql.Scanner { return (*digest)(into) }),
+	"time":       scanned(func(into *time.Time) sql.Scanner { *into = time.Now(); return (*instant)(into) }),
 }
 
-func ScanAttributes(value any) (read map[string]string, err error) {
-	err = (fromJSON[map[string]string]{&read}).Scan(value)
-	return read, err
-}
-
-func ScanNetworks(value any) (read []netip.Prefix, err error) {
-	err = (fromJSON[[]netip.Prefix]{&read}).Scan(value)
-	return read, err
-}
-
-func ScanRefusals(value any) (read []keystore.Refusal, err error) {
-	err = (*refusals)(&read).Scan(value)
-	return read, err
-}
-
-func ScanDigest(value any) (d keystore.Digest, err error) {
-	err = (*digest)(&d).Scan(value)
-	return d, err
-}
-
-func ScanInstant(value any) (t time.Time, err error) {
-	t = time.Now() // as of the row before
-	err = (*instant)(&t).Scan(value)
-	return t, err
+func scanned[T any](scanner func(into *T) sql.Scanner) func(value any) (any, error) {
+	return func(value any) (any, error) {
+		var into T
+		err := scanner(&into).Scan(value)
+		return into, err
+	}
 }

@@ -2,6 +2,8 @@ package keysql_test
 
 import (
 	"errors"
+	"net/netip"
+	"reflect"
 	"strconv"
 	"testing"
 	"time"
@@ -11,62 +13,42 @@ import (
 	"github.com/sallyport-go/sallyport/scope"
 )
 
-// Drivers differ in the types that they give for a text, a time or bytes.
+// Drivers differ in the types that they give for a text, a time or bytes. What
+// somebody has spoilt is an error, and not a key without scopes.
 func TestScan(t *testing.T) {
-	for _, value := range []any{`["tasks:read"]`, []byte(`["tasks:read"]`)} {
-		if got, err := keysql.ScanScopes(value); err != nil || len(got) != 1 || got[0] != scope.TasksRead {
-			t.Errorf("scopes as %T: got %v, %v", value, got, err)
-		}
-	}
-	for _, value := range []any{`{"plan":"pro"}`, []byte(`{"plan":"pro"}`)} {
-		if got, err := keysql.ScanAttributes(value); err != nil || len(got) != 1 || got["plan"] != "pro" {
-			t.Errorf("attributes as %T: got %v, %v", value, got, err)
-		}
-	}
-	for _, value := range []any{`["192.0.2.0/24"]`, []byte(`["192.0.2.0/24"]`)} {
-		if got, err := keysql.ScanNetworks(value); err != nil || len(got) != 1 || got[0].String() != "192.0.2.0/24" {
-			t.Errorf("networks as %T: got %v, %v", value, got, err)
-		}
-	}
-	for _, value := range []any{nil, `{"a":{"code":"a"}}`, []byte(`{"a":{"code":"a"}}`)} {
-		if got, err := keysql.ScanRefusals(value); err != nil || (value != nil) != (len(got) == 1 && got[0].Code == "a") {
-			t.Errorf("refusals as %T: got %v, %v", value, got, err)
-		}
-	}
-	at := time.Date(2026, 3, 4, 5, 6, 7, 8000, time.UTC)
-	for _, value := range []any{at, at.In(time.FixedZone("east", 3600)), at.UnixMicro(),
-		strconv.AppendInt(nil, at.UnixMicro(), 10)} {
-		if got, err := keysql.ScanInstant(value); err != nil || got != at {
-			t.Errorf("a time as %T: got %v, %v", value, got, err)
-		}
-	}
-	if got, err := keysql.ScanInstant(nil); err != nil || !got.IsZero() {
-		t.Errorf("NULL: got %v, %v, want the zero time", got, err)
-	}
-	d := keystore.DigestOf("token")
-	if got, err := keysql.ScanDigest(d[:]); err != nil || got != d {
-		t.Errorf("a digest: got %x, %v", got, err)
-	}
-	_, noScopes := keysql.ScanScopes(nil)
-	_, numericScopes := keysql.ScanScopes(int64(1))
-	_, noAttributes := keysql.ScanAttributes(nil)
-	_, noNetworks := keysql.ScanNetworks(int64(1))
-	_, listedRefusals := keysql.ScanRefusals("[]")
-	_, textTime := keysql.ScanInstant("2026-03-04")
-	_, bytesTime := keysql.ScanInstant([]byte("2026-03-04"))
-	_, noDigest := keysql.ScanDigest(nil)
-	_, shortDigest := keysql.ScanDigest(d[:31])
-	_, longDigest := keysql.ScanDigest(append(d[:], 0))
-	_, textDigest := keysql.ScanDigest(string(d[:]))
-	for name, err := range map[string]error{
-		"NULL as scopes": noScopes, "a number as scopes": numericScopes, "NULL as attributes": noAttributes,
-		"a number as networks": noNetworks, "a list as refusals": listedRefusals,
-		"text as a time": textTime, "bytes as a time": bytesTime,
-		"NULL as a digest": noDigest,
-		"31 bytes":         shortDigest, "33 bytes": longDigest, "text as a digest": textDigest,
+	at, d := time.Date(2026, 3, 4, 5, 6, 7, 8000, time.UTC), keystore.DigestOf("token")
+	for _, row := range []struct {
+		column string
+		values []any
+		want   any // nil: ErrCorrupt
+	}{
+		{"scopes", []any{`["tasks:read"]`, []byte(`["tasks:read"]`)}, []scope.Name{scope.TasksRead}},
+		{"attributes", []any{`{"plan":"pro"}`, []byte(`{"plan":"pro"}`)}, map[string]string{"plan": "pro"}},
+		{"networks", []any{`["192.0.2.0/24"]`, []byte(`["192.0.2.0/24"]`)},
+			[]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
+		{"refusals", []any{`{"a":{"code":"a"}}`, []byte(`{"a":{"code":"a"}}`)}, []keystore.Refusal{{Code: "a"}}},
+		{"refusals", []any{nil}, []keystore.Refusal(nil)},
+		{"time", []any{at, at.In(time.FixedZone("east", 3600)), at.UnixMicro(), strconv.AppendInt(nil, at.UnixMicro(), 10)},
+			at},
+		{"time", []any{nil}, time.Time{}},
+		{"digest", []any{d[:]}, d},
+
+		{"scopes", []any{nil, int64(1), "", "null", "{}", "[1]", `"tasks:read"`, "tasks:read", `["tasks:read"`}, nil},
+		{"attributes", []any{nil, "", "null", "[]", `{"plan":1}`, `{"plan":"pro"`, `"plan"`}, nil},
+		{"networks", []any{int64(1), "", "null", "{}", "[1]", `["192.0.2.1"]`, `["192.0.2.0/24","192.0.2.0/33"]`,
+			`"192.0.2.0/24"`}, nil},
+		{"refusals", []any{"[]"}, nil},
+		{"time", []any{"2026-03-04", []byte("2026-03-04")}, nil},
+		{"digest", []any{nil, d[:31], append(d[:], 0), string(d[:])}, nil},
 	} {
-		if !errors.Is(err, keystore.ErrCorrupt) {
-			t.Errorf("%s: got %v, want ErrCorrupt", name, err)
+		for _, value := range row.values {
+			got, err := keysql.Scans[row.column](value)
+			if row.want == nil && !errors.Is(err, keystore.ErrCorrupt) {
+				t.Errorf("%s, %T %.40q: got %v, %v, want ErrCorrupt", row.column, value, value, got, err)
+			}
+			if row.want != nil && (err != nil || !reflect.DeepEqual(got, row.want)) {
+				t.Errorf("%s as %T: got %v, %v, want %v", row.column, value, got, err, row.want)
+			}
 		}
 	}
 }
