@@ -20,8 +20,7 @@ import (
 // newEntry returns an entry about k.
 func newEntry(k *keystore.Key) issuing.AuditEntry {
 	return issuing.AuditEntry{ID: fmt.Sprintf("act_%014x", time.Now().UnixMicro()) + k.ID, At: time.Now(),
-		Act:          "issue",
-		Organization: k.Organization, Key: k.ID}
+		Act: "issue", Organization: k.Organization, Key: k.ID}
 }
 
 // erasure returns the entry of an erasure of acme.
@@ -38,12 +37,9 @@ func insert(ctx context.Context, s *keysql.Store, k *keystore.Key) error {
 
 // An act whose entry cannot be stored does not take place.
 func TestNoActWithoutItsEntry(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		store := d.wrap(db, keysql.Options{})
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		there, k := inserted(t, store, "acme", 1)[0], newKey("acme")
-		execute(t, db, "DROP TABLE sallyport_keys_audit")
+		execute(t, d.open(t), "DROP TABLE sallyport_keys_audit")
 		there.Name = "changed"
 		for method, err := range map[string]error{
 			"Insert": store.Insert(t.Context(), k, newEntry(k), 0),
@@ -59,9 +55,8 @@ func TestNoActWithoutItsEntry(t *testing.T) {
 		if _, err := store.Lookup(t.Context(), k.Digest); !errors.Is(err, keystore.ErrNotFound) {
 			t.Errorf("Lookup of the key that was not stored returned %v", err)
 		}
-		if got, err := store.Lookup(t.Context(), there.Digest); err != nil || got.Version != 1 ||
-			got.Name == "changed" {
-			t.Errorf("the key that was there is %+v, %v, want it as it was", got, err)
+		if got := lookup(t, store, there); got.Version != 1 || got.Name == "changed" {
+			t.Errorf("the key that was there is %+v, want it as it was", got)
 		}
 	})
 }
@@ -69,10 +64,7 @@ func TestNoActWithoutItsEntry(t *testing.T) {
 // An entry that not every database could keep is refused before anything is
 // written, and one that somebody has spoilt is no entry.
 func TestBadEntries(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		store := d.wrap(db, keysql.Options{})
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		k := newKey("acme")
 		for _, reason := range []string{"\xff", "\x00"} {
 			e := newEntry(k)
@@ -95,7 +87,7 @@ func TestBadEntries(t *testing.T) {
 		}); err == nil || !strings.Contains(err.Error(), "UTF-8") || lookup(t, store, k).Organization != "acme" {
 			t.Errorf("Erase by the actor \\xff returned %v, or erased the key", err)
 		}
-		execute(t, db, "UPDATE sallyport_keys_audit SET changes = 'null'")
+		execute(t, d.open(t), "UPDATE sallyport_keys_audit SET changes = 'null'")
 		page, err := store.Audit(t.Context(), "acme", issuing.AuditQuery{})
 		if !errors.Is(err, keystore.ErrCorrupt) || page != nil {
 			t.Errorf("Audit of a spoilt entry returned %v, %v, want ErrCorrupt", page, err)
@@ -107,20 +99,13 @@ func TestBadEntries(t *testing.T) {
 // erased an organization. What tells of the organization is gone at once, and
 // the rest an hour later.
 func TestErasedOnAnotherServer(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		a, b := servers(t, d)
 		issuer := issuing.New(a, issuing.Options{})
-		secret, k, err := issuer.Issue(t.Context(),
-			keystore.Key{Organization: "acme", Environment: keystore.Production})
-		if err != nil {
-			t.Fatal(err)
-		}
-		token := keystore.DigestOf(secret.Reveal())
-		if got, err := b.Lookup(t.Context(), token); err != nil || got.Refused() != nil {
-			t.Fatalf("server B does not know a new key: %v", err)
-		}
-		addUses(t, d.store(t), []keystore.Use{observed(k, time.Now())})
+		k, token := issuedOn(t, issuer, b)
+		db := d.open(t)
+		store := d.wrap(db, keysql.Options{})
+		addUses(t, store, []keystore.Use{observed(k, time.Now()), refused(k, time.Now(), "not_found", "")})
 		k.Name = "renamed"
 		if _, err := issuer.Edit(t.Context(), *k); err != nil {
 			t.Fatal(err)
@@ -136,20 +121,18 @@ func TestErasedOnAnotherServer(t *testing.T) {
 			return err == nil && errors.Is(got.Refused(), keystore.ErrRevoked)
 		})
 
-		db := d.open(t)
-		count := func(table string) (n int) {
-			t.Helper()
-			if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM sallyport_keys"+
-				table).Scan(&n); err != nil {
-				t.Fatal(err)
+		count := func(from string) int { return count(t, db, "sallyport_keys"+from) }
+		if count("") != 1 || count(" WHERE refusals IS NOT NULL") != 0 || count("_audit") != 1 ||
+			count("_scopes")+count("_days") != 0 {
+			t.Error("after Erase there are other rows than that of the digest and that of the erasure, or refusals")
+		}
+		for _, all := range []bool{false, true} { // also in no list of a caller who has no organization
+			page, err := store.List(t.Context(), "", issuing.Query{AllOrganizations: all, Total: true})
+			if len(page.Keys) != 0 || page.Total != 0 || err != nil {
+				t.Errorf("of all organizations %t: got %d keys of %d, %v, want none", all, len(page.Keys), page.Total, err)
 			}
-			return n
 		}
-		if count("") != 1 || count("_audit") != 1 || count("_scopes")+count("_days") != 0 {
-			t.Error("after Erase there are other rows than that of the digest and that of the erasure")
-		}
-		_, other, err := issuer.Issue(t.Context(),
-			keystore.Key{Organization: "other", Environment: keystore.Production})
+		_, other, err := issuer.Issue(t.Context(), keystore.Key{Organization: "other", Environment: keystore.Production})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,9 +141,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 		}
 		ofNobody := newKey("") // by SQL: an Issuer issues none
 		ofNobody.RevokedAt = time.Now()
-		if err := insert(t.Context(), d.wrap(db, keysql.Options{}), ofNobody); err != nil {
-			t.Fatal(err)
-		}
+		mustInsert(t, store, ofNobody)
 		sweep := func(want int) {
 			t.Helper()
 			if _, err := issuer.SweepAudit(t.Context(), time.Hour); err != nil || count("") != want {
@@ -168,8 +149,7 @@ func TestErasedOnAnotherServer(t *testing.T) {
 			}
 		}
 		sweep(3)
-		if keys, entries, err := d.wrap(db, keysql.Options{}).Erase(t.Context(), "", erasure); keys != 0 || entries != 0 ||
-			err != nil {
+		if keys, entries, err := store.Erase(t.Context(), "", erasure); keys != 0 || entries != 0 || err != nil {
 			t.Errorf("Erase without an organization returned %d, %d, %v, want nothing", keys, entries, err)
 		}
 		sweep(3)
@@ -181,33 +161,40 @@ func TestErasedOnAnotherServer(t *testing.T) {
 	})
 }
 
+// race calls insert n times at once and returns how often it succeeded. Else it
+// has to be refused.
+func race(t testing.TB, n int, refusal error, insert func(i int) error) int64 {
+	var stored atomic.Int64
+	var running sync.WaitGroup
+	for i := range n {
+		running.Go(func() {
+			switch err := insert(i); {
+			case err == nil:
+				stored.Add(1)
+			case !errors.Is(err, refusal):
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
+	return stored.Load()
+}
+
 // Of several imports of a token that was erased one succeeds, with a limit of
 // keys or without, and none breaks off.
 func TestErasedTokenIsStoredOnce(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		for range 20 {
 			erased := inserted(t, store, "acme", 1)[0]
 			erase(t, store, "acme")
-			var stored atomic.Int64
-			var running sync.WaitGroup
-			for i := range 8 {
-				running.Go(func() {
-					k := newKey("acme")
-					k.Digest = erased.Digest
-					switch err := store.Insert(t.Context(), k, newEntry(k), i%2*10); {
-					case err == nil:
-						stored.Add(1)
-					case !errors.Is(err, issuing.ErrExists):
-						t.Error(err)
-					}
-				})
-			}
-			running.Wait()
+			stored := race(t, 8, issuing.ErrExists, func(i int) error {
+				k := newKey("acme")
+				k.Digest = erased.Digest
+				return store.Insert(t.Context(), k, newEntry(k), i%2*10)
+			})
 			entries, err := store.Audit(t.Context(), "acme", issuing.AuditQuery{Act: "issue"})
-			if stored.Load() != 1 || len(entries) != 1 || err != nil {
-				t.Fatalf("%d were stored with %d entries, %v, want one", stored.Load(), len(entries), err)
+			if stored != 1 || len(entries) != 1 || err != nil {
+				t.Fatalf("%d were stored with %d entries, %v, want one", stored, len(entries), err)
 			}
 		}
 	})
@@ -216,9 +203,7 @@ func TestErasedTokenIsStoredOnce(t *testing.T) {
 // A key that cannot be stored, since another one has its ID, does not remove what
 // an erasure has left: caches may yet have to learn of it.
 func TestErasedStaysWithoutAnotherKey(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		erased, other := inserted(t, store, "acme", 1)[0], inserted(t, store, "other", 1)[0]
 		erase(t, store, "acme")
 		k := newKey("acme")
@@ -235,17 +220,12 @@ func TestErasedStaysWithoutAnotherKey(t *testing.T) {
 
 // A sweep of more than one statement removes all that is old.
 func TestSweepOfManyEntries(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		db := d.open(t)
-		store := d.wrap(db, keysql.Options{})
-		k := newKey("acme")
-		mustInsert(t, store, k)
+		inserted(t, store, "acme", 1)
 		for n := 1; n < 1500; n *= 2 {
-			execute(t, db, fmt.Sprintf("INSERT INTO sallyport_keys_audit SELECT %s, organization, key_id, at, act, "+
-				"actor, "+
-				"reason, changes FROM sallyport_keys_audit", map[bool]string{true: fmt.Sprintf("CONCAT(id, '.%d')", n),
-				false: fmt.Sprintf("id || '.%d'", n)}[strings.HasPrefix(d.name, "m")]))
+			execute(t, db, fmt.Sprintf("INSERT INTO sallyport_keys_audit SELECT CONCAT(id, '.%d'), organization, key_id, "+
+				"at, act, actor, reason, changes FROM sallyport_keys_audit", n))
 		}
 		if removed, err := store.SweepAudit(t.Context(), time.Now().Add(time.Hour)); removed != 2048 || err != nil {
 			t.Errorf("SweepAudit removed %d, %v, want 2048", removed, err)
@@ -259,27 +239,13 @@ func TestMaxKeysWithOldSnapshots(t *testing.T) {
 	t.Parallel()
 	config := pgtest.Schema(t)
 	config.RuntimeParams["default_transaction_isolation"] = "repeatable read"
-	db := stdlib.OpenDB(*config)
-	t.Cleanup(func() { db.Close() })
-	store := keysql.Postgres(db, keysql.Options{})
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	var ended sync.WaitGroup
-	var stored atomic.Int32
-	for range 20 {
-		ended.Go(func() {
-			k := newKey("acme")
-			switch err := store.Insert(t.Context(), k, newEntry(k), 1); {
-			case err == nil:
-				stored.Add(1)
-			case !errors.Is(err, issuing.ErrTooManyKeys):
-				t.Error(err)
-			}
-		})
-	}
-	ended.Wait()
-	if n := stored.Load(); n != 1 {
-		t.Errorf("stored %d keys where one may be", n)
+	store := keysql.Postgres(closing(t, stdlib.OpenDB(*config), nil), keysql.Options{})
+	migrate(t, store)
+	stored := race(t, 20, issuing.ErrTooManyKeys, func(int) error {
+		k := newKey("acme")
+		return store.Insert(t.Context(), k, newEntry(k), 1)
+	})
+	if stored != 1 {
+		t.Errorf("stored %d keys where one may be", stored)
 	}
 }

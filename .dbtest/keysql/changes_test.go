@@ -68,30 +68,6 @@ func wantNamed(t testing.TB, changed []keystore.Digest, k *keystore.Key, rule st
 	}
 }
 
-// A key is in the feed also when a server of an earlier version has inserted
-// it, or somebody by hand.
-func TestFeedNamesInserts(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		start := present(t, store)
-		k := inserted(t, store, "acme", 1)[0]
-		seed(t, d, "other", 3)
-		changed, next := changes(t, store, start)
-		wantNamed(t, changed, k, "a key that was inserted")
-		for i := range 3 {
-			wantNamed(t, changed, &keystore.Key{Digest: seeded("other", i+1)}, "a key that was inserted by hand")
-		}
-		if got := lookup(t, store, k); got.Version != 1 {
-			t.Errorf("a new key has version %d, want 1", got.Version)
-		}
-		changed, next = changes(t, store, next)
-		update(t, store, k)
-		more, _ := changes(t, store, next)
-		wantNamed(t, append(changed, more...), k, "a key that was changed after it was named")
-	})
-}
-
 // The order that loses changes where numbers are taken for an order: a
 // transaction takes its number, another one takes the next and commits, a
 // reader sees that, and only then the first one commits.
@@ -179,9 +155,7 @@ func TestFeedReadsTheCounterFirst(t *testing.T) {
 // A change is named again only while an older transaction is open, which in
 // Postgres can be that of another test.
 func TestFeedQuiet(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		start := present(t, store)
 		update(t, store, inserted(t, store, "acme", 1)[0])
 		if _, next, err := store.Changes(t.Context(), start); err != nil || strings.Contains(next, "horizon") {
@@ -198,10 +172,9 @@ func TestFeedQuiet(t *testing.T) {
 // A bulk change has one number for all its keys in Postgres, and is read in
 // pages. What commits between two pages must not fall between them.
 func TestFeedPages(t *testing.T) {
-	t.Parallel()
 	const many = changesPage + 200
-	inEach(t, func(t *testing.T, d database) {
-		store, db := d.store(t), d.open(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
+		db := d.open(t)
 		late := inserted(t, store, "acme", 1)[0]
 		seed(t, d, "bulk", many)
 		start := present(t, store)
@@ -255,14 +228,19 @@ func wantAll(t testing.TB, changed []keystore.Digest, want int, besides ...*keys
 	}
 }
 
-// What a person changes with the database's own client reaches caches too, and no
-// program that has read the key before undoes it.
+// What a person inserts or changes with the database's own client, or a server of
+// an earlier version, reaches caches too. No program that has read the key before
+// undoes it.
 func TestChangedByHand(t *testing.T) {
-	t.Parallel()
 	now := map[string]string{"postgres": "now()", "sqlite": "unixepoch() * 1000000",
 		"mariadb": "UNIX_TIMESTAMP() * 1000000"}
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
+		start := present(t, store)
+		seed(t, d, "other", 3)
+		changed, _ := changes(t, store, start)
+		for i := range 3 {
+			wantNamed(t, changed, &keystore.Key{Digest: seeded("other", i+1)}, "a key that was inserted by hand")
+		}
 		for _, set := range []string{"revoked_at = " + now[d.name], `attributes = '{"plan":"free"}'`,
 			`networks = '["192.0.2.0/24"]'`, "legacy = 'v1'"} {
 			k := inserted(t, store, "acme", 1)[0]
@@ -283,35 +261,30 @@ func TestChangedByHand(t *testing.T) {
 }
 
 func TestFeedKnowsItsPositions(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		for _, position := range []string{"x", "1", `{"changed":"1"}`, `{"changed":1,"digest":null}`,
 			`{"changed":9223372036854775807}`, `[]`} {
 			if _, _, err := store.Changes(t.Context(), position); err != keystore.ErrNotFound {
 				t.Errorf("Changes(%q) returned %v, want %v", position, err, keystore.ErrNotFound)
 			}
 		}
-		// A position of a database whose last changes were lost with a
-		// failover.
+		// A position of a database whose last changes were lost with a failover.
 		var at struct{ Changed int64 }
 		if err := json.Unmarshal([]byte(present(t, store)), &at); err != nil {
 			t.Fatal(err)
 		}
 		ahead := fmt.Sprintf(`{"changed":%d}`, at.Changed+1_000_000)
 		if _, _, err := store.Changes(t.Context(), ahead); err != keystore.ErrNotFound {
-			t.Errorf("Changes from a position that has not been reached returned %v, want %v", err,
-				keystore.ErrNotFound)
+			t.Errorf("Changes from a position that has not been reached returned %v, want %v", err, keystore.ErrNotFound)
 		}
 	})
 }
 
 // Rows from a dump carry the numbers of the server they come from, which can
-// be far ahead. They are not news, and do not hide any.
+// be far ahead. They are not news, and do not hide any. What is deleted does not
+// give its number to another change.
 func TestFeedAfterRestore(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		keys := inserted(t, store, "acme", 2)
 		execute(t, d.open(t), "UPDATE sallyport_keys SET changed = 9000000000000000000 WHERE id = '"+keys[0].ID+"'")
 		start := present(t, store)
@@ -324,20 +297,12 @@ func TestFeedAfterRestore(t *testing.T) {
 		update(t, store, keys[0])
 		changed, _ = changes(t, store, next)
 		wantNamed(t, changed, keys[0], "a change of a key that was restored")
-	})
-}
 
-// What is deleted does not give its number to another change.
-func TestFeedAfterDelete(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		keys := inserted(t, store, "acme", 2)
-		update(t, store, keys[0])
-		start := present(t, store)
+		start = present(t, store)
 		execute(t, d.open(t), "DELETE FROM sallyport_keys WHERE id = '"+keys[0].ID+"'")
+		keys[1].Version++
 		update(t, store, keys[1])
-		changed, _ := changes(t, store, start)
+		changed, _ = changes(t, store, start)
 		wantNamed(t, changed, keys[1], "a change after the key that changed last was deleted")
 	})
 }
@@ -381,8 +346,8 @@ func TestPromotedReplica(t *testing.T) {
 	replica.Start()
 	db = replica.Open()
 	spendTransactions(t, db, 200)
-	if _, _, err := keysql.Postgres(db, keysql.Options{}).Changes(t.Context(), since); !errors.Is(err,
-		keystore.ErrNotFound) {
+	store = keysql.Postgres(db, keysql.Options{})
+	if _, _, err := store.Changes(t.Context(), since); !errors.Is(err, keystore.ErrNotFound) {
 		t.Errorf("a position of before a crash: got %v, want ErrNotFound", err)
 	}
 }
@@ -391,9 +356,7 @@ func TestPromotedReplica(t *testing.T) {
 func spendTransactions(t *testing.T, db *sql.DB, n int) {
 	t.Helper()
 	for range n {
-		if _, err := db.ExecContext(t.Context(), `SELECT pg_current_xact_id()`); err != nil {
-			t.Fatal(err)
-		}
+		execute(t, db, "SELECT pg_current_xact_id()")
 	}
 }
 
@@ -420,24 +383,29 @@ func servers(t *testing.T, d database) (a, b *keystore.Cached) {
 	return a, b
 }
 
+// issuedOn returns a new key of acme and its digest, both known to server b.
+func issuedOn(t *testing.T, issuer *issuing.Issuer, b *keystore.Cached) (*keystore.Key, keystore.Digest) {
+	t.Helper()
+	secret, k, err := issuer.Issue(t.Context(), keystore.Key{Organization: "acme", Environment: keystore.Production})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := keystore.DigestOf(secret.Reveal())
+	if got, err := b.Lookup(t.Context(), token); err != nil || got.Refused() != nil {
+		t.Fatalf("server B does not know a new key: %v", err)
+	}
+	return k, token
+}
+
 // What one server revokes dies on the other with its next question to the feed,
 // and not only after its TTL. The tests of keystore hold the bound that the
 // other states.
 func TestRevokedOnAnotherServer(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		a, b := servers(t, d)
 		issuer := issuing.New(a, issuing.Options{})
 		for range 5 {
-			secret, k, err := issuer.Issue(t.Context(),
-				keystore.Key{Organization: "acme", Environment: keystore.Production})
-			if err != nil {
-				t.Fatal(err)
-			}
-			token := keystore.DigestOf(secret.Reveal())
-			if got, err := b.Lookup(t.Context(), token); err != nil || got.Refused() != nil {
-				t.Fatalf("server B does not know a new key: %v", err)
-			}
+			k, token := issuedOn(t, issuer, b)
 			if _, err := issuer.Revoke(t.Context(), "acme", k.ID); err != nil {
 				t.Fatal(err)
 			}
@@ -458,7 +426,6 @@ func TestRevokedOnAnotherServer(t *testing.T) {
 // the feed, also when that one was asked for it too early. It does not matter
 // how the key is made.
 func TestInsertedOnAnotherServer(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		_, b := servers(t, d)
 		issuer := issuing.New(askedBefore{d.store(t), t, b}, issuing.Options{
@@ -473,13 +440,12 @@ func TestInsertedOnAnotherServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		imported, err := issuer.Import(t.Context(), keystore.Key{Organization: "acme", Environment: keystore.Production},
-			"acme_"+rand.Text())
+		imported, err := issuer.Import(t.Context(), grant, "acme_"+rand.Text())
 		if err != nil {
 			t.Fatal(err)
 		}
-		byDigest, err := issuer.Import(t.Context(), keystore.Key{Organization: "acme", Environment: keystore.Production,
-			Digest: keystore.DigestOf("acme_" + rand.Text()), Legacy: "v1"}, "")
+		grant.Digest, grant.Legacy = keystore.DigestOf("acme_"+rand.Text()), "v1"
+		byDigest, err := issuer.Import(t.Context(), grant, "")
 		if err != nil {
 			t.Fatal(err)
 		}

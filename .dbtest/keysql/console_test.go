@@ -19,7 +19,6 @@ import (
 // one more when it finds nothing, with 10,000 keys; and a search finds the oldest
 // of them.
 func TestStatementsOfTheConsole(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		seed(t, d, "acme", 10_000)
 		var statements atomic.Int64

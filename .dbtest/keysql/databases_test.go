@@ -39,6 +39,17 @@ type database struct {
 // inEach runs f as a subtest on a database of each kind, with its tables made,
 // beside other tests.
 func inEach(t *testing.T, f func(t *testing.T, d database)) {
+	t.Parallel()
+	onEach(t, f)
+}
+
+// inEachStore is inEach with a store on the database.
+func inEachStore(t *testing.T, f func(t *testing.T, d database, store *keysql.Store)) {
+	inEach(t, func(t *testing.T, d database) { f(t, d, d.store(t)) })
+}
+
+// onEach is inEach beside no other test.
+func onEach(t *testing.T, f func(t *testing.T, d database)) {
 	beside(t, "sqlite", func(t *testing.T) { f(t, sqliteFile(t)) })
 	beside(t, "postgres", func(t *testing.T) { f(t, postgres(t)) })
 	beside(t, "mariadb", func(t *testing.T) { f(t, mariadb(t)) })
@@ -71,25 +82,30 @@ func emptySQLite(file string) database {
 		return opened(t, "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(120000)"+
 			"&_pragma=synchronous(NORMAL)")
 	}
-	return database{
-		name: "sqlite",
-		open: open,
-		tool: open,
-		away: func(t testing.TB) *sql.DB {
-			return opened(t, "file:"+filepath.Dir(file)) // a directory is no database
-		},
-		wrap: keysql.SQLite,
-	}
+	away := func(t testing.TB) *sql.DB { return opened(t, "file:"+filepath.Dir(file)) } // a directory is no database
+	return database{name: "sqlite", open: open, tool: open, away: away, wrap: keysql.SQLite}
 }
 
 func opened(t testing.TB, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", dsn)
+	return closing(t, db, err)
+}
+
+// closing returns a pool that is closed after the test.
+func closing(t testing.TB, db *sql.DB, err error) *sql.DB {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
 	return db
+}
+
+func mysqlPool(t testing.TB, c *mysql.Config) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", c.FormatDSN())
+	return closing(t, db, err)
 }
 
 func sqliteMemory(t testing.TB) *sql.DB {
@@ -105,9 +121,8 @@ func emptyPostgres(t testing.TB) database {
 	t.Helper()
 	config := pgtest.Schema(t)
 	pool := func(t testing.TB, c *pgx.ConnConfig) *sql.DB {
-		db := stdlib.OpenDB(*c)
+		db := closing(t, stdlib.OpenDB(*c), nil)
 		db.SetMaxOpenConns(10)
-		t.Cleanup(func() { db.Close() })
 		return db
 	}
 	return database{
@@ -138,12 +153,8 @@ func mariadbWith(t testing.TB, set func(*mysql.Config)) database {
 	set(config)
 	pool := func(t testing.TB, c *mysql.Config) *sql.DB {
 		t.Helper()
-		db, err := sql.Open("mysql", c.FormatDSN())
-		if err != nil {
-			t.Fatal(err)
-		}
+		db := mysqlPool(t, c)
 		db.SetMaxOpenConns(10)
-		t.Cleanup(func() { db.Close() })
 		return db
 	}
 	return database{

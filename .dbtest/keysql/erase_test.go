@@ -14,9 +14,7 @@ import (
 // A key that is stored while its organization is erased goes with its entry, or
 // stays with it, before whichever statement of Erase it comes.
 func TestInsertDuringErase(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		for _, before := range []string{"DELETE FROM sallyport_keys_scopes", "UPDATE sallyport_keys",
 			"DELETE FROM sallyport_keys_audit", "COMMIT"} {
 			inserted(t, store, "acme", 1)
@@ -45,23 +43,6 @@ func TestInsertDuringErase(t *testing.T) {
 				t.Errorf("inserted before %s: Find returned %v, and there are %d entries, %v", before, err, len(entries), failed)
 			}
 			erase(t, store, "acme")
-		}
-	})
-}
-
-// What an erasure leaves of keys is in no list, also not in that of a caller who
-// has no organization.
-func TestErasedInNoList(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		inserted(t, store, "acme", 2)
-		erase(t, store, "acme")
-		for _, all := range []bool{false, true} {
-			page, err := store.List(t.Context(), "", issuing.Query{AllOrganizations: all, Total: true})
-			if len(page.Keys) != 0 || page.Total != 0 || err != nil {
-				t.Errorf("of all organizations %t: got %d keys of %d, %v, want none", all, len(page.Keys), page.Total, err)
-			}
 		}
 	})
 }

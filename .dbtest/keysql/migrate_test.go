@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sallyport-go/sallyport/.ci/testlib/sqltest"
 	"github.com/sallyport-go/sallyport/internal/sqlschema"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/keysql"
@@ -24,6 +25,7 @@ func inEachEmpty(t *testing.T, f func(t *testing.T, d database)) {
 
 // inEachTransactional leaves out what cannot take a schema back.
 func inEachTransactional(t *testing.T, f func(t *testing.T, d database)) {
+	t.Parallel()
 	beside(t, "sqlite", func(t *testing.T) {
 		d := emptySQLite(filepath.Join(t.TempDir(), "keys.db"))
 		// Two connections that begin a WAL at once do not wait for each other,
@@ -65,20 +67,7 @@ func (d database) statements(step string) []string {
 	return []string{step}
 }
 
-func TestMigrateAgain(t *testing.T) {
-	t.Parallel()
-	inEachEmpty(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		migrate(t, store)
-		k := inserted(t, store, "acme", 1)[0]
-		migrate(t, store)
-		migrate(t, d.store(t))
-		lookup(t, store, k)
-	})
-}
-
 func TestMigrateAtOnce(t *testing.T) {
-	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		const servers = 8
 		later := d.later(t)
@@ -118,20 +107,15 @@ func TestMigrateAtOnce(t *testing.T) {
 }
 
 func TestMigrateToLater(t *testing.T) {
-	t.Parallel()
-	inEachEmpty(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		migrate(t, store)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		k := inserted(t, store, "acme", 1)[0]
 		if err := d.later(t).Migrate(t.Context(), d.open(t)); err != nil {
 			t.Fatal(err)
 		}
 		// A server that has not been updated yet: it works, and its Migrate
 		// says that it does not know the tables.
-		if err := store.Migrate(t.Context()); err == nil ||
-			!strings.Contains(err.Error(), "of version 102 and this package knows none after 101: update the server") {
-			t.Errorf("Migrate of an older server returned %v, want an error that says so", err)
-		}
+		sqltest.MustSay(t, "an older server", store.Migrate(t.Context()),
+			"of version 102 and this package knows none after 101: update the server")
 		lookup(t, store, k)
 		inserted(t, store, "acme", 1)
 		execute(t, d.open(t), "UPDATE sallyport_keys SET note = 'there'")
@@ -139,12 +123,10 @@ func TestMigrateToLater(t *testing.T) {
 }
 
 // Tables of the development before the first release are left as they are, also
-// those that Migrate had not finished. The error says how to go on with them.
+// those that Migrate had not finished. The error says how to go on with them. A
+// version that none of this package made is an error and not a panic.
 func TestMigrateFromDevelopment(t *testing.T) {
-	t.Parallel()
-	inEachEmpty(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		migrate(t, store)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		k := inserted(t, store, "acme", 1)[0]
 		for _, row := range []struct{ set, want string }{
 			{"version = 1", "of version 1, from the development before v0.1.0"},
@@ -160,6 +142,10 @@ func TestMigrateFromDevelopment(t *testing.T) {
 			migrate(t, store)
 			lookup(t, store, k)
 		}
+		execute(t, d.open(t), "UPDATE sallyport_keys_schema SET version = -1")
+		sqltest.MustSay(t, "from no version", store.Migrate(t.Context()), "version -1")
+		execute(t, d.open(t), "DELETE FROM sallyport_keys_schema")
+		sqltest.MustSay(t, "without a row", store.Migrate(t.Context()), "cannot be read")
 	})
 }
 
@@ -197,8 +183,7 @@ func TestMigrateGivesUp(t *testing.T) {
 			defer giveUp()
 			migrated := make(chan error)
 			go func() { migrated <- later.Migrate(ctx, d.open(t)) }()
-			eventually(t, "Migrate never waits for the transaction",
-				func() bool { return len(values(t, db, waits[name])) > 0 })
+			eventually(t, "Migrate never waits for the transaction", func() bool { return len(values(t, db, waits[name])) > 0 })
 			found := make(chan error)
 			go func() {
 				_, err := db.ExecContext(t.Context(), "SELECT 1 FROM sallyport_keys") // as an earlier version
@@ -221,7 +206,6 @@ func TestMigrateGivesUp(t *testing.T) {
 }
 
 func TestMigrateIsOneStep(t *testing.T) {
-	t.Parallel()
 	inEachTransactional(t, func(t *testing.T, d database) {
 		later := d.later(t)
 		execute(t, d.open(t), "CREATE TABLE sallyport_keys_later (id integer)") // which the last step wants to make
@@ -274,33 +258,12 @@ func TestMigrateWithoutRightOnTheVersion(t *testing.T) {
 	d := postgres(t)
 	k := inserted(t, d.store(t), "acme", 1)[0]
 	store := d.withRights(t, "SELECT, INSERT, UPDATE ON sallyport_keys, sallyport_keys_audit")
-	if err := store.Migrate(t.Context()); err == nil ||
-		!strings.Contains(err.Error(), "the version of the tables cannot be read") ||
-		!strings.Contains(err.Error(), "permission denied") {
-		t.Errorf("got %v, want an error that names the table of the version", err)
-	}
+	sqltest.MustSay(t, "migrate", store.Migrate(t.Context()), "the version of the tables cannot be read",
+		"permission denied")
 	update(t, store, lookup(t, store, k).Clone())
 }
 
-// A version that none of this package made is an error and not a panic.
-func TestMigrateFromNoVersion(t *testing.T) {
-	t.Parallel()
-	inEachEmpty(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		migrate(t, store)
-		execute(t, d.open(t), "UPDATE sallyport_keys_schema SET version = -1")
-		if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "version -1") {
-			t.Errorf("got %v, want an error that names the version", err)
-		}
-		execute(t, d.open(t), "DELETE FROM sallyport_keys_schema")
-		if err := store.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be read") {
-			t.Errorf("without a row: got %v, want an error that says so", err)
-		}
-	})
-}
-
 func TestSchemaByHand(t *testing.T) {
-	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store := d.store(t)
 		for _, statements := range store.Schema() {
@@ -330,10 +293,6 @@ func TestRightsOfTheGuide(t *testing.T) {
 	if u, err := store.Usage(t.Context(), "acme", k.ID); err != nil || len(u.Days) != 1 {
 		t.Errorf("Usage returned %+v, %v", u, err)
 	}
-	if _, _, err := store.Changes(t.Context(), since); err != nil {
-		t.Error(err)
-	}
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Errorf("Migrate of a current schema: %v", err)
-	}
+	changes(t, store, since)
+	migrate(t, store) // of a current schema
 }

@@ -13,7 +13,6 @@ import (
 
 // Two stores in one database do not see each other's keys, changes or schema.
 func TestPrefix(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		plain, other := d.wrap(db, keysql.Options{}), d.wrap(db, keysql.Options{Prefix: "_other2_"})
@@ -63,7 +62,6 @@ func TestPrefix(t *testing.T) {
 
 // The longest prefix makes names that the database takes whole.
 func TestLongestPrefix(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		for _, last := range []string{"a", "b"} {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
 func refused(k *keystore.Key, at time.Time, code, route string) keystore.Use {
@@ -16,9 +17,7 @@ func refused(k *keystore.Key, at time.Time, code, route string) keystore.Use {
 // A refusal that cannot be stored is left out, and the rest of its batch is
 // written.
 func TestOddRefusals(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		keys := inserted(t, store, "acme", 5)
 		at := time.Date(1969, 7, 20, 20, 17, 40, 123456789, time.UTC)
 		for i, row := range []struct {
@@ -36,21 +35,6 @@ func TestOddRefusals(t *testing.T) {
 			if err != nil || fmt.Sprint(u.Refusals) != row.want || len(u.Scopes) != 1 {
 				t.Errorf("%q: Usage returned %+v, %v, want the refusals %s and the use", row.use.Refused, u, err, row.want)
 			}
-		}
-	})
-}
-
-// Refusals are in the row of the key, which an erasure leaves for an hour.
-func TestEraseRemovesRefusals(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		k := inserted(t, store, "acme", 1)[0]
-		addUses(t, store, []keystore.Use{refused(k, time.Now(), "not_found", "")})
-		erase(t, store, "acme")
-		if left, kept := count(t, d.open(t), "sallyport_keys"),
-			count(t, d.open(t), "sallyport_keys WHERE refusals IS NOT NULL"); left != 1 || kept != 0 {
-			t.Errorf("after Erase there are %d keys, %d of them with refusals, want 1 without", left, kept)
 		}
 	})
 }

@@ -25,30 +25,27 @@ import (
 )
 
 func TestSuite(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		keystoretest.Suite{
-			New: func(*testing.T) issuing.Store { return store },
-			Unavailable: func(t *testing.T) issuing.Store {
-				return d.wrap(d.away(t), keysql.Options{})
-			},
-		}.Run(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
+		d.suite(store).Run(t)
 	})
+}
+
+func (d database) suite(store *keysql.Store) keystoretest.Suite {
+	return keystoretest.Suite{
+		New:         func(*testing.T) issuing.Store { return store },
+		Unavailable: func(t *testing.T) issuing.Store { return d.wrap(d.away(t), keysql.Options{}) },
+	}
 }
 
 func TestSuiteOnOneConnection(t *testing.T) {
 	t.Parallel()
 	store := keysql.SQLite(sqliteMemory(t), keysql.Options{})
 	migrate(t, store)
-	keystoretest.Suite{
-		New: func(*testing.T) issuing.Store { return store },
-		Unavailable: func(t *testing.T) issuing.Store {
-			db := sqliteMemory(t)
-			db.Close()
-			return keysql.SQLite(db, keysql.Options{})
-		},
-	}.Run(t)
+	database{wrap: keysql.SQLite, away: func(t testing.TB) *sql.DB {
+		db := sqliteMemory(t)
+		db.Close()
+		return db
+	}}.suite(store).Run(t)
 }
 
 // A program that ends and starts again finds every key as it was, and a
@@ -106,7 +103,6 @@ func (d database) breaking(t testing.TB, next func(what string) error) *sql.DB {
 // what it began, from nothing and from an earlier version. In MySQL, where each
 // statement stands by itself, it finds those before it done and not recorded.
 func TestMigrateThatBreaksOff(t *testing.T) {
-	t.Parallel()
 	inEachEmpty(t, func(t *testing.T, d database) {
 		store, later := d.store(t), d.later(t)
 		breakOff := func(least int, migrate func(db *sql.DB) error) {
@@ -170,10 +166,7 @@ func calls(s *keysql.Store, k *keystore.Key) map[string]func(context.Context) er
 			_, err := s.FindIssued(ctx, k.Organization, k.CreatedBy, k.IssueToken)
 			return err
 		},
-		"List": func(ctx context.Context) error {
-			_, err := s.List(ctx, k.Organization, issuing.Query{})
-			return err
-		},
+		"List":    func(ctx context.Context) error { _, err := s.List(ctx, k.Organization, issuing.Query{}); return err },
 		"Insert":  func(ctx context.Context) error { return insert(ctx, s, newKey(k.Organization)) },
 		"Update":  func(ctx context.Context) error { return s.Update(ctx, k, newEntry(k)) },
 		"AddUses": func(ctx context.Context) error { return s.AddUses(ctx, uses([]*keystore.Key{k}, time.Now())) },
@@ -184,21 +177,18 @@ func calls(s *keysql.Store, k *keystore.Key) map[string]func(context.Context) er
 
 // isAnswer reports whether err says something about a key.
 func isAnswer(err error) bool {
-	return errors.Is(err, keystore.ErrNotFound) || errors.Is(err, issuing.ErrExists) ||
-		errors.Is(err, issuing.ErrConflict)
+	return errors.Is(err, keystore.ErrNotFound) || errors.Is(err, issuing.ErrExists) || errors.Is(err, issuing.ErrConflict)
 }
 
 // The deadline holds while somebody else has locked everything.
 func TestDeadline(t *testing.T) {
-	t.Parallel()
 	lock := map[string]string{
 		"mariadb":  "LOCK TABLES sallyport_keys WRITE, sallyport_keys_changes WRITE, sallyport_keys_schema WRITE",
 		"postgres": "LOCK TABLE sallyport_keys, sallyport_keys_schema IN ACCESS EXCLUSIVE MODE",
 		"sqlite":   "DELETE FROM sallyport_keys WHERE false",
 	}
 	reads := map[string]bool{"Lookup": true, "Find": true, "FindIssued": true, "List": true, "Changes": true}
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		k := inserted(t, store, "acme", 1)[0]
 		db := d.open(t)
 		tx := begun(t, db)
@@ -219,8 +209,7 @@ func TestDeadline(t *testing.T) {
 			cancel()
 			// Of Migrate the driver may say in its own words that time is up.
 			if err == nil || method != "Migrate" && !errors.Is(err, context.DeadlineExceeded) || isAnswer(err) {
-				t.Errorf("%s with a deadline of 50ms, while all is locked, returned %v, want the deadline's error",
-					method, err)
+				t.Errorf("%s with a deadline of 50ms, while all is locked, returned %v, want the deadline's error", method, err)
 			}
 		}
 		if err := tx.Rollback(); err != nil {
@@ -312,9 +301,7 @@ func used(t testing.TB, s *keysql.Store) (tokens []string) {
 		if _, err := issuer.Revoke(ctx, "acme", k.ID); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.AddUses(ctx, uses([]*keystore.Key{k}, time.Now())); err != nil {
-			t.Fatal(err)
-		}
+		addUses(t, s, uses([]*keystore.Key{k}, time.Now()))
 		tokens = append(tokens, secret.Reveal(), next.Reveal())
 	}
 	return tokens
@@ -338,7 +325,6 @@ func wantNoPart(t testing.TB, where string, dump []byte, tokens []string) {
 }
 
 func TestNoSecretInColumns(t *testing.T) {
-	t.Parallel()
 	tables := map[string]string{
 		"mariadb": "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()",
 		"sqlite":  "SELECT name FROM sqlite_schema WHERE type = 'table'",
@@ -359,9 +345,9 @@ func TestNoSecretInColumns(t *testing.T) {
 }
 
 // values returns every value of every row.
-func values(t testing.TB, db *sql.DB, query string) (all [][]byte) {
+func values(t testing.TB, db *sql.DB, query string, args ...any) (all [][]byte) {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), query)
+	rows, err := db.QueryContext(t.Context(), query, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,12 +378,8 @@ func TestNoSecretInFile(t *testing.T) {
 	d := sqliteFile(t)
 	db := d.open(t)
 	tokens := used(t, d.wrap(db, keysql.Options{}))
-	var file string
-	if err := db.QueryRowContext(t.Context(),
-		"SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&file); err != nil {
-		t.Fatal(err)
-	}
-	parts, err := filepath.Glob(file + "*")
+	file := values(t, db, "SELECT file FROM pragma_database_list WHERE name = 'main'")[0]
+	parts, err := filepath.Glob(string(file) + "*")
 	if err != nil {
 		t.Fatal(err)
 	}

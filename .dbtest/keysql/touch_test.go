@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/keysql"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -50,9 +51,7 @@ func testTouchLocksInOrder(t *testing.T, d database, waits func(*sql.DB) int) {
 	batch := uses(keys, time.Now())
 	rand.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
 	go func() { touched <- d.store(t).AddUses(t.Context(), batch) }()
-	eventually(t, "AddUses never waits for the key that is locked", func() bool {
-		return waits(db) > 0
-	})
+	eventually(t, "AddUses never waits for the key that is locked", func() bool { return waits(db) > 0 })
 	free := values(t, db, "SELECT id FROM sallyport_keys ORDER BY id FOR UPDATE SKIP LOCKED")
 	if want := keys[len(keys)/2+1:]; len(free) != len(want) || string(free[0]) != want[0].ID {
 		t.Errorf("%d keys are free while AddUses waits for the middle one of %d, want the %d behind it", len(free),
@@ -68,9 +67,7 @@ func testTouchLocksInOrder(t *testing.T, d database, waits func(*sql.DB) int) {
 
 // A batch has no limit that a database's limit of parameters would set.
 func TestTouchMany(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		k := inserted(t, store, "acme", 1)[0]
 		all := make([]keystore.Use, 22_000)
 		for i := range all {
@@ -84,39 +81,38 @@ func TestTouchMany(t *testing.T) {
 	})
 }
 
-// A use is written whatever else its batch holds.
+// A use is written whatever else its batch holds, and so are the scopes that the
+// key needed.
 func TestTouchOddUses(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		k := inserted(t, store, "acme", 1)[0]
 		odd := newKey("acme")
 		odd.ID = "replacement \uFFFD"
 		mustInsert(t, store, odd)
 		at := time.Date(1969, 7, 20, 20, 17, 40, 123456789, time.UTC)
-		err := store.AddUses(t.Context(), []keystore.Use{
-			{Organization: "acme", ID: "nul \x00", At: at},
-			{Organization: "acme", ID: "replacement \xff", At: at},
-			{Organization: "\xff", ID: k.ID, At: at},
-			{Organization: "acme", ID: k.ID, At: at},
+		addUses(t, store, []keystore.Use{
+			{Organization: "acme", ID: "nul \x00", At: at}, {Organization: "acme", ID: "replacement \xff", At: at},
+			{Organization: "\xff", ID: k.ID, At: at}, {Organization: "acme", ID: k.ID, At: at},
 		})
-		if err != nil {
-			t.Fatalf("AddUses returned %v, want nil and what no key can have ignored", err)
-		}
 		if got := lookup(t, store, k).LastUsedAt; !got.Equal(at.Truncate(time.Microsecond)) {
 			t.Errorf("LastUsedAt is %v, want %v", got, at)
 		}
 		if got := lookup(t, store, odd).LastUsedAt; !got.IsZero() {
 			t.Errorf("a key was touched under an id that is not its own, at %v", got)
 		}
+		use := observed(k, time.Unix(0, 0))
+		use.Scopes = append(use.Scopes, "nul \x00", "\xff")
+		addUses(t, store, []keystore.Use{use})
+		u, err := store.Usage(t.Context(), "acme", k.ID)
+		if day, ok := u.Scopes[scope.TasksRead]; err != nil || len(u.Scopes) != 1 || !ok || !day.Equal(use.At) {
+			t.Errorf("Usage returned %+v, %v, want tasks:read on the first day of 1970", u, err)
+		}
 	})
 }
 
 // A use at a time that a batch cannot hold is an error, and nothing is written.
 func TestTouchFarAhead(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		k := inserted(t, store, "acme", 1)[0]
 		at := time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
 		err := store.AddUses(t.Context(), []keystore.Use{observed(k, at)})
@@ -137,9 +133,8 @@ func count(t *testing.T, db *sql.DB, from string) int {
 
 // Days that are over go, of keys that are not used any more too.
 func TestTouchSweeps(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		db, store := d.open(t), d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
+		db := d.open(t)
 		keys := inserted(t, store, "acme", 2)
 		uses := make([]keystore.Use, 1200)
 		for i := range uses {
@@ -157,16 +152,13 @@ func TestTouchSweeps(t *testing.T) {
 
 // What is known of the use of a key goes with the key.
 func TestUsageGoesWithItsKey(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		db, store := d.open(t), d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		keys := inserted(t, store, "acme", 2)
 		uses := []keystore.Use{observed(keys[0], time.Now()), observed(keys[1], time.Now())}
 		addUses(t, store, uses)
+		db := d.open(t)
 		execute(t, db, "DELETE FROM sallyport_keys WHERE id = '"+keys[0].ID+"'")
-		if err := store.AddUses(t.Context(), uses); err != nil {
-			t.Fatalf("AddUses of a key that was deleted returned %v, want nil", err)
-		}
+		addUses(t, store, uses)
 		scopes, days := count(t, db, "sallyport_keys_scopes"), count(t, db, "sallyport_keys_days")
 		if scopes != 1 || days != 1 {
 			t.Errorf("of a key that is there and one that was deleted there are %d scopes and %d days, want one each",
@@ -175,28 +167,11 @@ func TestUsageGoesWithItsKey(t *testing.T) {
 	})
 }
 
-// The scopes that a key needed are written whatever else its batch holds.
-func TestTouchOddScopes(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.store(t)
-		k := inserted(t, store, "acme", 1)[0]
-		use := observed(k, time.Unix(0, 0))
-		use.Scopes = append(use.Scopes, "nul \x00", "\xff")
-		addUses(t, store, []keystore.Use{use})
-		u, err := store.Usage(t.Context(), "acme", k.ID)
-		if day, ok := u.Scopes[scope.TasksRead]; err != nil || len(u.Scopes) != 1 || !ok || !day.Equal(use.At) {
-			t.Errorf("Usage returned %+v, %v, want tasks:read on the first day of 1970", u, err)
-		}
-	})
-}
-
 // Uses are written while their organization is erased: neither fails, and none
 // is left.
 func TestTouchBesideErase(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		db, store := d.open(t), d.store(t)
+	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
+		db := d.open(t)
 		for range 2 {
 			keys := inserted(t, store, "acme", 150)
 			var writers sync.WaitGroup
