@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +24,7 @@ const killAt = "SALLYPORT_KILL_AT"
 func TestMain(m *testing.M) {
 	calls, err := strconv.Atoi(os.Getenv(killAt))
 	if err != nil {
-		os.Exit(m.Run())
+		os.Exit(run(m))
 	}
 	var db database
 	code := keycli.Main(keycli.Config{Open: func(_ context.Context, getenv func(string) string) (*issuing.Issuer, error) {
@@ -46,6 +47,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+var buildDir string // of all tests
+
+func run(m *testing.M) int {
+	var err error
+	if buildDir, err = os.MkdirTemp("", "sallyport"); err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(buildDir)
+	return m.Run()
+}
+
 // A rotation of all keys that is killed at any of its steps, and again, leaves
 // each key with one successor, whose secret is in the file, once it has ended.
 func TestRotateIsKilled(t *testing.T) {
@@ -53,15 +65,9 @@ func TestRotateIsKilled(t *testing.T) {
 	directory := t.TempDir()
 	keys := filepath.Join(directory, "keys.db")
 	built.env = []string{"SALLYPORT_DSN=file:" + keys}
-	does := func(c command, args ...string) {
-		t.Helper()
-		if _, text, code := c.run("", args...); code != 0 {
-			t.Fatalf("%v: got %d %s", args, code, text)
-		}
-	}
-	does(built, "migrate")
+	built.does("", "migrate")
 	for _, name := range []string{"one", "two", "three"} {
-		does(built, "issue", name, "-org", "acme", "-env", "sandbox", "-scopes", "tasks:read")
+		built.does("", "issue", name, "-org", "acme", "-env", "sandbox", "-scopes", "tasks:read")
 	}
 	before := time.Now().Format(time.RFC3339Nano)
 	start, err := os.ReadFile(keys)
@@ -87,8 +93,8 @@ func TestRotateIsKilled(t *testing.T) {
 				t.Fatalf("call %d of %d: got %v %s", calls, n, err, out)
 			}
 		}
-		does(c, rotate...)
-		check(t, at+".db", at+".json")
+		c.does("", rotate...)
+		c.check(at + ".json")
 		if t.Failed() {
 			t.Fatalf("killed at call %d of the store", n)
 		}
@@ -100,13 +106,12 @@ func TestRotateIsKilled(t *testing.T) {
 
 // check reports keys that have no end or not one successor, and successors whose
 // secret is not in the file.
-func check(t *testing.T, keys, file string) {
+func (c command) check(file string) {
+	t := c.t
 	t.Helper()
 	var db database
 	defer db.close()
-	issuer, err := db.issuer(t.Context(), func(name string) string {
-		return map[string]string{"SALLYPORT_DSN": "file:" + keys}[name]
-	})
+	issuer, err := db.issuer(t.Context(), c.getenv)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,13 +29,19 @@ type command struct {
 	env  []string
 }
 
+// program is what the first test that needs it has built.
+var program string
+
 func build(t *testing.T) command {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "sallyport.exe")
-	if out, err := exec.Command("go", "build", "-o", file, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if program == "" {
+		file := filepath.Join(buildDir, "sallyport.exe")
+		if out, err := exec.Command("go", "build", "-o", file, ".").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		program = file
 	}
-	return command{t, file, nil}
+	return command{t, program, nil}
 }
 
 // run returns standard output and error, and the exit code.
@@ -50,6 +56,16 @@ func (c command) run(stdin string, args ...string) (stdout, stderror string, cod
 		}
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// does runs a command that has to succeed, and returns its standard output.
+func (c command) does(stdin string, args ...string) string {
+	c.t.Helper()
+	out, text, code := c.run(stdin, args...)
+	if code != 0 {
+		c.t.Fatalf("%v: got %d %s", args, code, text)
+	}
+	return out
 }
 
 func (c command) cmd(args ...string) *exec.Cmd {
@@ -88,18 +104,10 @@ func TestOnEachDatabase(t *testing.T) {
 				!strings.Contains(text, "which migrate makes") {
 				t.Errorf("without tables: got %d %q", code, text)
 			}
-			does := func(stdin string, args ...string) string {
-				t.Helper()
-				out, text, code := c.run(stdin, args...)
-				if code != 0 {
-					t.Fatalf("%v: got %d %s", args, code, text)
-				}
-				return out
-			}
+			does := c.does
 			does("", "migrate")
 			does("", "migrate")
-			token := does("", "issue", "Nightly import", "-org", "acme", "-env", "sandbox", "-scopes",
-				"tasks:read,tasks:write")
+			token := does("", "issue", "Nightly import", "-org", "acme", "-env", "sandbox", "-scopes", "tasks:read,tasks:write")
 			does(token, "verify", "-scope", "tasks:write")
 			if list := does("", "list", "-org", "acme", "-never-used"); strings.Count(list, "\n") != 2 {
 				t.Errorf("got %s", list)
@@ -133,18 +141,21 @@ func TestOnEachDatabase(t *testing.T) {
 	}
 }
 
+// getenv reads a variable as the program does.
+func (c command) getenv(name string) string {
+	dsn, found := strings.CutPrefix(c.env[0], name+"=")
+	if !found {
+		return ""
+	}
+	return dsn
+}
+
 // reply stores a claim of organization acme beside the keys.
 func (c command) reply() {
 	c.t.Helper()
 	var d database
 	defer d.close()
-	if _, err := d.open(func(name string) string {
-		dsn, _ := strings.CutPrefix(c.env[0], name+"=")
-		if dsn == c.env[0] {
-			return ""
-		}
-		return dsn
-	}, "rw"); err != nil {
+	if _, err := d.open(c.getenv, "rw"); err != nil {
 		c.t.Fatal(err)
 	}
 	store := d.withReplies(d.db, idemsql.Options{})
@@ -164,7 +175,7 @@ func TestTheGuide(t *testing.T) {
 		t.Fatal(err)
 	}
 	directory, c := t.TempDir(), build(t)
-	if err := os.Rename(c.file, filepath.Join(directory, "sallyport")); err != nil {
+	if err := os.Link(c.file, filepath.Join(directory, "sallyport")); err != nil {
 		t.Fatal(err)
 	}
 	// section runs the first block of one, and then more.
@@ -194,8 +205,7 @@ func TestTheGuide(t *testing.T) {
 		strings.Contains(shown, token) {
 		t.Errorf("got %s", shown)
 	}
-	c.file, c.env = filepath.Join(directory, "sallyport"), []string{"SALLYPORT_DSN=file:" +
-		filepath.Join(directory, "keys.db")}
+	c.env = []string{"SALLYPORT_DSN=file:" + filepath.Join(directory, "keys.db")}
 	if _, text, code := c.run(token, "verify"); code != 4 || !strings.Contains(text, "revoked") {
 		t.Errorf("got %d %s, want the key revoked", code, text)
 	}
