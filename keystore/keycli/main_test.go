@@ -299,9 +299,7 @@ func TestOpenFails(t *testing.T) {
 func ofProcess(t *testing.T, std **os.File, text string) func() string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, name, text)
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -309,13 +307,7 @@ func ofProcess(t *testing.T, std **os.File, text string) func() string {
 	old := *std
 	*std = f
 	t.Cleanup(func() { *std = old; f.Close() })
-	return func() string {
-		written, err := os.ReadFile(name)
-		if err != nil {
-			t.Error(err)
-		}
-		return string(written)
-	}
+	return func() string { return read(t, name) }
 }
 
 // What a Config leaves out is the process's own.

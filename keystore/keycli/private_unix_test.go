@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
 )
@@ -23,12 +22,12 @@ func TestRotateIntoAFileOfOthers(t *testing.T) {
 	file, pipe := filepath.Join(directory, "new.json"), filepath.Join(directory, "pipe")
 	token := keystore.Service{}.Generate(keystore.Sandbox).Reveal()
 	planted, err := json.Marshal(map[string]any{"organization": "acme",
-		"made_before": day(time.Now().AddDate(0, 0, -30)) + "T00:00:00Z",
+		"made_before": aMonthAgo + "T00:00:00Z",
 		"keys":        []map[string]string{{"rotated_from": "one", "token": token}}})
 	if err = errors.Join(err, os.WriteFile(file, planted, 0o600), syscall.Mkfifo(pipe, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	line, before := "rotate -yes"+madeBefore()+" -secrets ", s.does("", "list -org acme -json")
+	line, before := "rotate -yes"+madeBefore+" -secrets ", s.does("", "list -org acme -json")
 	for _, mode := range []os.FileMode{0o640, 0o604, 0o620, 0o602, 0o666} {
 		if err := os.Chmod(file, mode); err != nil {
 			t.Fatal(err)

@@ -104,8 +104,12 @@ func successors(t *testing.T, file string) map[string]string {
 	return tokens
 }
 
-// madeBefore is the part of a command that selects what old has stored.
-func madeBefore() string { return " -org acme -made-before " + day(time.Now().AddDate(0, 0, -30)) }
+// madeBefore is the part of a command that selects what old has stored. It is one
+// day, also of a test that runs at midnight.
+var (
+	aMonthAgo  = day(time.Now().AddDate(0, 0, -30))
+	madeBefore = " -org acme -made-before " + aMonthAgo
+)
 
 // All keys of an organization from before a time have one successor each,
 // however often the command is given.
@@ -119,7 +123,7 @@ func TestRotateMadeBefore(t *testing.T) {
 	s.child(&keystore.Key{ID: "one", Organization: "acme"}, "run", time.Hour)
 	before := s.does("", "list -org acme -json")
 	file := filepath.Join(t.TempDir(), "new.json")
-	line := "rotate" + madeBefore() + " -secrets " + file
+	line := "rotate" + madeBefore + " -secrets " + file
 	if got := s.names(line + " -dry-run"); got != "the two the one" {
 		t.Errorf("-dry-run: got %q, want the active ones of then", got)
 	}
@@ -167,38 +171,32 @@ func TestRotateIntoAnotherFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new.json")
 	whole := newShell(t)
 	whole.old(map[string]keystore.Key{"one": {}, "two": {}})
-	whole.does("", "rotate -yes"+madeBefore()+" -secrets "+file)
+	whole.does("", "rotate -yes"+madeBefore+" -secrets "+file)
 	text := read(t, file)
 	for n := range len(text) - len("\n}\n") + 1 { // as a crash can leave it
-		if err := os.WriteFile(file, []byte(text[:n]), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s.ends(2, "or was cut off before a key was rotated", "", "rotate -yes"+madeBefore()+" -secrets "+file)
+		write(t, file, text[:n])
+		s.ends(2, "or was cut off before a key was rotated", "", "rotate -yes"+madeBefore+" -secrets "+file)
 		if got := read(t, file); got != text[:n] {
 			t.Fatalf("got %q in the file, want %q", got, text[:n])
 		}
 	}
 	for _, other := range []string{"secrets", "null", "{}", `["svc_test_x"]`, strings.Replace(text, "acme", "other", 1),
 		strings.Replace(text, `"made_before": "2`, `"made_before": "1`, 1)} {
-		if err := os.WriteFile(file, []byte(other), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s.ends(2, "is not the file of a rotation with this -org", "", "rotate -yes"+madeBefore()+" -secrets "+file)
+		write(t, file, other)
+		s.ends(2, "is not the file of a rotation with this -org", "", "rotate -yes"+madeBefore+" -secrets "+file)
 	}
 	if err := os.Symlink(file+".none", file+".link"); err != nil {
 		t.Fatal(err)
 	}
-	s.ends(1, "file exists", "", "rotate -yes"+madeBefore()+" -secrets "+file+".link")
-	s.ends(1, "no such file", "", "rotate -yes"+madeBefore()+" -secrets "+filepath.Join(file+".none", "new.json"))
-	s.ends(2, "must be a file of yours", "", "rotate -yes"+madeBefore()+" -secrets "+filepath.Dir(file))
+	s.ends(1, "file exists", "", "rotate -yes"+madeBefore+" -secrets "+file+".link")
+	s.ends(1, "no such file", "", "rotate -yes"+madeBefore+" -secrets "+filepath.Join(file+".none", "new.json"))
+	s.ends(2, "must be a file of yours", "", "rotate -yes"+madeBefore+" -secrets "+filepath.Dir(file))
 	if got := s.does("", "list -org acme -json"); got != before {
 		t.Errorf("got the keys %s, want as before, %s", got, before)
 	}
 	// It is that of the rotation, so that its tokens are those of the successors.
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.ends(0, "2 of 2", "", "rotate -yes"+madeBefore()+" -secrets "+file)
+	write(t, file, text)
+	s.ends(0, "2 of 2", "", "rotate -yes"+madeBefore+" -secrets "+file)
 	for id, token := range successors(t, file) {
 		if got := s.keyOf(token).RotatedFrom; got != id {
 			t.Errorf("got the successor of %q, want %q", got, id)
@@ -212,7 +210,7 @@ func TestRotateMeanwhile(t *testing.T) {
 	s := newShell(t)
 	s.old(map[string]keystore.Key{"one": {}, "two": {}, "three": {}})
 	file := filepath.Join(t.TempDir(), "new.json")
-	line := "rotate -yes" + madeBefore() + " -secrets " + file
+	line := "rotate -yes" + madeBefore + " -secrets " + file
 	store := s.store
 	s.store = breaking(store, "Insert", 1)
 	s.ends(1, "1 of 3 keys are rotated; a repeat goes on: the disk is full", "", line)
@@ -247,4 +245,11 @@ func read(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
