@@ -3,9 +3,7 @@ package console_test
 import (
 	"net/url"
 	"slices"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
@@ -29,13 +27,10 @@ func (b *bench) record(t *testing.T, k *keystore.Key, u keystore.Use) {
 }
 
 func TestCare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		three := func(g *keystore.Key) {
-			g.Scopes = []scope.Name{scope.AccountRead, scope.TasksRead, scope.TasksWrite}
-		}
+	inBubble(t, func(t *testing.T, b *bench) {
+		three := holding(scope.AccountRead, scope.TasksRead, scope.TasksWrite)
 		add := func(name string, change ...func(*keystore.Key)) *keystore.Key {
-			_, k := b.add(t, "acme", append(change, func(g *keystore.Key) { g.Name = name })...)
+			_, k := b.add(t, "acme", append(change, called(name))...)
 			time.Sleep(time.Second)
 			return k
 		}
@@ -51,8 +46,8 @@ func TestCare(t *testing.T) {
 		time.Sleep(97 * day)
 		b.use(t, young, scope.TasksRead)
 		b.use(t, wide, scope.TasksRead)
-		add("soon", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(15 * day) })
-		add("later", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(17 * day) })
+		add("soon", ending(15*day))
+		add("later", ending(17*day))
 		time.Sleep(2 * day)
 		add("new")
 		list := b.get("/")
@@ -72,13 +67,9 @@ func TestCare(t *testing.T) {
 		wantText(t, "its page", page, 200, "No request has needed account:read , tasks:write for 100 days.",
 			"Take these 2 away")
 		for what, k := range map[string]*keystore.Key{"is observed for 99 days": young, "uses none of its scopes": quiet} {
-			if text := plain(b.get("/" + k.ID)); strings.Contains(text, "away") {
-				t.Errorf("a key that %s: %s", what, text)
-			}
+			wantNone(t, "a key that "+what, b.get("/"+k.ID), "away")
 		}
-		form := url.Values{"without": {"account:read", "tasks:write"}}
-		got := b.post("/"+wide.ID+"/narrow", form)
-		wantText(t, "done", got, 303)
+		wantText(t, "done", b.post("/"+wide.ID+"/narrow", url.Values{"without": {"account:read", "tasks:write"}}), 303)
 		wantText(t, "its page again", b.get("/"+wide.ID+"?done=narrowed"), 200, "The scopes are taken away.")
 		if k := b.key(t, wide.ID); !slices.Equal(k.Scopes, []scope.Name{scope.TasksRead}) {
 			t.Errorf("the key holds %v", k.Scopes)
@@ -106,8 +97,7 @@ func TestWhenCareIsDue(t *testing.T) {
 		{"never", 0, day + time.Hour, 0, true},
 		{"never", 0, 91 * day, 90 * day, false},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t)
+		inBubble(t, func(t *testing.T, b *bench) {
 			_, k := b.add(t, "acme", func(g *keystore.Key) {
 				if row.life > 0 {
 					g.ExpiresAt = time.Now().Add(row.made + row.life)
@@ -127,9 +117,8 @@ func TestWhenCareIsDue(t *testing.T) {
 
 // A scope that a request needs while the page is open stays.
 func TestAScopeThatIsUsedMeanwhileStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		_, k := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+	inBubble(t, func(t *testing.T, b *bench) {
+		_, k := b.add(t, "acme", holding(scope.TasksRead, scope.TasksWrite))
 		b.use(t, k, scope.TasksRead)
 		time.Sleep(102 * day)
 		b.use(t, k, scope.TasksRead)
@@ -145,9 +134,8 @@ func TestAScopeThatIsUsedMeanwhileStays(t *testing.T) {
 
 // A scope is unused when the last day of its use has been over for 100 days.
 func TestScopesAreUnusedAfter100Days(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		_, k := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
+	inBubble(t, func(t *testing.T, b *bench) {
+		_, k := b.add(t, "acme", holding(scope.TasksRead, scope.TasksWrite))
 		time.Sleep(23 * time.Hour)
 		b.use(t, k, scope.TasksRead, scope.TasksWrite)
 		time.Sleep(100*day + 30*time.Minute)
@@ -169,8 +157,7 @@ func TestScopesAreUnusedAfter100Days(t *testing.T) {
 
 // A count is bounded, and says so.
 func TestCareCountsToAHundred(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+	inBubble(t, func(t *testing.T, b *bench) {
 		for i := range 100 {
 			if i == 99 {
 				time.Sleep(2 * day)

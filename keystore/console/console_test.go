@@ -29,7 +29,8 @@ func everywhere(id string) [][2]string {
 		{"GET", "/"}, {"GET", "/?status=active"}, {"POST", "/new"}, {"GET", "/new"},
 		{"GET", "/" + id}, {"GET", "/" + id + "/rotate"}, {"POST", "/" + id + "/rotate"},
 		{"GET", "/" + id + "/revoke"}, {"POST", "/" + id + "/revoke"}, {"GET", "/" + id + "/edit"},
-		{"POST", "/" + id + "/edit"}, {"GET", "/" + id + "/used"},
+		{"POST", "/" + id + "/edit"}, {"GET", "/" + id + "/used"}, {"GET", "/" + id + "/suspend"},
+		{"POST", "/" + id + "/suspend"}, {"POST", "/" + id + "/resume"}, {"POST", "/" + id + "/narrow"},
 		{"POST", "/key_none/rotate"},
 		{"GET", "/nothing"}, {"DELETE", "/" + id}, {"GET", "/key_none"}, {"GET", "/" + id + "/elsewhere"},
 	}
@@ -62,12 +63,10 @@ func TestOnlyAdministratorsGetIn(t *testing.T) {
 			if !strings.HasPrefix(plain(got), row.title+" ·") || strings.Contains(plain(got), "It is not known whether") {
 				t.Errorf("%q, %v: got the page %s, want %q", row.who, at, plain(got), row.title)
 			}
-			if offered := strings.Contains(got.text, `href="/sign-in"`); offered != (row.status < 500) {
-				t.Errorf("%q, %v: the page offers to sign in: %t", row.who, at, offered)
-			}
+			wantShown(t, fmt.Sprint(row.who, at), got, row.status < 500, `href="/sign-in"`)
 			sent := at[0] == "POST"
-			if !sent && strings.Contains(got.text, "Sign in in another tab") {
-				t.Errorf("%q, %v: the page has kept nothing, and says so: %s", row.who, at, got.text)
+			if !sent {
+				wantNone(t, "the page has kept nothing, and says so", got, "Sign in in another tab")
 			}
 			bodies[sent] = append(bodies[sent], plain(got))
 		}
@@ -81,9 +80,8 @@ func TestOnlyAdministratorsGetIn(t *testing.T) {
 		if logged := b.log.String(); row.code == "" && logged != "" || !strings.Contains(logged, row.code) {
 			t.Errorf("%q: the log says %q, want code %q", row.who, logged, row.code)
 		}
-		if b.wantHeld(t, row.who, 1, 0); b.status(t, token) != keystore.Active {
-			t.Errorf("%q: the key was changed", row.who)
-		}
+		b.wantHeld(t, row.who, 1, 0)
+		b.wantStatus(t, row.who, token, keystore.Active)
 	}
 }
 
@@ -94,28 +92,22 @@ func TestAdministratorWithoutAName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := b.do("edge", "GET", "/"+k.ID, ""); !strings.Contains(plain(got), "by "+strings.Repeat("x", 255)) {
-		t.Errorf("got %s, want who made it:\n%s", got.Status, plain(got))
-	}
+	wantText(t, "who made it", b.do("edge", "GET", "/"+k.ID, ""), 200, "by "+strings.Repeat("x", 255))
 }
 
 func TestAKeyOfAnotherOrganizationIsAsGoodAsNone(t *testing.T) {
 	b := newBench(t)
 	token, k := b.add(t, "acme")
-	for _, at := range everywhere(k.ID)[4:12] {
-		none := strings.ReplaceAll(at[1], k.ID, "key_none")
-		send := func(path string) reply {
-			return b.do("oda", at[0], path, valid, ofForm...)
-		}
-		got, want := send(at[1]), send(none)
+	for _, at := range everywhere(k.ID)[4:16] {
+		got := b.do("oda", at[0], at[1], valid, ofForm...)
+		want := b.do("oda", at[0], strings.ReplaceAll(at[1], k.ID, "key_none"), valid, ofForm...)
 		if got.StatusCode != http.StatusNotFound || got.text != want.text {
 			t.Errorf("%v: got %s and not the answer for a key that does not exist:\n%s\n%s", at, got.Status, got.text, want.text)
 		}
 	}
-	if got := b.do("oda", "GET", "/", "", "Accept", "text/html"); strings.Contains(got.text, k.ID) ||
-		!strings.Contains(got.text, "No keys yet") {
-		t.Errorf("the list of the other organization: got %s", plain(got))
-	}
+	list := b.do("oda", "GET", "/", "", "Accept", "text/html")
+	wantText(t, "the list of the other organization", list, 200, "No keys yet")
+	wantNone(t, "the list of the other organization", list, k.ID)
 	if b.status(t, token) != keystore.Active || len(b.entries) > 0 || len(b.all(t, "other")) > 0 {
 		t.Error("somebody else changed the key")
 	}
@@ -151,7 +143,8 @@ func TestPostsOfOtherSitesAreRefused(t *testing.T) {
 		b := newBench(t)
 		token, k := b.add(t, "acme")
 		one := "/" + k.ID
-		for _, path := range []string{"/new", one + "/edit", one + "/rotate", one + "/revoke"} {
+		for _, path := range []string{"/new", one + "/edit", one + "/rotate", one + "/suspend", one + "/resume",
+			one + "/narrow", one + "/revoke"} {
 			got := b.do("ada", "POST", path, strings.ReplaceAll(valid, "t1", "t"+path), slices.Concat(ofForm, row.header)...)
 			if refused := got.StatusCode == http.StatusForbidden; refused == row.allowed {
 				t.Errorf("%v, POST %s: got %s", row.header, path, got.Status)
@@ -175,7 +168,7 @@ func TestGetNeverChangesAnything(t *testing.T) {
 				t.Errorf("%s %s: got %s", method, at[1], got.Status)
 			}
 			allow := "GET, HEAD"
-			if form := regexp.MustCompile(`^/new$|/(rotate|edit|revoke)$`); form.MatchString(at[1]) {
+			if form := regexp.MustCompile(`^/new$|/(rotate|edit|revoke|suspend|resume|narrow)$`); form.MatchString(at[1]) {
 				allow += ", POST"
 			}
 			if got.StatusCode == http.StatusMethodNotAllowed && got.Header.Get("Allow") != allow {
@@ -191,9 +184,8 @@ func TestGetNeverChangesAnything(t *testing.T) {
 			t.Errorf("POST %s: got %s, want %d", path, got.Status, status)
 		}
 	}
-	if b.wantHeld(t, "all those requests", 1, 0); b.status(t, token) != keystore.Active {
-		t.Error("the key was changed")
-	}
+	b.wantHeld(t, "all those requests", 1, 0)
+	b.wantStatus(t, "all those requests", token, keystore.Active)
 }
 
 func TestEveryAnswerIsGuarded(t *testing.T) {
@@ -232,10 +224,8 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 			if len(got.Cookies()) > 0 {
 				t.Errorf("%s %s: the console set a cookie", at[0], at[1])
 			}
-			if strings.Contains(got.text, " style=") || strings.Contains(got.text, " onclick") ||
-				strings.Contains(got.text, "<style") || strings.Contains(got.text, "<script>") {
-				t.Errorf("%s %s has inline style or script, which its policy forbids", at[0], at[1])
-			}
+			wantNone(t, at[1]+": inline style or script, which its policy forbids", got, " style=", " onclick", "<style",
+				"<script>")
 		}
 	}
 }
@@ -254,45 +244,22 @@ func TestFrameAncestors(t *testing.T) {
 
 // All links of a page lead to the console, wherever it is mounted.
 func TestAnyMount(t *testing.T) {
-	issuer := issuing.New(issuing.NewMemory(), issuing.Options{})
-	c := console.New(issuer, anybody, console.Options{})
-	for prefix, handler := range map[string]http.Handler{
-		"":             c,
-		"/developer":   http.StripPrefix("/developer", c),
-		"/a/b/c/d e/f": http.StripPrefix("/a/b/c/d e/f", c),
-	} {
-		srv := httptest.NewServer(handler)
-		base := srv.URL + strings.ReplaceAll(prefix, " ", "%20")
-		for _, page := range []string{"/", "/?status=active", "/new", "/key_none/rotate", "/nothing/at/all"} {
-			text := fetch(t, base+page)
-			for _, m := range linked.FindAllStringSubmatch(text, -1) {
-				from, err := url.Parse(base + page)
-				if err != nil {
-					t.Fatal(err)
-				}
-				target, err := from.Parse(m[1])
-				if err != nil || !strings.HasPrefix(target.Path, prefix+"/") {
-					t.Errorf("%s has a link to %s", base+page, target)
+	c := console.New(issuing.New(issuing.NewMemory(), issuing.Options{}), anybody, console.Options{})
+	for _, prefix := range []string{"", "/developer", "/a/b/c/d e/f"} {
+		for page, want := range map[string]string{"/": "console.css", "/?status=active": "console.css",
+			"/new": "console.css", "/key_none/rotate": "console.css", "/nothing/at/all": "console.css",
+			"/console.css": "light-dark("} {
+			r, w := httptest.NewRequest("GET", strings.ReplaceAll(prefix, " ", "%20")+page, nil), httptest.NewRecorder()
+			http.StripPrefix(prefix, c).ServeHTTP(w, r)
+			for _, m := range linked.FindAllStringSubmatch(w.Body.String(), -1) {
+				if to, err := r.URL.Parse(m[1]); err != nil || !strings.HasPrefix(to.Path, prefix+"/") {
+					t.Errorf("%s has a link to %s", r.URL, m[1])
 				}
 			}
-			if !strings.Contains(text, "console.css") {
-				t.Errorf("%s is no page of the console: %s", base+page, text)
+			if !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%s has no %s: %s", r.URL, want, w.Body)
 			}
 		}
-		if text := fetch(t, base+"/console.css"); !strings.Contains(text, "light-dark(") {
-			t.Errorf("%s has no style sheet", base)
-		}
-		if prefix != "" {
-			resp, err := srv.Client().Get(base)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
-			if resp.StatusCode != 200 || resp.Request.URL.Path != prefix+"/" {
-				t.Errorf("%s without a slash: got %s at %s, want the list with one", base, resp.Status, resp.Request.URL)
-			}
-		}
-		srv.Close()
 	}
 }
 
@@ -303,6 +270,7 @@ func TestTheRootGetsItsSlash(t *testing.T) {
 	for _, row := range []struct{ prefix, request, location string }{
 		{mount, mount, "./developer/"},
 		{mount, mount + "?status=ended", "./developer/"},
+		{"/a/b/c/d e/f", "/a/b/c/d%20e/f", "./f/"},
 		{mount, mount + "/", ""},
 		{mount + "/", mount + "/", ""}, // which leaves nothing of the path
 		{mount + "/", mount + "/?status=ended", ""},
@@ -360,9 +328,7 @@ func TestEveryOption(t *testing.T) {
 		return text
 	}
 	optiontest.Every(t, seen, map[string]func(*console.Options){
-		"Assignable": func(o *console.Options) {
-			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name { return []scope.Name{scope.TasksRead} }
-		},
+		"Assignable": assignable(scope.TasksRead),
 		"PersonName": func(o *console.Options) {
 			o.PersonName = func(context.Context, string, string) string { return "A. L." }
 		},
@@ -411,9 +377,7 @@ func TestSignedOutWhileTyping(t *testing.T) {
 		if kept.Encode() != f.Encode() {
 			t.Errorf("%s: the page keeps %v, want %v", path, kept, f)
 		}
-		if !strings.Contains(got.text, `<form method="post" data-once>`) {
-			t.Errorf("%s: the form is not sent to the page's own address:\n%s", path, got.text)
-		}
+		wantHTML(t, "the form is not sent to the page's own address", got, `<form method="post" data-once>`)
 		if !strings.HasSuffix(path, "/edit") && !strings.HasSuffix(path, "/revoke") {
 			secretOf(t, b.post(path, kept))
 		}

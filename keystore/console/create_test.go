@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/.ci/testlib/faulty"
@@ -33,11 +32,8 @@ func TestCreate(t *testing.T) {
 		!slices.Equal(k.Scopes, []scope.Name{"account:read", "tasks:read"}) {
 		t.Errorf("got %+v", k)
 	}
-	if b.status(t, token) != keystore.Active {
-		t.Error("the new key does not work")
-	}
-	wantText(t, "the list", b.get("/"), 200, "Nightly import", "svc_live_…"+token[len(token)-4:],
-		"Never used", "Active")
+	b.wantStatus(t, "the new key", token, keystore.Active)
+	wantText(t, "the list", b.get("/"), 200, "Nightly import", "svc_live_…"+token[len(token)-4:], "Never used", "Active")
 	wantText(t, "its page", b.get("/"+k.ID), 200, "by Ada Lovelace")
 }
 
@@ -75,13 +71,12 @@ func TestSendingAFormAgainMintsNothing(t *testing.T) {
 	f.Set("name", "Changed since") // as a browser's back button allows
 	for range 3 {
 		got := b.post("/new", f)
-		wantText(t, "a refresh", got, 200, "cannot be shown again", "No second key was made", "Rotate the key")
+		wantText(t, "a refresh", got, 200, "cannot be shown again", "No second key was made",
+			"Rotate the key: that makes a new secret")
 		if secretShape.MatchString(got.text) {
 			t.Error("a refresh shows a secret")
 		}
-		if want := `href="./` + b.all(t, "acme")[0].ID + `/rotate"`; !strings.Contains(got.text, want) {
-			t.Errorf("no link to rotate the key in %s", got.text)
-		}
+		wantHTML(t, "no link to rotate the key", got, `href="./`+b.all(t, "acme")[0].ID+`/rotate"`)
 	}
 	b.wantHeld(t, "one form, four times", 1, 1)
 	// The token is one's own: somebody else's form with the same one makes
@@ -89,6 +84,12 @@ func TestSendingAFormAgainMintsNothing(t *testing.T) {
 	if got := b.do("bea", "POST", "/new", f.Encode(), ofForm...); got.StatusCode != 201 {
 		t.Errorf("the same token of another actor: got %s", got.Status)
 	}
+	// Only a key that can be rotated is said to be.
+	b.revoke(t, b.all(t, "acme")[1])
+	got := b.post("/new", f)
+	wantText(t, "a refresh after the key was revoked", got, 200, "This key cannot be rotated. Create a new one instead.",
+		"Show all keys")
+	wantNone(t, "the page links to the rotation of a revoked key", got, "/rotate")
 }
 
 func TestTwoFormsAtOnceMintOneKey(t *testing.T) {
@@ -137,6 +138,7 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		"expiry beyond all dates": {url.Values{"expiry": {"date"}, "expires_on": {"9999-12-31"}},
 			"The expiry must lie before the year 10000."},
 		"a date but no expiry":   {url.Values{"expires_on": {"2090-02-02"}}, "A date is filled in."},
+		"networks":               {url.Values{"networks": {"10.0.0.0/8"}}, "Look at these fields again: Networks"},
 		"no token":               {url.Values{"issue_token": nil}, "The form arrived incomplete."},
 		"token of two lines":     {url.Values{"issue_token": {"a\nb"}}, "The form arrived incomplete."},
 		"token that is no ASCII": {url.Values{"issue_token": {"é"}}, "The form arrived incomplete."},
@@ -158,21 +160,15 @@ func TestFormsThatAreNotValid(t *testing.T) {
 		}
 		got := b.post("/new", f)
 		wantText(t, name, got, 422, row.problem, "Nothing was created.", "Error: Create an API key")
-		if typed := strings.TrimSpace(f.Get("name")); !strings.Contains(got.text, `value="`+html.EscapeString(typed)+`"`) {
-			t.Errorf("%s: the name that was typed is gone", name)
-		}
+		wantHTML(t, name+": the name that was typed is gone", got,
+			`value="`+html.EscapeString(strings.TrimSpace(f.Get("name")))+`"`)
 		if !strings.HasPrefix(row.problem, "The expiry") && strings.Contains(plain(got), "The expiry must lie") ||
 			strings.Count(got.text, `<p class="problem"`) > 1 {
 			t.Errorf("%s: one mistake is told as two:\n%s", name, plain(got))
 		}
-		for _, n := range f["scopes"] {
-			if n == "tasks:read" && !strings.Contains(got.text, `value="tasks:read" checked`) {
-				t.Errorf("%s: a scope that was picked is gone", name)
-			}
-		}
-		if strings.Contains(got.text, `value="webhooks:write"`) {
-			t.Errorf("%s: a scope is offered that may not be assigned", name)
-		}
+		wantShown(t, name+": the scopes that were picked", got, slices.Contains(f["scopes"], "tasks:read"),
+			`value="tasks:read" checked`)
+		wantNone(t, name+": a scope is offered that may not be assigned", got, `value="webhooks:write"`)
 		b.wantHeld(t, name, 0, 0)
 		// The form as it came back, put right, makes a key.
 		good := b.form(t)
@@ -217,16 +213,9 @@ func TestAllMistakesAreToldAtOnce(t *testing.T) {
 	wantText(t, "an empty form", got, 422, "Give the key a name", "Pick at least one scope", "The environment must be",
 		"Choose when the key expires.")
 	wantHTML(t, "the focus does not go to the message", got, `role="alert" tabindex="-1" autofocus`)
-	described := regexp.MustCompile(`aria-describedby="[^"]*?([a-z]+-problem)"`)
-	for _, id := range described.FindAllStringSubmatch(got.text, -1) {
-		if !strings.Contains(got.text, `id="`+id[1]+`"`) {
-			t.Errorf("a field is described by %s, which is not there", id[1])
-		}
-	}
-	for _, id := range regexp.MustCompile(`href="#([a-z]+)"`).FindAllStringSubmatch(got.text, -1) {
-		if !strings.Contains(got.text, `id="`+id[1]+`"`) {
-			t.Errorf("a link leads to #%s, which is not there", id[1])
-		}
+	named := regexp.MustCompile(`aria-describedby="[^"]*?([a-z]+-problem)"|href="#([a-z]+)"`)
+	for _, id := range named.FindAllStringSubmatch(got.text, -1) {
+		wantHTML(t, "what describes a field, or a link leads to, is not there", got, `id="`+id[1]+id[2]+`"`)
 	}
 }
 
@@ -243,11 +232,8 @@ func TestExpiry(t *testing.T) {
 		{"date", "2000-01-01", time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)}, // the day is included
 		{"date", "2000-12-31", time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t)
-			if page := b.get("/new").text; !strings.Contains(page, `min="2000-01-02"`) {
-				t.Errorf("the form lets a key end today: %s", page)
-			}
+		inBubble(t, func(t *testing.T, b *bench) {
+			wantHTML(t, "the form lets a key end today", b.get("/new"), `min="2000-01-02"`)
 			f := b.form(t)
 			f.Set("expiry", row.expiry)
 			f.Set("expires_on", row.on)
@@ -266,9 +252,7 @@ func TestPresets(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	for _, d := range scope.Default().Definitions() {
-		if !strings.Contains(plain(got), string(d.Name)+" "+d.Meaning) {
-			t.Errorf("the form does not say what %s means", d.Name)
-		}
+		wantText(t, "the meaning of a scope", got, 200, string(d.Name)+" "+d.Meaning)
 	}
 	if got := picked(b.get("/new?preset=nothing")); got != "" {
 		t.Errorf("an unknown preset picks %s", got)
@@ -278,19 +262,18 @@ func TestPresets(t *testing.T) {
 func TestNamesAreEscaped(t *testing.T) {
 	b := newBench(t)
 	f := b.form(t)
-	const evil = `<script>alert("1")</script>'"` + "`"
-	f.Set("name", evil)
-	texts := []string{b.post("/new", f).text}
+	f.Set("name", `<script>alert("1")</script>'"`+"`")
+	pages := []reply{b.post("/new", f)}
 	k := b.all(t, "acme")[0]
 	for _, path := range []string{"/", "/" + k.ID, "/" + k.ID + "/rotate", "/" + k.ID + "/revoke"} {
-		texts = append(texts, b.get(path).text)
+		pages = append(pages, b.get(path))
 	}
 	f.Set("environment", "moon")
 	f.Set("issue_token", "another")
-	texts = append(texts, b.post("/new", f).text)
-	for _, text := range texts {
-		if strings.Contains(text, "<script>") || !strings.Contains(text, "&lt;script&gt;") {
-			t.Errorf("the name is not escaped in %s", text)
+	for _, page := range append(pages, b.post("/new", f)) {
+		wantHTML(t, "the name", page, "&lt;script&gt;")
+		if strings.Contains(page.text, "<script>") {
+			t.Errorf("the name is not escaped in %s", page.text)
 		}
 	}
 }
@@ -352,14 +335,13 @@ func TestAStoreThatFailsIsNoMistakeOfTheForm(t *testing.T) {
 		if tokenOf(t, got) != f.Get("issue_token") || secretShape.MatchString(got.text) {
 			t.Error("the form came back with another token, so that a repeat could make a second key, or with a secret")
 		}
-		if b.status(t, old) != keystore.Active || len(b.entries) > 0 {
-			t.Errorf("%s: the old key is %s, entries %+v", path, b.status(t, old), b.entries)
-		}
+		b.wantStatus(t, path+", the old key", old, keystore.Active)
+		b.wantActs(t)
 		b.store.Before = nil
 		token := secretOf(t, b.post(path, f))
-		if b.status(t, token) != keystore.Active || (b.status(t, old) == keystore.Revoked) != rotate {
-			t.Errorf("%s: the old key is %s, the new one %s", path, b.status(t, old), b.status(t, token))
-		}
+		b.wantStatus(t, path+", the new key", token, keystore.Active)
+		b.wantStatus(t, path+", the old key", old, map[bool]keystore.Status{false: keystore.Active,
+			true: keystore.Revoked}[rotate])
 	}
 }
 
@@ -388,22 +370,7 @@ func TestFirstUse(t *testing.T) {
 	b.record(t, k, keystore.Use{At: time.Now(), Requests: 1, From: netip.MustParseAddr("192.0.2.7")})
 	got = b.get("/" + k.ID + "/used")
 	wantText(t, "after", got, 200, "It works: the key was used just now", "from 192.0.2.7")
-	if !strings.Contains(got.text, `class="used done"`) || strings.Contains(got.text, "Check again") {
-		t.Errorf("after the first use the page waits on:\n%s", got.text)
-	}
-	wantText(t, "of another organization", b.do("oda", "GET", "/"+k.ID+"/used", ""), 404)
+	wantHTML(t, "after the first use the page waits on", got, `class="used done"`)
+	wantNone(t, "after the first use the page waits on", got, "Check again")
 	wantText(t, "a POST", b.post("/"+k.ID+"/used", nil), 405)
-}
-
-// Whoever sends a form again is told to rotate only a key that can be rotated.
-func TestReplayOfARevokedKey(t *testing.T) {
-	b := newBench(t)
-	f := b.form(t)
-	secretOf(t, b.post("/new", f))
-	wantText(t, "a repeat", b.post("/new", f), 200, "Rotate the key: that makes a new secret")
-	b.revoke(t, b.all(t, "acme")[0])
-	got := b.post("/new", f)
-	wantText(t, "a repeat after the key was revoked", got, 200, "This key cannot be rotated. Create a new one instead.",
-		"Show all keys")
-	wantNone(t, "the page links to the rotation of a revoked key", got, "/rotate")
 }

@@ -2,7 +2,6 @@ package console_test
 
 import (
 	"fmt"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"regexp"
@@ -39,15 +38,12 @@ func TestPresetsThatTheFormCannotPick(t *testing.T) {
 			scope.Definition{Name: "books:read"}, scope.Definition{Name: "films:read"}, scope.Definition{Name: "music:read"})}})
 		o := console.Options{Presets: row.presets}
 		if row.assignable != nil {
-			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name { return row.assignable }
+			assignable(row.assignable...)(&o)
 		}
-		b := &bench{issuer: issuer, handler: http.StripPrefix(mount, console.New(issuer, admin, o))}
-		got := b.get("/new")
+		got := benchOf(issuer, o).get("/new")
 		wantText(t, "the form", got, 200, "music")
 		for _, p := range append(presets, console.DefaultPresets()...) {
-			if offered := strings.Contains(got.text, `value="`+p.Name+`"`); offered != slices.Contains(row.want, p.Name) {
-				t.Errorf("%v: preset %q is offered: %t", row.assignable, p.Name, offered)
-			}
+			wantShown(t, fmt.Sprint(row.assignable), got, slices.Contains(row.want, p.Name), `value="`+p.Name+`"`)
 		}
 	}
 }
@@ -70,14 +66,13 @@ func TestPresetKeepsWhatWasTyped(t *testing.T) {
 		t.Error("the form keeps the scopes or the token from before the preset")
 	}
 	b.wantHeld(t, "a preset", 0, 0)
-	form := b.get("/new").text
-	enter, preset := strings.Index(form, `type="submit" class="hidden"`), strings.Index(form, `name="preset"`)
+	form := b.get("/new")
+	enter, preset := strings.Index(form.text, `type="submit" class="hidden"`), strings.Index(form.text, `name="preset"`)
 	if enter < 0 || preset < enter {
 		t.Error("the first button of the form, which Enter presses, is a preset's")
 	}
-	if !strings.Contains(form, `name="preset" value="External worker" formnovalidate`) {
-		t.Error("a preset's button asks for what the form has not")
-	}
+	wantHTML(t, "a preset's button asks for what the form has not", form,
+		`name="preset" value="External worker" formnovalidate`)
 	noForm := b.do("ada", "POST", "/new", "{}", "Accept", "text/html", "Sec-Fetch-Site", "same-origin")
 	wantText(t, "a body that is no form", noForm, 415, "Not understood")
 	wantText(t, "JSON", b.do("ada", "POST", "/new", "{}", "Content-Type", "application/json"), 415,
@@ -105,7 +100,7 @@ func TestAccess(t *testing.T) {
 		scope.Definition{Name: "plays:read"}, scope.Definition{Name: "plays:write"},
 	)
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{Service: keystore.Service{Scopes: registry}})
-	b := &bench{issuer: issuer, handler: http.StripPrefix(mount, console.New(issuer, admin, console.Options{
+	b := benchOf(issuer, console.Options{
 		Assignable: func(_ console.Actor, e keystore.Environment) (names []scope.Name) {
 			for _, d := range registry.Definitions() {
 				if d.Name != "plays:write" || e == keystore.Sandbox {
@@ -114,7 +109,7 @@ func TestAccess(t *testing.T) {
 			}
 			return names
 		},
-	}))}
+	})
 	choices := func(family string) (values []string) {
 		field := regexp.MustCompile(`name="access\.` + family + `" value="([^"]*)"([^>]*)><span>(\w+)<`)
 		for _, m := range field.FindAllStringSubmatch(b.get("/new").text, -1) {
@@ -148,10 +143,7 @@ func TestAccess(t *testing.T) {
 		"access.other=music:write&access.books=&name=x": "music:write",
 	} {
 		got := b.do("ada", "POST", "/new", sent, ofPage...)
-		if none := regexp.MustCompile(`name="access.books" value="" checked`); none.MatchString(got.text) ==
-			strings.Contains(want, "books:") {
-			t.Errorf("%s: no access to books is picked: %t", sent, none.MatchString(got.text))
-		}
+		wantShown(t, sent, got, !strings.Contains(want, "books:"), `name="access.books" value="" checked`)
 		if got.StatusCode != 422 || picked(got) != want {
 			t.Errorf("%s: got %s with %q, want %q", sent, got.Status, picked(got), want)
 		}
@@ -170,13 +162,12 @@ func TestAccess(t *testing.T) {
 // A link fills the form in, says so, and makes nothing.
 func TestLinks(t *testing.T) {
 	const said = "A link has filled in this form."
-	synctest.Test(t, func(t *testing.T) { // whose clock starts on 1 January 2000
-		b := newBench(t)
+	inBubble(t, func(t *testing.T, b *bench) {
 		for query, want := range map[string][]string{
 			"name=The+%22night%22&environment=sandbox": {`value="The &#34;night&#34;"`, `value="sandbox" required checked`,
 				said},
-			"scopes=tasks:read,chat:write+tasks:write": {`value="tasks:read tasks:write" checked`,
-				`value="chat:write" checked`, said},
+			"scopes=tasks:read,chat:write+tasks:write": {`value="tasks:read tasks:write" checked`, `value="chat:write" checked`,
+				said},
 			"scopes=tasks:read&scopes=account:read": {`value="account:read" checked`, `value="tasks:read" checked`},
 			"scopes=tasks:read,moon:walk,<b>": {"scopes that you cannot assign: <code>moon:walk</code>, " +
 				"<code>&lt;b&gt;</code>."},
@@ -194,14 +185,11 @@ func TestLinks(t *testing.T) {
 			"environment=moon&token=x": {`value="never" selected`},
 		} {
 			got := b.get("/new?" + query)
-			for _, want := range want {
-				if got.StatusCode != 200 || !strings.Contains(got.text, want) {
-					t.Errorf("%s: got %s without %s", query, got.Status, want)
-				}
-			}
+			wantText(t, query, got, 200)
+			wantHTML(t, query, got, want...)
 		}
-		if strings.Contains(b.get("/new").text, said) || strings.Contains(b.get("/new?utm=x").text, said) {
-			t.Error("a form that no link has filled in says that one has")
+		for _, at := range []string{"/new", "/new?utm=x"} {
+			wantNone(t, "a form that no link has filled in says that one has", b.get(at), said)
 		}
 		b.wantHeld(t, "links", 0, 0)
 	})
@@ -210,16 +198,13 @@ func TestLinks(t *testing.T) {
 // A form can be filled in like a key of the organization, whatever its state.
 func TestCreateOneLikeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, func(o *console.Options) {
+		b := newBench(t, assignable(scope.AccountRead, scope.TasksRead), func(o *console.Options) {
 			o.Attributes = []console.Attribute{{Name: "team"}}
 			o.Networks = true
-			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name {
-				return []scope.Name{scope.AccountRead, scope.TasksRead}
-			}
 		})
-		_, k := b.add(t, "acme", func(g *keystore.Key) {
-			g.Name, g.Environment, g.ExpiresAt = "Robot 7", keystore.Sandbox, time.Now().Add(400*day)
-			g.Scopes = []scope.Name{scope.AccountRead, scope.ChatRead}
+		scopes := holding(scope.AccountRead, scope.ChatRead)
+		_, k := b.add(t, "acme", called("Robot 7"), ending(400*day), scopes, func(g *keystore.Key) {
+			g.Environment = keystore.Sandbox
 			g.Attributes = map[string]string{"team": "north"}
 			g.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 		})
@@ -227,8 +212,7 @@ func TestCreateOneLikeIt(t *testing.T) {
 		at := "new?like=" + k.ID
 		wantHTML(t, "the page of the key does not lead there", b.get("/"+k.ID), `href="./`+at+`"`)
 		form := b.get("/" + at)
-		wantText(t, "the form", form, 200, "192.0.2.0/24",
-			"You cannot assign these scopes, so they are left out: chat:read.")
+		wantText(t, "the form", form, 200, "192.0.2.0/24", "You cannot assign these scopes, so they are left out: chat:read.")
 		wantHTML(t, "the form", form, `value="Robot 7"`, `value="sandbox" required checked`, `value="account:read" checked`,
 			`value="north"`, `value="365" selected`)
 		wantNone(t, "the form has a scope that the key lacks, or makes the key's successor", form,
@@ -236,15 +220,11 @@ func TestCreateOneLikeIt(t *testing.T) {
 		for life, want := range map[time.Duration]string{
 			5 * day: "7", 29*day - 1: "7", 29 * day: "30", 89*day - 1: "30", 364 * day: "365",
 		} {
-			_, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(life) })
-			if got := b.get("/new?like=" + k.ID).text; !strings.Contains(got, `value="`+want+`" selected`) {
-				t.Errorf("the form like a key that lives for %v: %s", life, got)
-			}
+			_, k := b.add(t, "acme", ending(life))
+			wantHTML(t, fmt.Sprint("like a key that lives for ", life), b.get("/new?like="+k.ID), `value="`+want+`" selected`)
 		}
 		_, endless := b.add(t, "acme")
-		if got := b.get("/new?like=" + endless.ID).text; !strings.Contains(got, `value="never" selected`) {
-			t.Errorf("the form like a key without an end: %s", got)
-		}
+		wantHTML(t, "like a key without an end", b.get("/new?like="+endless.ID), `value="never" selected`)
 		_, theirs := b.add(t, "other")
 		wantText(t, "like another organization's", b.get("/new?like="+theirs.ID), 404, "Nothing here")
 	})
@@ -281,10 +261,8 @@ func TestFormOfWhatMayBeAssigned(t *testing.T) {
 				row.environment, row.only)
 		}
 		_, k := b.add(t, "acme")
-		list, page := b.get("/").text, b.get("/"+k.ID).text
 		leads := len(row.production)+len(row.sandbox) > 0
-		if strings.Contains(list, `href="./new"`) != leads || strings.Contains(page, `href="./new?like=`) != leads {
-			t.Errorf("%v and %v: the list or the page of a key leads to the form: %t", row.production, row.sandbox, !leads)
-		}
+		wantShown(t, "the list leads to the form", b.get("/"), leads, `href="./new"`)
+		wantShown(t, "the page of a key leads to the form", b.get("/"+k.ID), leads, `href="./new?like=`)
 	}
 }

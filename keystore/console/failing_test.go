@@ -12,6 +12,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/.ci/testlib/faulty"
 	"github.com/sallyport-go/sallyport/keystore"
+	"github.com/sallyport-go/sallyport/keystore/console"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
@@ -83,9 +84,8 @@ func TestFailingCalls(t *testing.T) {
 			if _, err := edit(t, issuer, "acme", asleep.ID, suspend); err != nil {
 				t.Fatal(err)
 			}
-			b := &bench{log: new(bytes.Buffer)}
-			b.options.Logger = slog.New(slog.NewTextHandler(b.log, nil))
-			b.serve(store)
+			log := new(bytes.Buffer)
+			b := benchOf(issuer, console.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 			before := state(t, store.Store)
 			store.Before = func(call string) error { // the first is 1; at 0 none fails
 				calls = append(calls, call)
@@ -100,8 +100,8 @@ func TestFailingCalls(t *testing.T) {
 			if got.StatusCode == 503 {
 				wantText(t, row.request, got, 503, "Try again in a moment")
 				doubt := strings.Contains(plain(got), "It is not known whether anything was changed.")
-				if doubt != (method == http.MethodPost) || !strings.Contains(b.log.String(), "10.0.0.7") {
-					t.Errorf("%s, when call %d fails: the page %s\nthe log: %s", row.request, at, plain(got), b.log)
+				if doubt != (method == http.MethodPost) || !strings.Contains(log.String(), "10.0.0.7") {
+					t.Errorf("%s, when call %d fails: the page %s\nthe log: %s", row.request, at, plain(got), log)
 				}
 			}
 			return got, calls, state(t, store.Store) != before

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"html"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/.ci/testlib/faulty"
@@ -60,6 +60,12 @@ func newBench(t *testing.T, change ...func(*console.Options)) *bench {
 	return b
 }
 
+// inBubble gives f a bench in a bubble, whose clock begins on 1 January 2000.
+func inBubble(t *testing.T, f func(t *testing.T, b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newBench(t)) })
+}
+
 // mount gives the console an Issuer with limits.
 func (b *bench) mount(o issuing.Options) {
 	o.Audit = func(_ context.Context, e issuing.AuditEntry) {
@@ -70,10 +76,28 @@ func (b *bench) mount(o issuing.Options) {
 	b.handler = http.StripPrefix(mount, console.New(issuing.New(b.keys, o), admin, b.options))
 }
 
-// serve mounts the console in front of another store.
-func (b *bench) serve(m issuing.Store) {
-	b.handler = http.StripPrefix(mount, console.New(issuing.New(m, issuing.Options{}), admin, b.options))
+// benchOf mounts the console of another issuer.
+func benchOf(i *issuing.Issuer, o console.Options) *bench {
+	return &bench{issuer: i, handler: http.StripPrefix(mount, console.New(i, admin, o))}
 }
+
+// assignable are the only scopes that may be assigned.
+func assignable(names ...scope.Name) func(*console.Options) {
+	return func(o *console.Options) {
+		o.Assignable = func(console.Actor, keystore.Environment) []scope.Name { return names }
+	}
+}
+
+// holding, ending and called change a key that is made.
+func holding(names ...scope.Name) func(*keystore.Key) {
+	return func(g *keystore.Key) { g.Scopes = names }
+}
+
+func ending(life time.Duration) func(*keystore.Key) {
+	return func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(life) }
+}
+
+func called(name string) func(*keystore.Key) { return func(g *keystore.Key) { g.Name = name } }
 
 // wantActs reports other acts of the console, such as "revoke key_1 by ada: other".
 func (b *bench) wantActs(t *testing.T, want ...string) {
@@ -216,7 +240,14 @@ func (b *bench) addBy(
 	return secret.Reveal(), k
 }
 
-// status says how a request with a token would be judged.
+// wantStatus says how a request with a token has to be judged.
+func (b *bench) wantStatus(t *testing.T, what, token string, want keystore.Status) {
+	t.Helper()
+	if got := b.status(t, token); got != want {
+		t.Errorf("%s: the key is %s, want %s", what, got, want)
+	}
+}
+
 func (b *bench) status(t *testing.T, token string) keystore.Status {
 	t.Helper()
 	k, err := b.keys.Lookup(t.Context(), keystore.DigestOf(token))
@@ -246,7 +277,8 @@ func wantText(t *testing.T, what string, r reply, status int, texts ...string) {
 	}
 }
 
-// wantHTML and wantNone look into the source of a page. what is the mistake.
+// wantHTML looks into the source of a page, and wantNone also at what it says.
+// what is the mistake.
 func wantHTML(t *testing.T, what string, r reply, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
@@ -259,27 +291,30 @@ func wantHTML(t *testing.T, what string, r reply, texts ...string) {
 func wantNone(t *testing.T, what string, r reply, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
-		if strings.Contains(r.text, text) {
+		if strings.Contains(r.text, text) || strings.Contains(plain(r), text) {
 			t.Errorf("%s: %q in\n%s", what, text, r.text)
 		}
 	}
 }
 
-var linked = regexp.MustCompile(`(?:href|action|src)="([^"#]+)"`)
-
-func fetch(t *testing.T, address string) string {
+// wantShown wants a text in a page, or in its source, if it is to be shown, and
+// else nowhere.
+func wantShown(t *testing.T, what string, r reply, shown bool, text string) {
 	t.Helper()
-	resp, err := http.Get(address)
-	if err != nil {
-		t.Fatal(err)
+	if got := strings.Contains(r.text, text) || strings.Contains(plain(r), text); got != shown {
+		t.Errorf("%s: the page has %q: %t, want %t:\n%s", what, text, got, shown, plain(r))
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
 }
+
+// wantSeeOther wants a redirect by which a browser leaves a form, or a search.
+func wantSeeOther(t *testing.T, what string, r reply, to string) {
+	t.Helper()
+	if got := r.Header.Get("Location"); r.StatusCode != http.StatusSeeOther || got != to {
+		t.Errorf("%s: got %s to %q, want 303 to %q:\n%s", what, r.Status, got, to, plain(r))
+	}
+}
+
+var linked = regexp.MustCompile(`(?:href|action|src)="([^"#]+)"`)
 
 // anybody is an admin function that lets everyone in.
 func anybody(*http.Request) (console.Actor, error) {

@@ -22,22 +22,16 @@ func TestNoListTellsADigestOrAToken(t *testing.T) {
 	_, k := b.add(t, "acme", func(g *keystore.Key) { g.IssueToken = "issue-token-of-mine" })
 	digest := fmt.Sprintf("%x", k.Digest[:])
 	for _, path := range []string{"/", "/" + k.ID} {
-		if text := b.get(path).text; strings.Contains(text, digest[:8]) || strings.Contains(text, "issue-token-of-mine") ||
-			strings.Contains(strings.ToLower(text), "digest") {
-			t.Errorf("%s: got %s", path, text)
-		}
+		wantNone(t, path, b.get(path), digest[:8], "issue-token-of-mine", "digest", "Digest")
 	}
 }
 
 func TestFilters(t *testing.T) {
 	b := newBench(t)
-	add := func(name string, change ...func(*keystore.Key)) *keystore.Key {
-		_, k := b.add(t, "acme", append(change, func(g *keystore.Key) { g.Name = name })...)
-		return k
-	}
-	add("live")
-	add("test", func(g *keystore.Key) { g.Environment = keystore.Sandbox })
-	gone, asleep := add("gone"), add("asleep")
+	b.add(t, "acme", called("live"))
+	b.add(t, "acme", called("test"), func(g *keystore.Key) { g.Environment = keystore.Sandbox })
+	_, gone := b.add(t, "acme", called("gone"))
+	_, asleep := b.add(t, "acme", called("asleep"))
 	b.revoke(t, gone)
 	b.suspend(t, asleep)
 	for query, want := range map[string][]string{
@@ -67,10 +61,7 @@ func TestStatesOfAKey(t *testing.T) {
 		b := newBench(t, func(o *console.Options) {
 			o.PersonName = func(_ context.Context, _, id string) string { return people[id] }
 		})
-		_, k := b.addBy(t, "eva", "acme", func(g *keystore.Key) {
-			g.ExpiresAt = time.Now().Add(48 * time.Hour)
-			g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite}
-		})
+		_, k := b.addBy(t, "eva", "acme", ending(2*day), holding(scope.TasksRead, scope.TasksWrite))
 		page := func() reply { return b.get("/" + k.ID) }
 		wantText(t, "a key", page(), 200, "1 Jan 2000, 00:00 UTC by Eva Moss", "Never used", "Expires 2 Jan 2000, 24:00 UTC",
 			"Active", "tasks:read", "List tasks and read their details.")
@@ -93,16 +84,14 @@ func TestStatesOfAKey(t *testing.T) {
 		time.Sleep(72 * time.Hour)
 		wantText(t, "an expired key", page(), 200, "Expired", "expired on 2 Jan 2000, 24:00 UTC")
 		b.revoke(t, k)
-		got := page()
-		wantText(t, "a revoked key", got, 200, "Revoked", "was revoked on 4 Jan 2000, 03:00 UTC")
-		wantNone(t, "a revoked key can be rotated or revoked", got, "/rotate\"", "/revoke\"")
+		wantText(t, "a revoked key", page(), 200, "Revoked", "was revoked on 4 Jan 2000, 03:00 UTC")
+		wantNone(t, "a revoked key can be rotated or revoked", page(), "/rotate\"", "/revoke\"")
 	})
 }
 
 // After a rotation two rows have one name, and the list says which one ends.
 func TestListTellsARotatedKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+	inBubble(t, func(t *testing.T, b *bench) {
 		_, k := b.add(t, "acme")
 		time.Sleep(90 * time.Minute)
 		secretOf(t, b.post("/"+k.ID+"/rotate", url.Values{"issue_token": {"x"}, "overlap": {"3600"}}))
@@ -110,10 +99,8 @@ func TestListTellsARotatedKey(t *testing.T) {
 		if len(rows) != 4 {
 			t.Fatalf("got %d rows, want two keys", len(rows)-2)
 		}
-		next, old := plain(reply{text: rows[2]}), plain(reply{text: rows[3]})
-		if !strings.Contains(old, "in 1 hour Replaced") || !strings.Contains(next, "Never Active") {
-			t.Errorf("the new key: %s\nthe old key: %s", next, old)
-		}
+		wantShown(t, "the new key", reply{text: rows[2]}, true, "Never Active")
+		wantShown(t, "the old key", reply{text: rows[3]}, true, "in 1 hour Replaced")
 	})
 }
 
@@ -138,8 +125,7 @@ func TestListShowsTheEnd(t *testing.T) {
 		{time.Date(2030, 12, 31, 19, 0, 0, 0, time.FixedZone("west", -5*3600)), "31 Dec 2030", "31 Dec 2030, 24:00 UTC"},
 		{time.Date(2031, 1, 1, 0, 0, 1, 0, time.UTC), "1 Jan 2031", "1 Jan 2031, 00:00 UTC"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t)
+		inBubble(t, func(t *testing.T, b *bench) {
 			_, k := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = row.expires })
 			wantText(t, "the list", b.get("/"), 200, " Never used "+row.list+" Active")
 			wantText(t, "the key", b.get("/"+k.ID), 200, "Expires "+row.page)
@@ -162,8 +148,7 @@ func TestListShowsTheLastUse(t *testing.T) {
 		30 * day:              "1 Jan 2000",
 		30*day + 23*time.Hour: "1 Jan 2000",
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t)
+		inBubble(t, func(t *testing.T, b *bench) {
 			_, k := b.add(t, "acme")
 			b.use(t, k)
 			time.Sleep(ago)
@@ -176,24 +161,16 @@ func TestListShowsTheLastUse(t *testing.T) {
 // stand below the others.
 func TestEndedKeysAreFolded(t *testing.T) {
 	b := newBench(t)
-	end := func() {
+	b.add(t, "acme")
+	for ended := 1; ended <= 11; ended++ {
 		_, k := b.add(t, "acme")
 		b.revoke(t, k)
-	}
-	b.add(t, "acme")
-	end()
-	if got := b.get("/"); len(names(got)) != 2 || strings.Contains(plain(got), "No keys yet") {
-		t.Errorf("of a key that lives and one that has ended the list shows %d: %s", len(names(got)), plain(got))
-	}
-	for range 9 {
-		end()
-	}
-	if got := b.get("/"); len(names(got)) != 11 || strings.Contains(plain(got), "All ended keys") {
-		t.Errorf("of ten keys that have ended the list shows %d: %s", len(names(got))-1, plain(got))
-	}
-	end()
-	if got := b.get("/"); len(names(got)) != 11 || !strings.Contains(got.text, `href="./?status=ended">All ended keys`) {
-		t.Errorf("of eleven keys that have ended the list shows %d: %s", len(names(got))-1, plain(got))
+		got := b.get("/")
+		if shown := len(names(got)) - 1; shown != min(ended, 10) {
+			t.Errorf("of %d keys that have ended the list shows %d: %s", ended, shown, plain(got))
+		}
+		wantShown(t, "the rest", got, ended > 10, `href="./?status=ended">All ended keys`)
+		wantNone(t, "a list with keys", got, "No keys yet")
 	}
 }
 
@@ -213,9 +190,7 @@ func TestAdviceToRotate(t *testing.T) {
 		c.change(t, k)
 		got := b.get("/" + k.ID)
 		wantText(t, name, got, 200, "The secret cannot be shown again.")
-		if advice := strings.Contains(plain(got), "rotate the key"); advice != c.advice {
-			t.Errorf("a key that is %s: the page advises to rotate it: %t", name, advice)
-		}
+		wantShown(t, name, got, c.advice, "rotate the key")
 	}
 }
 
@@ -250,15 +225,9 @@ func TestPagesOfAnImportedKey(t *testing.T) {
 		}
 		page := "/" + link[1]
 		wantText(t, id, b.get(page), 200, "Old one")
-		if text := b.get(page + "/revoke").text; !strings.Contains(text, `action="..`+page+`/revoke"`) {
-			t.Errorf("the form does not revoke %s: %s", id, text)
-		}
-		if to := b.post(page+"/revoke", url.Values{}).Header.Get("Location"); to != ".."+page {
-			t.Errorf("revoking %s leads to %s, want its page", id, to)
-		}
-		if got := b.status(t, token); got != keystore.Revoked {
-			t.Errorf("%s is %s, want revoked", id, got)
-		}
+		wantHTML(t, "the form does not revoke "+id, b.get(page+"/revoke"), `action="..`+page+`/revoke"`)
+		wantSeeOther(t, "revoke "+id, b.post(page+"/revoke", url.Values{}), ".."+page)
+		b.wantStatus(t, id, token, keystore.Revoked)
 	}
 }
 

@@ -108,4 +108,7 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%+v: got the panic %q, want one of %s", row.o, text, row.says)
 		}
 	}
+	newBench(t, func(o *console.Options) { // attributes that can be stored
+		o.Attributes = []console.Attribute{{Name: "a"}, {Name: "b", Values: []string{"x", strings.Repeat("x", 200)}}}
+	})
 }

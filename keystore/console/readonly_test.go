@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,12 +18,8 @@ import (
 // can do, whatever state a key is in.
 func TestReadOnly(t *testing.T) {
 	for name, change := range map[string]func(*console.Options){
-		"who may assign everything": func(*console.Options) {},
-		"who may assign what the option says": func(o *console.Options) {
-			o.Assignable = func(console.Actor, keystore.Environment) []scope.Name {
-				return []scope.Name{scope.TasksRead, scope.TasksWrite}
-			}
-		},
+		"who may assign everything":           func(*console.Options) {},
+		"who may assign what the option says": assignable(scope.TasksRead, scope.TasksWrite),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testReadOnly(t, change) })
@@ -35,8 +30,8 @@ func TestReadOnly(t *testing.T) {
 func testReadOnly(t *testing.T, change func(*console.Options)) {
 	b := newBench(t, change, func(o *console.Options) { o.Networks = true })
 	token, plainKey := b.add(t, "acme")
-	_, idle := b.add(t, "acme", func(g *keystore.Key) { g.Scopes = []scope.Name{scope.TasksRead, scope.TasksWrite} })
-	_, ending := b.add(t, "acme", func(g *keystore.Key) { g.ExpiresAt = time.Now().Add(200 * day) })
+	_, idle := b.add(t, "acme", holding(scope.TasksRead, scope.TasksWrite))
+	_, ending := b.add(t, "acme", ending(200*day))
 	_, theirs := b.add(t, "other")
 	b.child(t, ending, "run 1")
 	_, replaced := b.add(t, "acme")
@@ -61,8 +56,7 @@ func testReadOnly(t *testing.T, change func(*console.Options)) {
 	seen, left := map[string]bool{}, []string{"/"}
 	for len(left) > 0 {
 		at := left[0]
-		left = left[1:]
-		if seen[at] {
+		if left = left[1:]; seen[at] {
 			continue
 		}
 		seen[at] = true
@@ -115,9 +109,8 @@ func testReadOnly(t *testing.T, change func(*console.Options)) {
 			t.Errorf("%v: got %s, want 403", at, got.Status)
 		}
 	}
-	if b.wantHeld(t, "all those requests", held, 0); b.status(t, token) != keystore.Active {
-		t.Error("the key was changed")
-	}
+	b.wantHeld(t, "all those requests", held, 0)
+	b.wantStatus(t, "all those requests", token, keystore.Active)
 	// Beside what the pages say of it, an administrator can do all of that.
 	controls := regexp.MustCompile(`method="post"|/(edit|rotate|suspend|revoke)"|href="[^"]*new\b`)
 	for _, at := range []string{"/", "/" + idle.ID, "/" + replaced.ID, "/" + asleep.ID} {
@@ -125,7 +118,5 @@ func testReadOnly(t *testing.T, change func(*console.Options)) {
 			t.Errorf("%s: an administrator has no control, or whoever may read has one", at)
 		}
 	}
-	if text := plain(rea("GET", "/"+replaced.ID)); !strings.Contains(text, "The replaced key is quiet") {
-		t.Errorf("the page has no replaced key that is quiet: %s", text)
-	}
+	wantText(t, "the page of a replaced key", rea("GET", "/"+replaced.ID), 200, "The replaced key is quiet")
 }
