@@ -1,7 +1,6 @@
 package keysql_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -73,79 +72,77 @@ func TestRowsRead(t *testing.T) {
 				return clean
 			})
 		}
-		list := func(
-			list func(context.Context, string, issuing.Query) (issuing.Listing, error), organization string, q issuing.Query,
-		) func(context.Context) error {
-			return func(ctx context.Context) error {
-				page, err := list(ctx, organization, q)
+		list := func(organization string, q issuing.Query) func() error {
+			return func() error {
+				page, err := store.List(t.Context(), organization, q)
 				if err == nil && len(page.Keys) != 50 {
 					t.Errorf("got %d keys, want 50", len(page.Keys))
 				}
 				return err
 			}
 		}
-		audit := func(organization string, q issuing.AuditQuery, want int) func(context.Context) error {
-			return func(ctx context.Context) error {
+		audit := func(organization string, q issuing.AuditQuery, want int) func() error {
+			return func() error {
 				q.Limit = 50
-				page, err := store.Audit(ctx, organization, q)
+				page, err := store.Audit(t.Context(), organization, q)
 				if err == nil && (len(page) != want || page[0].KeyName == "") {
 					t.Errorf("got the entries %v, want %d with the names of their keys", page, want)
 				}
 				return err
 			}
 		}
-		middle, err := store.Find(t.Context(), "b", "b_key_500")
-		if err != nil {
-			t.Fatal(err)
+		find := func(organization, id string) *keystore.Key {
+			k, err := store.Find(t.Context(), organization, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return k
 		}
-		first, err := store.Find(t.Context(), "acme", "acme_key_100")
-		if err != nil {
-			t.Fatal(err)
-		}
-		soon := time.Now().AddDate(0, 0, 1)
+		middle, first := find("b", "b_key_500"), find("acme", "acme_key_100")
+		all := issuing.Query{AllOrganizations: true}
+		later, soon := all, issuing.Query{AllOrganizations: true, Status: keystore.Active,
+			ExpiresBefore: time.Now().AddDate(0, 0, 1)}
+		next := soon
+		later.After, next.After = middle, first
+		const children = "children (parent=? AND organization=?)"
 		for what, c := range map[string]struct {
-			do   func(ctx context.Context) error
+			do   func() error
 			plan string // of SQLite
 		}{
-			"a page": {list(store.List, "acme", issuing.Query{}), "children (parent=? AND organization=?)"},
-			"sorted, a page by last use": {list(store.List, "acme", issuing.Query{Order: issuing.ByLastUse}),
-				"children (parent=? AND organization=?)"},
-			"sorted, a later page by last use": {list(store.List, "acme", issuing.Query{Order: issuing.ByLastUse, After: first}),
-				"children (parent=? AND organization=?)"},
-			"sorted, a page by expiry": {list(store.List, "acme", issuing.Query{Order: issuing.ByExpiry}),
-				"children (parent=? AND organization=?)"},
-			"a page of who made it": {list(store.List, "acme", issuing.Query{CreatedBy: "user_1"}),
-				"children (parent=? AND organization=?)"},
-			"a page of children": {list(store.List, "acme", issuing.Query{Parent: "acme_key_1"}),
-				"children (parent=? AND organization=?)"},
-			"a page of all organizations": {list(issuing.New(store, issuing.Options{}).Keys, "",
-				issuing.Query{AllOrganizations: true}), "children (parent=?)"},
-			"a later page of all organizations": {list(store.List, "", issuing.Query{AllOrganizations: true, After: middle}),
+			"a page":                     {list("acme", issuing.Query{}), children},
+			"sorted, a page by last use": {list("acme", issuing.Query{Order: issuing.ByLastUse}), children},
+			"sorted, a later page by last use": {list("acme", issuing.Query{Order: issuing.ByLastUse, After: first}),
+				children},
+			"sorted, a page by expiry":    {list("acme", issuing.Query{Order: issuing.ByExpiry}), children},
+			"a page of who made it":       {list("acme", issuing.Query{CreatedBy: "user_1"}), children},
+			"a page of children":          {list("acme", issuing.Query{Parent: "acme_key_1"}), children},
+			"a page of all organizations": {list("", all), "children (parent=?)"},
+			"a later page of all organizations": {list("", later),
 				"children (parent=? AND (organization,created_at,id)<(?,?,?))"},
-			"the first that expire": {list(store.List, "", issuing.Query{AllOrganizations: true,
-				Status: keystore.Active, ExpiresBefore: soon}), "expires (parent=? AND expires_at>? AND expires_at<?)"},
-			"the next that expire": {list(store.List, "", issuing.Query{AllOrganizations: true, After: first,
-				Status: keystore.Active, ExpiresBefore: soon}), "expires (parent=? AND (expires_at,id)>(?,?) AND expires_at<?)"},
+			"the first that expire": {list("", soon), "expires (parent=? AND expires_at>? AND expires_at<?)"},
+			"the next that expire": {list("", next),
+				"expires (parent=? AND (expires_at,id)>(?,?) AND expires_at<?)"},
 			"a page of the audit": {audit("b", issuing.AuditQuery{}, 50), "audit_list (organization=?)"},
-			"the audit of a key":  {audit("b", issuing.AuditQuery{Key: "b_key_7"}, 1), "audit_key (organization=? AND key_id=?)"},
+			"the audit of a key": {audit("b", issuing.AuditQuery{Key: "b_key_7"}, 1),
+				"audit_key (organization=? AND key_id=?)"},
 			"the audit of some days": {audit("b", issuing.AuditQuery{Since: time.Unix(1, 0), After: "act_b_key_500"}, 50),
 				"audit_list (organization=? AND id>? AND id<?)"},
 			"the audit of all": {audit("", issuing.AuditQuery{AllOrganizations: true, After: "act_b_key_500"}, 50),
 				"audit_1 (id<?)"},
-			"an insert with too many children": {func(ctx context.Context) error {
+			"an insert with too many children": {func() error {
 				k := newKey("acme")
 				k.Parent, k.Ancestors = "acme_key_1", []*keystore.Key{{ID: "acme_key_1"}}
-				if err := store.Insert(ctx, k, newEntry(k), 50); !errors.Is(err, issuing.ErrTooManyKeys) {
+				if err := store.Insert(t.Context(), k, newEntry(k), 50); !errors.Is(err, issuing.ErrTooManyKeys) {
 					t.Errorf("got %v, want ErrTooManyKeys", err)
 				}
 				return nil
 			}, ""},
-			"an insert beside keys that have ended": {func(ctx context.Context) error {
+			"an insert beside keys that have ended": {func() error {
 				k := newKey("c") // which has 56 others
-				return store.Insert(ctx, k, newEntry(k), 100)
+				return store.Insert(t.Context(), k, newEntry(k), 100)
 			}, "count (organization=? AND expires_at>?)"},
-			"a sweep": {func(ctx context.Context) error {
-				_, err := store.SweepAudit(ctx, time.Now().Add(-time.Hour))
+			"a sweep": {func() error {
+				_, err := store.SweepAudit(t.Context(), time.Now().Add(-time.Hour))
 				return err
 			}, ""},
 		} {
@@ -157,7 +154,7 @@ func TestRowsRead(t *testing.T) {
 				execute(t, db, "SET enable_seqscan = "+whole)
 			}
 			before := rowsRead(t, d, db)
-			if err := c.do(t.Context()); err != nil {
+			if err := c.do(); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 			if read := rowsRead(t, d, db) - before; read > most {
