@@ -43,8 +43,7 @@ func (o Options) check(issuer *issuing.Issuer) {
 		}
 		seen[a.Name] = true
 		for _, value := range append([]string{"x"}, a.Values...) {
-			k := keystore.Key{Organization: "x", Environment: keystore.Sandbox,
-				Attributes: map[string]string{a.Name: value}}
+			k := keystore.Key{Organization: "x", Environment: keystore.Sandbox, Attributes: map[string]string{a.Name: value}}
 			err := k.Validate(issuer.Service().Scopes)
 			if err != nil || value == "" {
 				panic(fmt.Sprintf("console: Attributes: %q with the value %q: %v", a.Name, value, err))

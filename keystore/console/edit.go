@@ -133,8 +133,7 @@ func (x *exchange) change(k *keystore.Key, f editForm) (*keystore.Key, error) {
 		x.wrong("name", "Give the key a name, so that others know what it is for.")
 	}
 	if f.Listed {
-		edited.Scopes = slices.DeleteFunc(edited.Scopes,
-			func(n scope.Name) bool { return !slices.Contains(f.Held, n) })
+		edited.Scopes = slices.DeleteFunc(edited.Scopes, func(n scope.Name) bool { return !slices.Contains(f.Held, n) })
 		if len(edited.Scopes) == 0 && len(k.Scopes) > 0 {
 			x.wrong("scopes", "Leave at least one: a key without scopes can do nothing. To end it, revoke it.")
 		}

@@ -36,8 +36,7 @@ func (x *exchange) list() error {
 		Empty       bool   // there is not one key
 		Creatable   bool
 		Since       time.Time // of keys with unused scopes: the first day without them
-	}{selection: s, Shows: shows(), Creatable: len(x.creatable()) > 0, Since: time.Now().Add(-idleAfter),
-		Sorts: sorts}
+	}{selection: s, Shows: shows(), Creatable: len(x.creatable()) > 0, Since: time.Now().Add(-idleAfter), Sorts: sorts}
 	title, parent := "API keys", (*keystore.Key)(nil)
 	if s.Parent != "" {
 		if parent, err = x.issuer.Key(x.r.Context(), x.actor.Organization, s.Parent); err != nil {

@@ -164,6 +164,5 @@ func erase(c *call) error {
 	if counts["replies"], err = store.Erase(c.ctx, organization); err != nil {
 		return fmt.Errorf("%s, but not all replies; erase again: %w", text, err)
 	}
-	return c.done(counts, "%s, and %d replies; erase again when its last requests have ended", text,
-		counts["replies"])
+	return c.done(counts, "%s, and %d replies; erase again when its last requests have ended", text, counts["replies"])
 }

@@ -24,8 +24,7 @@ func issue(c *call) func() error {
 	g := keystore.Key{Attributes: make(map[string]string)}
 	c.flags.StringVar((*string)(&g.Environment), "env", "", "`environment`: production or sandbox")
 	scopes := several(c, "scopes", "`names` of the scopes that the key holds", scopeName)
-	networks := several(c, "networks", "`networks` that the key may be used from, such as 192.0.2.0/24",
-		netip.ParsePrefix)
+	networks := several(c, "networks", "`networks` that the key may be used from, such as 192.0.2.0/24", netip.ParsePrefix)
 	expires := c.time("expires", "`TIME` from which the key is refused; none: never", false)
 	c.flags.StringVar(&g.IssueToken, "once", "", "`text` that makes one key, however often it is given")
 	c.flags.Func("attribute", "`name=value` of an attribute; may be repeated", func(text string) error {
