@@ -145,42 +145,59 @@ func TestEditProblems(t *testing.T) {
 	wantHTML(t, "the form was lost", got, `value="typed"`)
 }
 
-// Some keys are not to be edited: dead ones, and those whose secret the actor
-// could not be shown.
-func TestEditIsRefused(t *testing.T) {
+// Some keys are not to be edited or rotated: dead ones, and those whose secret the
+// actor could not be shown. A page advises to rotate a key if that is possible, and
+// it was not replaced yet.
+func TestEditAndRotationAreRefused(t *testing.T) {
 	b := newBench(t, restricted, assignable(scope.TasksRead))
-	_, plainKey := b.add(t, "acme")
-	_, suspended := b.add(t, "acme")
-	_, strong := b.add(t, "acme", holding(scope.TasksRead, scope.TasksWrite))
-	_, revoked := b.add(t, "acme")
-	_, expired := b.add(t, "acme", ending(time.Hour))
-	b.suspend(t, suspended)
-	b.revoke(t, revoked)
-	expired.ExpiresAt = time.Now().Add(-time.Hour)
-	b.put(t, expired)
-	for _, row := range []struct {
-		key    *keystore.Key
-		status int
-		text   string
+	const edit, rotate = "Edit “Old one”", "Rotate “Old one”"
+	const revoked, expired = "A revoked key cannot be changed or rotated.", "An expired key cannot be changed or rotated."
+	rows := map[string]struct {
+		change     func(*testing.T, *keystore.Key)
+		edit       int
+		editText   string
+		rotate     int
+		rotateText string
+		advice     bool
 	}{
-		{plainKey, 200, "Edit “Old one”"},
-		{suspended, 200, "Edit “Old one”"},
-		{strong, 403, "so you cannot change it"},
-		{revoked, 409, "A revoked key cannot be changed or rotated."},
-		{expired, 409, "An expired key cannot be changed or rotated."},
-	} {
-		path := "/" + row.key.ID
-		wantText(t, row.text, b.get(path+"/edit"), row.status, row.text)
-		wantShown(t, row.text, b.get(path), row.status == 200, path[1:]+"/edit")
-		got := b.post(path+"/edit", url.Values{"name": {"changed"}})
-		if row.status == 200 {
-			wantText(t, row.text, got, 303)
+		"active":    {func(*testing.T, *keystore.Key) {}, 200, edit, 200, rotate, true},
+		"replaced":  {func(t *testing.T, k *keystore.Key) { b.rotate(t, k) }, 200, edit, 200, rotate, false},
+		"suspended": {b.suspend, 200, edit, 409, "A suspended key cannot be rotated until it is resumed.", false},
+		"revoked":   {b.revoke, 409, revoked, 409, revoked, false},
+		"expired": {func(t *testing.T, k *keystore.Key) {
+			k.ExpiresAt = time.Now().Add(-time.Hour)
+			b.put(t, k)
+		}, 409, expired, 409, expired, false},
+		"one with more": {func(t *testing.T, k *keystore.Key) {
+			k.Scopes = append(k.Scopes, scope.TasksWrite)
+			b.put(t, k)
+		}, 403, "so you cannot change it", 403, "so you cannot be shown its new secret", false},
+	}
+	for name, row := range rows {
+		_, k := b.add(t, "acme")
+		row.change(t, k)
+		path := "/" + k.ID
+		page := b.get(path)
+		wantText(t, name, page, 200, "The secret cannot be shown again.")
+		wantShown(t, name, page, row.advice, "rotate the key")
+		wantShown(t, name, page, row.edit == 200, path[1:]+"/edit")
+		wantText(t, name, b.get(path+"/edit"), row.edit, row.editText)
+		wantText(t, name, b.get(path+"/rotate"), row.rotate, row.rotateText)
+		if got := b.post(path+"/edit", url.Values{"name": {"changed"}}); row.edit == 200 {
+			wantText(t, name, got, 303)
 		} else {
-			wantText(t, row.text, got, row.status, row.text)
+			wantText(t, name, got, row.edit, row.editText)
 		}
-		if k := b.key(t, row.key.ID); (k.Name == "changed") != (row.status == 200) {
-			t.Errorf("%s: the name is %q", row.text, k.Name)
+		if k := b.key(t, k.ID); (k.Name == "changed") != (row.edit == 200) {
+			t.Errorf("%s: the name is %q", name, k.Name)
 		}
+		if row.rotate != 200 {
+			got := b.post(path+"/rotate", url.Values{"issue_token": {name}, "overlap": {"0"}})
+			wantText(t, name, got, row.rotate, row.rotateText)
+		}
+	}
+	if n := len(b.all(t, "acme")); n != len(rows)+1 { // that of the one rotation
+		t.Errorf("there are %d keys", n)
 	}
 }
 

@@ -174,26 +174,6 @@ func TestEndedKeysAreFolded(t *testing.T) {
 	}
 }
 
-// Only a key that can be rotated says so.
-func TestAdviceToRotate(t *testing.T) {
-	b := newBench(t)
-	for name, c := range map[string]struct {
-		change func(*testing.T, *keystore.Key)
-		advice bool
-	}{
-		"active":    {func(*testing.T, *keystore.Key) {}, true},
-		"revoked":   {b.revoke, false},
-		"suspended": {b.suspend, false},
-		"rotated":   {func(t *testing.T, k *keystore.Key) { b.rotate(t, k) }, false},
-	} {
-		_, k := b.add(t, "acme")
-		c.change(t, k)
-		got := b.get("/" + k.ID)
-		wantText(t, name, got, 200, "The secret cannot be shown again.")
-		wantShown(t, name, got, c.advice, "rotate the key")
-	}
-}
-
 func TestUnknownScopesAreShownAsSuch(t *testing.T) {
 	b := newBench(t)
 	_, k := b.add(t, "acme")

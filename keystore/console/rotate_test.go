@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/.ci/testlib/faulty"
@@ -63,30 +62,6 @@ func TestRotateWithOverlap(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Only a key that works can be rotated. The administrator is told why, before
-// and after the form was filled.
-func TestRotateAKeyThatDoesNotWork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, test := range []struct {
-			name, text string
-			change     func(k *keystore.Key)
-		}{
-			{"expired", "This key has expired", func(k *keystore.Key) { k.ExpiresAt = time.Now().Add(-time.Second) }},
-			{"suspended", "A suspended key cannot be rotated until it is resumed.",
-				func(k *keystore.Key) { k.Suspended = true }},
-		} {
-			b := newBench(t)
-			_, k := b.add(t, "acme")
-			test.change(k)
-			b.put(t, k)
-			path := "/" + k.ID + "/rotate"
-			wantText(t, test.name+", its form", b.get(path), 409, test.text)
-			wantText(t, test.name, b.post(path, url.Values{"issue_token": {"x"}, "overlap": {"0"}}), 409, test.text)
-			b.wantHeld(t, test.name, 1, 0)
-		}
-	})
 }
 
 // Two administrators rotate one key: the second one is told what to do.
