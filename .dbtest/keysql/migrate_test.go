@@ -223,17 +223,6 @@ func TestMigrateIsOneStep(t *testing.T) {
 	})
 }
 
-// A server without the right to change the schema can call Migrate as well.
-func TestMigrateWithoutRights(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "keys.db")
-	writer := emptySQLite(file).migrated(t).store(t)
-	k := inserted(t, writer, "acme", 1)[0]
-	reader := keysql.SQLite(opened(t, "file:"+file+"?mode=ro"), keysql.Options{})
-	migrate(t, reader)
-	lookup(t, reader, k)
-}
-
 // withRights returns a store of a role in Postgres that has these rights.
 func (d database) withRights(t testing.TB, rights string) *keysql.Store {
 	t.Helper()
