@@ -3,7 +3,6 @@ package keysql_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"maps"
 	"strings"
 	"sync"
@@ -130,25 +129,7 @@ func TestTooLong(t *testing.T) {
 	d := mariadbWith(t, func(c *mysql.Config) { c.Params = map[string]string{"sql_mode": "''"} }).migrated(t)
 	store := d.store(t)
 	long := strings.Repeat("x", 513)
-	for field, set := range map[string]func(k *keystore.Key){
-		"ID":           func(k *keystore.Key) { k.ID = long },
-		"Organization": func(k *keystore.Key) { k.Organization = long },
-		"Environment":  func(k *keystore.Key) { k.Environment = keystore.Environment(long) },
-		"Hint":         func(k *keystore.Key) { k.Hint = long },
-		"CreatedBy":    func(k *keystore.Key) { k.CreatedBy = long },
-		"IssueToken":   func(k *keystore.Key) { k.IssueToken = long },
-		"RotatedFrom":  func(k *keystore.Key) { k.RotatedFrom = long },
-	} {
-		k := newKey("acme")
-		set(k)
-		err := insert(t.Context(), store, k)
-		if err == nil || !strings.Contains(err.Error(), "longer than 512 bytes") {
-			t.Errorf("Insert with a %s of 513 bytes returned %v, want an error that says so", field, err)
-		}
-		if _, err := store.Lookup(t.Context(), k.Digest); !errors.Is(err, keystore.ErrNotFound) {
-			t.Errorf("Lookup of a key that Insert refused returned %v", err)
-		}
-	}
+	wantRefused(t, store, identifiers(long), func(string) []string { return []string{"longer than 512 bytes"} })
 	k := newKey(long[:512])
 	k.ID, k.CreatedBy, k.IssueToken, k.RotatedFrom = long[:512], long[:512], long[:512], long[:512]
 	k.Name = strings.Repeat(long, 200)

@@ -45,6 +45,35 @@ func TestCorruptColumns(t *testing.T) {
 	})
 }
 
+// identifiers sets each of those that a key has to a text.
+func identifiers(text string) map[string]func(k *keystore.Key) {
+	return map[string]func(k *keystore.Key){
+		"ID":           func(k *keystore.Key) { k.ID = text },
+		"Organization": func(k *keystore.Key) { k.Organization = text },
+		"Environment":  func(k *keystore.Key) { k.Environment = keystore.Environment(text) },
+		"Hint":         func(k *keystore.Key) { k.Hint = text },
+		"CreatedBy":    func(k *keystore.Key) { k.CreatedBy = text },
+		"IssueToken":   func(k *keystore.Key) { k.IssueToken = text },
+		"RotatedFrom":  func(k *keystore.Key) { k.RotatedFrom = text },
+		"Legacy":       func(k *keystore.Key) { k.Legacy = text },
+	}
+}
+
+// wantRefused inserts a key with each field spoilt: the error has to have words.
+func wantRefused(
+	t *testing.T, s *keysql.Store, spoil map[string]func(*keystore.Key), words func(field string) []string,
+) {
+	t.Helper()
+	for field, set := range spoil {
+		k := newKey("acme")
+		set(k)
+		sqltest.MustSay(t, "Insert with another "+field, insert(t.Context(), s, k), words(field)...)
+		if _, err := s.Lookup(t.Context(), k.Digest); !errors.Is(err, keystore.ErrNotFound) {
+			t.Errorf("Lookup of a key that Insert refused for its %s returned %v", field, err)
+		}
+	}
+}
+
 // Postgres cannot store a NUL byte or text that is not UTF-8. The stores refuse
 // it in all databases with the same words, and find no key by such a text, nor by
 // a status or an environment that there is not: blanks and case count.
@@ -52,30 +81,12 @@ func TestNotText(t *testing.T) {
 	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		k := inserted(t, store, "acme", 1)[0]
 		for _, bad := range []string{"nul \x00", "\x00", "not UTF-8 \xff"} {
-			for field, spoil := range map[string]func(k *keystore.Key){
-				"ID":           func(k *keystore.Key) { k.ID = bad },
-				"Organization": func(k *keystore.Key) { k.Organization = bad },
-				"Environment":  func(k *keystore.Key) { k.Environment = keystore.Environment(bad) },
-				"Name":         func(k *keystore.Key) { k.Name = bad },
-				"Hint":         func(k *keystore.Key) { k.Hint = bad },
-				"CreatedBy":    func(k *keystore.Key) { k.CreatedBy = bad },
-				"IssueToken":   func(k *keystore.Key) { k.IssueToken = bad },
-				"RotatedFrom":  func(k *keystore.Key) { k.RotatedFrom = bad },
-				"Legacy":       func(k *keystore.Key) { k.Legacy = bad },
-				"attribute":    func(k *keystore.Key) { k.Attributes = map[string]string{"plan": bad} },
-				"the name of":  func(k *keystore.Key) { k.Attributes = map[string]string{bad: "plan"} },
-				"scope":        func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead, scope.Name(bad)} },
-			} {
-				spoiled := newKey("acme")
-				spoil(spoiled)
-				err := store.Insert(t.Context(), spoiled, newEntry(spoiled), 0)
-				if err == nil || !strings.Contains(err.Error(), field) || !strings.Contains(err.Error(), "UTF-8") {
-					t.Errorf("Insert with the %s %q returned %v, want an error that says what is wrong", field, bad, err)
-				}
-				if _, err := store.Lookup(t.Context(), spoiled.Digest); !errors.Is(err, keystore.ErrNotFound) {
-					t.Errorf("Lookup of a key that Insert refused returned %v", err)
-				}
-			}
+			spoil := identifiers(bad)
+			spoil["Name"] = func(k *keystore.Key) { k.Name = bad }
+			spoil["attribute"] = func(k *keystore.Key) { k.Attributes = map[string]string{"plan": bad} }
+			spoil["the name of"] = func(k *keystore.Key) { k.Attributes = map[string]string{bad: "plan"} }
+			spoil["scope"] = func(k *keystore.Key) { k.Scopes = []scope.Name{scope.TasksRead, scope.Name(bad)} }
+			wantRefused(t, store, spoil, func(field string) []string { return []string{field, "UTF-8"} })
 
 			name, id := k.Clone(), k.Clone()
 			name.Name, id.ID = bad, bad

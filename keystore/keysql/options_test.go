@@ -9,43 +9,31 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
+func panics(f func()) (did bool) {
+	defer func() { did = recover() != nil }()
+	f()
+	return false
+}
+
 func TestNilDatabase(t *testing.T) {
 	for name, store := range map[string]func(*sql.DB, keysql.Options) *keysql.Store{"Postgres": keysql.Postgres,
 		"SQLite": keysql.SQLite, "MySQL": keysql.MySQL} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s(nil) returned, want a panic where the mistake is", name)
-				}
-			}()
-			store(nil, keysql.Options{})
-		}()
+		if !panics(func() { store(nil, keysql.Options{}) }) {
+			t.Errorf("%s(nil) returned, want a panic where the mistake is", name)
+		}
 	}
 }
 
 func TestPrefixIsValidated(t *testing.T) {
-	for prefix, valid := range map[string]bool{
-		"":                      true,
-		"a":                     true,
-		"_a1_":                  true,
-		strings.Repeat("a", 40): true,
-		strings.Repeat("a", 41): false,
-		"1a":                    false,
-		"A":                     false,
-		"a-b":                   false,
-		"a.b":                   false,
-		"a b":                   false,
-		"a\"":                   false,
-		"ä":                     false,
+	for valid, prefixes := range map[bool][]string{
+		true:  {"", "a", "_a1_", strings.Repeat("a", 40)},
+		false: {strings.Repeat("a", 41), "1a", "A", "a-b", "a.b", "a b", "a\"", "ä"},
 	} {
-		func() {
-			defer func() {
-				if p := recover(); (p == nil) != valid {
-					t.Errorf("prefix %q: got the panic %v, want valid %t", prefix, p, valid)
-				}
-			}()
-			keysql.Postgres(new(sql.DB), keysql.Options{Prefix: prefix})
-		}()
+		for _, prefix := range prefixes {
+			if panics(func() { keysql.Postgres(new(sql.DB), keysql.Options{Prefix: prefix}) }) == valid {
+				t.Errorf("prefix %q: got a panic %t, want valid %t", prefix, valid, valid)
+			}
+		}
 	}
 }
 
