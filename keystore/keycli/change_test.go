@@ -132,37 +132,23 @@ func TestRevokeByToken(t *testing.T) {
 
 func TestRevokeMadeBefore(t *testing.T) {
 	s := newShell(t)
-	now := time.Now().UTC().Truncate(time.Microsecond)
-	for name, k := range map[string]keystore.Key{
-		"old":       {CreatedAt: now.AddDate(0, 0, -90)},
-		"suspended": {CreatedAt: now.AddDate(0, 0, -90), Suspended: true},
-		"expired":   {CreatedAt: now.AddDate(0, 0, -90), ExpiresAt: now.AddDate(0, 0, -1)},
-		"revoked":   {CreatedAt: now.AddDate(0, 0, -90), RevokedAt: now.AddDate(0, 0, -1)},
-		"rotated":   {CreatedAt: now.AddDate(0, 0, -90), RevokedAt: now.AddDate(0, 0, 1)},
-		"new":       {CreatedAt: now},
-		"foreign":   {CreatedAt: now.AddDate(0, 0, -90), Organization: "other"},
-	} {
-		k.ID, k.Name, k.Environment, k.Version = name, name, keystore.Sandbox, 1
-		k.Digest = keystore.DigestOf(name)
-		if k.Organization == "" {
-			k.Organization = "acme"
-		}
-		if err := s.store.Insert(t.Context(), &k, issuing.AuditEntry{}, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	const want = "suspended rotated old"
-	if got := s.names("revoke -org acme -made-before " + day(now.AddDate(0, 0, -30)) + " -dry-run"); got != want {
+	now := time.Now()
+	past, ahead := now.AddDate(0, 0, -1), now.AddDate(0, 0, 1)
+	s.old(map[string]keystore.Key{"old": {}, "suspended": {Suspended: true}, "expired": {ExpiresAt: past},
+		"revoked": {RevokedAt: past}, "rotated": {RevokedAt: ahead}, "new": {CreatedAt: now},
+		"foreign": {Organization: "other"}})
+	const want = "the suspended the rotated the old"
+	if got := s.names("revoke" + madeBefore + " -dry-run"); got != want {
 		t.Errorf("-dry-run: got %q, want %q", got, want)
 	}
-	if active := s.names("list -org acme -active"); active != "new rotated old" {
+	if active := s.names("list -org acme -active"); active != "the new the rotated the old" {
 		t.Errorf("after -dry-run: got %q active", active)
 	}
 	store := s.store
 	s.store = breaking(store, "Update", 2)
 	s.ends(1, "2 of 3 keys are revoked: the disk is full", "", "revoke -org acme -made-before 30d -yes -json")
 	s.store = store
-	if got := s.names("list -org acme -unused 60d"); got != "old" {
+	if got := s.names("list -org acme -unused 60d"); got != "the old" {
 		t.Errorf("got %q unused, want old", got)
 	}
 	for _, says := range []string{"1 keys are revoked\n", `organization "acme" has no such key`} {
@@ -170,10 +156,10 @@ func TestRevokeMadeBefore(t *testing.T) {
 			t.Errorf("got %q, want %q", r.stderror, says)
 		}
 	}
-	if active := s.names("list -org acme -active"); active != "new" {
+	if active := s.names("list -org acme -active"); active != "the new" {
 		t.Errorf("got %q active", active)
 	}
-	if active := s.names("list -org other -active"); active != "foreign" {
+	if active := s.names("list -org other -active"); active != "the foreign" {
 		t.Errorf("of another organization: got %q active", active)
 	}
 }

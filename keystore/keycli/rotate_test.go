@@ -65,13 +65,14 @@ func TestRotateUntil(t *testing.T) {
 	}
 }
 
-// old stores keys of an organization that were made 90 days ago.
+// old stores keys that were made 90 days ago, of acme if they do not say otherwise.
 func (s *shell) old(keys map[string]keystore.Key) {
 	s.t.Helper()
 	made := time.Now().AddDate(0, 0, -90)
 	for id, k := range keys { // listed by the id, the last first
-		k.ID, k.Name, k.CreatedAt, k.Version = id, "the "+id, made, 1
-		k.Organization, k.Environment = "acme", cmp.Or(k.Environment, keystore.Sandbox)
+		k.ID, k.Name, k.Version = id, "the "+id, 1
+		k.CreatedAt, k.Organization = cmp.Or(k.CreatedAt, made), cmp.Or(k.Organization, "acme")
+		k.Environment = cmp.Or(k.Environment, keystore.Sandbox)
 		k.Scopes = []scope.Name{"tasks:read"}
 		k.Digest = keystore.DigestOf(id)
 		if err := s.store.Insert(s.t.Context(), &k, issuing.AuditEntry{ID: id}, 0); err != nil {
