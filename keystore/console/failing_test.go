@@ -11,10 +11,8 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/.ci/testlib/faulty"
-	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // state is what a store holds.
@@ -66,26 +64,17 @@ func TestFailingCalls(t *testing.T) {
 		// send makes the request of a store of its own.
 		send := func(at int, stayDown bool) (got reply, calls []string, changed bool) {
 			store := &faulty.Store{Store: issuing.NewMemory()}
-			issuer := issuing.New(store, issuing.Options{})
-			issue := func() (keystore.Secret, *keystore.Key) {
-				secret, k, err := issuer.Issue(t.Context(), keystore.Key{Organization: "acme", Name: "Old one",
-					Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return secret, k
-			}
-			secret, old := issue()
-			_, next, err := issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour})
+			log := new(bytes.Buffer)
+			b := benchOf(issuing.New(store, issuing.Options{}), console.Options{
+				Logger: slog.New(slog.NewTextHandler(log, nil)),
+			})
+			token, old := b.add(t, "acme")
+			_, next, err := b.issuer.Rotate(t.Context(), issuing.Rotation{Organization: "acme", ID: old.ID, Overlap: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, asleep := issue()
-			if _, err := edit(t, issuer, "acme", asleep.ID, suspend); err != nil {
-				t.Fatal(err)
-			}
-			log := new(bytes.Buffer)
-			b := benchOf(issuer, console.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+			_, asleep := b.add(t, "acme")
+			b.suspend(t, asleep)
 			before := state(t, store.Store)
 			store.Before = func(call string) error { // the first is 1; at 0 none fails
 				calls = append(calls, call)
@@ -95,7 +84,7 @@ func TestFailingCalls(t *testing.T) {
 				return nil
 			}
 			method, path, _ := strings.Cut(strings.NewReplacer("OLD", old.ID, "NEW", next.ID, "ASLEEP", asleep.ID,
-				"TOKEN", secret.Reveal()).Replace(row.request), " ")
+				"TOKEN", token).Replace(row.request), " ")
 			got = b.do("ada", method, path, row.form, ofPage...)
 			if got.StatusCode == 503 {
 				wantText(t, row.request, got, 503, "Try again in a moment")
