@@ -104,6 +104,7 @@ func TestRowsRead(t *testing.T) {
 			ExpiresBefore: time.Now().AddDate(0, 0, 1)}
 		next := soon
 		later.After, next.After = middle, first
+		since := present(t, store)
 		const children = "children (parent=? AND organization=?)"
 		for what, c := range map[string]struct {
 			do   func() error
@@ -141,6 +142,13 @@ func TestRowsRead(t *testing.T) {
 				k := newKey("c") // which has 56 others
 				return store.Insert(t.Context(), k, newEntry(k), 100)
 			}, "count (organization=? AND expires_at>?)"},
+			"a look-up": {func() error {
+				_, err := store.Lookup(t.Context(), seeded("b", 500))
+				return err
+			}, ""},
+			"a use":     {func() error { return store.AddUses(t.Context(), needed(middle)) }, ""},
+			"an update": {func() error { return store.Update(t.Context(), first, newEntry(first)) }, ""},
+			"the feed":  {func() error { _, _, err := store.Changes(t.Context(), since); return err }, ""},
 			"a sweep": {func() error {
 				_, err := store.SweepAudit(t.Context(), time.Now().Add(-time.Hour))
 				return err
@@ -149,6 +157,8 @@ func TestRowsRead(t *testing.T) {
 			most, whole := 200, "on"
 			if strings.HasPrefix(what, "sorted") { // all of the organization, none of the others
 				most, whole = 1200, "off"
+			} else if what == "a use" {
+				whole = "off"
 			}
 			if d.name == "postgres" { // which would read so small a table whole
 				execute(t, db, "SET enable_seqscan = "+whole)
