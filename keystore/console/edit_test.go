@@ -145,9 +145,9 @@ func TestEditProblems(t *testing.T) {
 	wantHTML(t, "the form was lost", got, `value="typed"`)
 }
 
-// Some keys are not to be edited or rotated: dead ones, and those whose secret the
-// actor could not be shown. A page advises to rotate a key if that is possible, and
-// it was not replaced yet.
+// Some keys are not to be edited or rotated: dead ones, and those whose secret
+// the actor could not be shown. A page advises to rotate a key if that is
+// possible, and it was not replaced yet.
 func TestEditAndRotationAreRefused(t *testing.T) {
 	b := newBench(t, restricted, assignable(scope.TasksRead))
 	const edit, rotate = "Edit “Old one”", "Rotate “Old one”"

@@ -71,8 +71,9 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// Somebody who pastes a whole token, also into the audit's filter, is led to its
-// key, and the token stays in no address. One of another organization is as unknown as one of nobody.
+// Somebody who pastes a whole token, also into the audit's filter, is led to
+// its key, and the token stays in no address. One of another organization is as
+// unknown as one of nobody.
 func TestSearchForAToken(t *testing.T) {
 	b := newBench(t)
 	token, k := b.add(t, "acme")

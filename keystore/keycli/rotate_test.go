@@ -65,7 +65,8 @@ func TestRotateUntil(t *testing.T) {
 	}
 }
 
-// old stores keys that were made 90 days ago, of acme if they do not say otherwise.
+// old stores keys that were made 90 days ago, of acme if they do not say
+// otherwise.
 func (s *shell) old(keys map[string]keystore.Key) {
 	s.t.Helper()
 	made := time.Now().AddDate(0, 0, -90)
@@ -105,8 +106,8 @@ func successors(t *testing.T, file string) map[string]string {
 	return tokens
 }
 
-// madeBefore is the part of a command that selects what old has stored. It is one
-// day, also of a test that runs at midnight.
+// madeBefore is the part of a command that selects what old has stored. It is
+// one day, also of a test that runs at midnight.
 var (
 	aMonthAgo  = day(time.Now().AddDate(0, 0, -30))
 	madeBefore = " -org acme -made-before " + aMonthAgo
