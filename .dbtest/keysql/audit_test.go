@@ -181,9 +181,9 @@ func race(t testing.TB, n int, refusal error, insert func(i int) error) int64 {
 }
 
 // Of several imports of a token that was erased one succeeds, with a limit of
-// keys or without, and none breaks off. One that cannot be stored, since another key
-// has its ID, does not remove what the erasure has left: caches may yet have to learn
-// of it.
+// keys or without, and none breaks off. One that cannot be stored, since
+// another key has its ID, does not remove what the erasure has left: caches may
+// yet have to learn of it.
 func TestErasedTokenIsStoredOnce(t *testing.T) {
 	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		other := inserted(t, store, "other", 1)[0]

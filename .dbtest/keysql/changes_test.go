@@ -228,9 +228,9 @@ func wantAll(t testing.TB, changed []keystore.Digest, want int, besides ...*keys
 	}
 }
 
-// What a person inserts or changes with the database's own client, or a server of
-// an earlier version, reaches caches too. No program that has read the key before
-// undoes it.
+// What a person inserts or changes with the database's own client, or a server
+// of an earlier version, reaches caches too. No program that has read the key
+// before undoes it.
 func TestChangedByHand(t *testing.T) {
 	now := map[string]string{"postgres": "now()", "sqlite": "unixepoch() * 1000000",
 		"mariadb": "UNIX_TIMESTAMP() * 1000000"}
@@ -280,8 +280,8 @@ func TestFeedKnowsItsPositions(t *testing.T) {
 	})
 }
 
-// Rows from a dump carry the numbers of the server they come from, which can
-// be far ahead. They are not news, and do not hide any. What is deleted does not
+// Rows from a dump carry the numbers of the server they come from, which can be
+// far ahead. They are not news, and do not hide any. What is deleted does not
 // give its number to another change.
 func TestFeedAfterRestore(t *testing.T) {
 	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {

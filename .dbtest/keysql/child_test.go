@@ -12,8 +12,8 @@ import (
 	"github.com/sallyport-go/sallyport/keystore/keysql"
 )
 
-// A look-up of a key without a parent is one statement, and that of a child two,
-// however many ancestors it has.
+// A look-up of a key without a parent is one statement, and that of a child
+// two, however many ancestors it has.
 func TestStatementsOfAChild(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		statements := 0

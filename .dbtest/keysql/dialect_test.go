@@ -15,9 +15,9 @@ import (
 )
 
 // Whatever the connections of a program are set to, keys are compared byte for
-// byte, times are the same, and rows are counted and locked as they should be. How
-// the driver writes texts or counts rows has to do with neither the isolation nor
-// each other, so that one run tries two of them.
+// byte, times are the same, and rows are counted and locked as they should be.
+// How the driver writes texts or counts rows has to do with neither the
+// isolation nor each other, so that one run tries two of them.
 func TestSuiteWithSettings(t *testing.T) {
 	t.Parallel()
 	settings := maps.Clone(sqltest.Settings)

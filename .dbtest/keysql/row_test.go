@@ -59,7 +59,8 @@ func identifiers(text string) map[string]func(k *keystore.Key) {
 	}
 }
 
-// wantRefused inserts a key with each field spoilt: the error has to have words.
+// wantRefused inserts a key with each field spoilt: the error has to have
+// words.
 func wantRefused(
 	t *testing.T, s *keysql.Store, spoil map[string]func(*keystore.Key), words func(field string) []string,
 ) {
@@ -75,8 +76,8 @@ func wantRefused(
 }
 
 // Postgres cannot store a NUL byte or text that is not UTF-8. The stores refuse
-// it in all databases with the same words, and find no key by such a text, nor by
-// a status or an environment that there is not: blanks and case count.
+// it in all databases with the same words, and find no key by such a text, nor
+// by a status or an environment that there is not: blanks and case count.
 func TestNotText(t *testing.T) {
 	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		k := inserted(t, store, "acme", 1)[0]

@@ -81,8 +81,9 @@ func TestTouchMany(t *testing.T) {
 	})
 }
 
-// A use is written whatever else its batch holds, and so are the scopes that the
-// key needed. One at a time that a batch cannot hold is an error, and not written.
+// A use is written whatever else its batch holds, and so are the scopes that
+// the key needed. One at a time that a batch cannot hold is an error, and not
+// written.
 func TestTouchOddUses(t *testing.T) {
 	inEachStore(t, func(t *testing.T, d database, store *keysql.Store) {
 		k := inserted(t, store, "acme", 1)[0]
