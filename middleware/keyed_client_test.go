@@ -100,20 +100,6 @@ func TestWriteDeadlineEndsAWrite(t *testing.T) {
 	})
 }
 
-// TestStreamWriteDeadlineOfTheHandler: one that the handler has set stays.
-func TestStreamWriteDeadlineOfTheHandler(t *testing.T) {
-	own := time.Now().Add(time.Hour)
-	s := newSite(t, keyedOptions{}, func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(own)
-		events(2, 0, func(*http.Request, error) {})(w, r)
-	})
-	w := &deadlineWriter{ResponseRecorder: httptest.NewRecorder()}
-	s.ServeHTTP(w, request("POST", "/", s.token, "{}", "Idempotency-Key: a"))
-	if !w.deadline.Equal(own) {
-		t.Errorf("the write deadline is %v, want %v", w.deadline, own)
-	}
-}
-
 // TestSlowReader: a client that reads slowly gets all of a stream, and of a
 // joined response that is held back whole. What it takes is not the handler's
 // time.
@@ -212,20 +198,6 @@ func TestClientThatLeavesAStream(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestDeadlineOfTheHandler: a write deadline that the handler sets is the
-// connection's.
-func TestDeadlineOfTheHandler(t *testing.T) {
-	ring, token := oneKey(t)
-	srv, client := listen(t, "HTTP/1.1", keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0))
-	}))
-	first, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
-	again, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))
-	if first != (outcome{}) || again != (outcome{200, "", ""}) {
-		t.Errorf("%v, then %v, want nothing, then the replay of 200", first, again)
 	}
 }
 

@@ -404,37 +404,6 @@ func TestFinalResponses(t *testing.T) {
 	}
 }
 
-// TestReplayedFailureIsFinal: a failure that is replayed stays, as clients are
-// told; one that was rolled back is not replayed, and the handler runs again.
-func TestReplayedFailureIsFinal(t *testing.T) {
-	for mode, tt := range map[string]struct {
-		runner   *idem.Runner
-		replayed string
-		bodies   string
-	}{
-		"leased": {replies(), "true", "failure 1, failure 1, failure 1"},
-		"joined": {joining(newJoiner()), "", "failure 1, failure 2, failure 3"},
-	} {
-		runs := 0
-		s := newSite(t, keyedOptions{Runner: tt.runner}, func(w http.ResponseWriter, r *http.Request) {
-			runs++
-			w.WriteHeader(500)
-			fmt.Fprint(w, "failure ", runs)
-		})
-		bodies := []string{s.post("a").body}
-		for range 2 {
-			again := s.post("a")
-			bodies = append(bodies, again.body)
-			if got := again.Header.Get("Idempotent-Replayed"); got != tt.replayed {
-				t.Errorf("%s: Idempotent-Replayed is %q, want %q", mode, got, tt.replayed)
-			}
-		}
-		if got := strings.Join(bodies, ", "); got != tt.bodies {
-			t.Errorf("%s: got %s, want %s", mode, got, tt.bodies)
-		}
-	}
-}
-
 // A record of a version that gave no advice, and one of an option that was off,
 // are replayed with it: it is never stored.
 func TestAdviceIsNotStored(t *testing.T) {

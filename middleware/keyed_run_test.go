@@ -399,40 +399,6 @@ func TestWhoseFault(t *testing.T) {
 	}
 }
 
-// TestJoinedDuplicates: a repeat waits for the transaction, also for one that
-// ends without a trace, and then runs.
-func TestJoinedDuplicates(t *testing.T) {
-	for _, first := range []int{201, 500} {
-		inBubble(t, fmt.Sprint(first), func(t *testing.T) {
-			ring, store := newKeyring(), newJoiner()
-			token := ring.issue(t)
-			runs := 0
-			h := keyed(ring, with(keyedOptions{Runner: joining(store)}), func(w http.ResponseWriter, r *http.Request) {
-				runs++
-				insert(r.Context(), fmt.Sprint("row ", runs))
-				time.Sleep(time.Second)
-				if runs == 1 {
-					w.WriteHeader(first)
-				} else {
-					w.WriteHeader(201)
-				}
-			})
-			answers := make(chan answer, 3)
-			for range 3 {
-				go func() { answers <- serve(h, post(token, "a")) }()
-				synctest.Wait()
-			}
-			statuses := map[int]int{}
-			for range 3 {
-				statuses[(<-answers).StatusCode]++
-			}
-			if got := store.committed(); len(got) != 1 || statuses[201] != 3-statuses[500] || statuses[500] != runs-1 {
-				t.Errorf("%d runs, statuses %v, rows %q, want one row and every other client its reply", runs, statuses, got)
-			}
-		})
-	}
-}
-
 // TestOutcomes: however a handler ends, it runs once, and repeats get the same
 // response or a refusal that says why not.
 func TestOutcomes(t *testing.T) {

@@ -101,51 +101,6 @@ func TestConcurrentDuplicates(t *testing.T) {
 	}
 }
 
-// TestWaitsEnd: a repeat that waits is answered when its time is over or the
-// server drains, and while the first request still runs. Another request under
-// its key is wrong for good, so it is told so at once and not put off.
-func TestWaitsEnd(t *testing.T) {
-	rows := []struct {
-		name string
-		wait time.Duration
-		end  time.Duration // when the server drains
-		want time.Duration // how long the repeat took
-	}{
-		{"not waiting", -1, time.Hour, 0},
-		{"waited in vain", 3 * time.Second, time.Hour, 3 * time.Second},
-		{"the default", 0, time.Hour, 10 * time.Second},
-		{"draining", time.Minute, 2 * time.Second, 2 * time.Second},
-	}
-	for _, row := range rows {
-		inBubble(t, row.name, func(t *testing.T) {
-			draining := make(chan struct{})
-			time.AfterFunc(row.end, func() { close(draining) })
-			var runs atomic.Int64
-			ring := newKeyring()
-			h := keyed(ring, with(keyedOptions{Runner: replies(idem.Options{Wait: row.wait,
-				Draining: draining})}), numbered(&runs, func(*http.Request) { time.Sleep(20 * time.Second) }))
-			token := ring.issue(t)
-			go serve(h, post(token, "a"))
-			synctest.Wait()
-			begun := time.Now()
-			a := serve(h, request("POST", "/", token, "[]", "Idempotency-Key: a"))
-			if a.StatusCode != 422 || time.Since(begun) != 0 {
-				t.Errorf("another request: %d after %v, want 422 at once", a.StatusCode, time.Since(begun))
-			}
-			a = serve(h, post(token, "a"))
-			if took := time.Since(begun); a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" ||
-				took != row.want {
-				t.Errorf("%d after %v, want 409 after %v\n%s", a.StatusCode, took, row.want, a.body)
-			}
-			time.Sleep(21 * time.Second)
-			if a := serve(h, post(token, "a")); a.StatusCode != 201 || runs.Load() != 1 {
-				t.Errorf("afterwards: %d with %d runs, want the replay", a.StatusCode, runs.Load())
-			}
-			time.Sleep(time.Hour)
-		})
-	}
-}
-
 // TestWaiterLeaves: a repeat whose client leaves gives up its place at once.
 func TestWaiterLeaves(t *testing.T) {
 	ring, token := oneKey(t)

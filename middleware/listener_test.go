@@ -1,9 +1,7 @@
 package middleware_test
 
 import (
-	"bufio"
 	"bytes"
-	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -18,46 +16,6 @@ import (
 
 	"github.com/sallyport-go/sallyport/middleware"
 )
-
-func TestRequestIDListenerCoversWhatNoHandlerSees(t *testing.T) {
-	get := "GET / HTTP/1.1\r\nHost: a\r\n"
-	tests := []struct {
-		name, in string
-		status   int
-		code     string
-	}{
-		{"garbage", "GARBAGE\r\n\r\n", 400, "bad_request"},
-		{"no Host", "GET / HTTP/1.1\r\n\r\n", 400, "bad_request"},
-		{"two Hosts", get + "Host: b\r\n\r\n", 400, "bad_request"},
-		{"bad Host", "GET / HTTP/1.1\r\nHost: a b\r\n\r\n", 400, "bad_request"},
-		{"large header", get + "A: " + strings.Repeat("a", 1<<21) + "\r\n\r\n", 431, "header_too_large"},
-		{"gzip", get + "Transfer-Encoding: gzip\r\n\r\n", 501, "transfer_coding_not_supported"},
-		{"HTTP/3.0", "GET / HTTP/3.0\r\nHost: a\r\n\r\n", 505, "http_version_not_supported"},
-		{"Expect", get + "Expect: tea\r\n\r\n", 417, "expectation_failed"},
-	}
-	api, _ := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
-	srv := start(t, api, withRequestIDs)
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel() // net/http waits before it closes a connection that still sends
-			c := dial(t, srv)
-			go io.WriteString(c, tt.in) // the server stops reading the large one
-			res := c.next("GET")
-			id := wantID(t, res.Response)
-			p := res.problem(t)
-			if res.StatusCode != tt.status || !res.Close || p.Code != tt.code || p.RequestID != id || p.Status != tt.status {
-				t.Errorf("got %d, close %v, %+v; want %d, %q and the id of the header, %q", res.StatusCode, res.Close, p,
-					tt.status, tt.code, id)
-			}
-			if ct := res.Header.Get("Content-Type"); ct != "application/problem+json" {
-				t.Errorf("got Content-Type %q", ct)
-			}
-			if got := c.rest(); got != "" { // an error here is a reset in place of an end
-				t.Errorf("got %q after the answer", got)
-			}
-		})
-	}
-}
 
 func TestRequestIDListenerSharesTheTable(t *testing.T) {
 	o := middleware.Options{RequestIDHeader: "Acme-Id"}
@@ -89,45 +47,6 @@ func TestRequestIDListenerOptionsStar(t *testing.T) {
 		if res.StatusCode != want || res.problem(t).Status != want {
 			t.Errorf("got %d %s, want %d", res.StatusCode, res.body, want)
 		}
-	}
-}
-
-func TestRequestIDListenerOfHTTPS(t *testing.T) {
-	api, token := oneRoute(t, sayOK, middleware.Options{Hooks: quiet()})
-	certificates := startTLS(t, api)
-	srv := start(t, api, func(srv *httptest.Server) {
-		srv.Config.TLSConfig = &tls.Config{Certificates: certificates.TLS.Certificates}
-		srv.Listener = middleware.RequestIDListener(srv.Config, srv.Listener, middleware.Options{})
-	})
-	url := "https://" + srv.Listener.Addr().String() + "/api/v1/x"
-
-	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
-		protocols := new(http.Protocols)
-		protocols.SetHTTP1(proto == "HTTP/1.1")
-		protocols.SetHTTP2(proto == "HTTP/2.0")
-		trusted := certificates.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-		transport := &http.Transport{Protocols: protocols,
-			TLSClientConfig: &tls.Config{RootCAs: trusted, ServerName: "example.com"}}
-		res := do(t, &http.Client{Transport: transport}, newRequest(t, "GET", url, token, nil))
-		wantID(t, res.Response)
-		if res.Proto != proto || res.body != "ok" {
-			t.Errorf("got %s %d %q, want %s", res.Proto, res.StatusCode, res.body, proto)
-		}
-		transport.CloseIdleConnections()
-	}
-
-	raw := dial(t, srv)
-	secure := tls.Client(raw.Conn, &tls.Config{InsecureSkipVerify: true})
-	io.WriteString(secure, "GARBAGE\r\n\r\n")
-	c := &wire{secure, t, bufio.NewReader(secure)}
-	if res := c.next("GET"); res.StatusCode != 400 || res.problem(t).RequestID != wantID(t, res.Response) {
-		t.Errorf("garbage inside TLS: got %d %s", res.StatusCode, res.body)
-	}
-
-	c = dial(t, srv)
-	c.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-	if res := c.next("GET"); res.StatusCode != 400 || res.problem(t).RequestID != wantID(t, res.Response) {
-		t.Errorf("plain HTTP to TLS: got %d %s", res.StatusCode, res.body)
 	}
 }
 
