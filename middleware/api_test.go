@@ -99,14 +99,7 @@ func TestRouting(t *testing.T) {
 func TestAnswersOfHandlersAreTheirs(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
 		"404 page not found\n": http.NotFound,
-		"no such task": func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(404)
-			io.WriteString(w, "no such task")
-		},
-		"not that": func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(405)
-			io.WriteString(w, "not that")
-		},
+		"no such task":         steps("404", "no such task"), "not that": steps("405", "not that"),
 		"inner": func(w http.ResponseWriter, r *http.Request) {
 			http.NewServeMux().ServeHTTP(httptest.NewRecorder(), r)
 			io.WriteString(w, "inner")

@@ -396,8 +396,7 @@ func TestAuthenticate(t *testing.T) {
 			"key_store_unavailable", "no answer"},
 	} {
 		log := newLogged()
-		o := middleware.Options{Hooks: log.hooks(),
-			Authenticate: func(*http.Request) (*keystore.Caller, error) { return tt.caller, tt.err }}
+		o := middleware.Options{Hooks: log.hooks(), Authenticate: always(tt.caller, tt.err)}
 		res := serve(testAPI(nil, o), request("GET", "/api/v1/any", "", ""))
 		if res.StatusCode != tt.status || tt.code != "" && res.problem(t).Code != tt.code {
 			t.Errorf("%s: got %d %s, want %d %s", tt.name, res.StatusCode, res.body, tt.status, tt.code)
@@ -532,7 +531,7 @@ func TestTokensThatBeginLikeKeys(t *testing.T) {
 		{legacy, "svc", 200}, {legacy, "svcx_live_x", 200}, {legacy, "acme", 200}, {legacy, jwt, 200}, {nil, "acme_x", 200},
 	} {
 		api := testAPI(newKeyring().memory, middleware.Options{Hooks: quiet(), Service: keystore.Service{Legacy: tt.legacy},
-			Authenticate: func(*http.Request) (*keystore.Caller, error) { return by(t, "user"), nil }})
+			Authenticate: always(by(t, "user"), nil)})
 		if res := serve(api, request("GET", "/api/v1/any", tt.token, "")); res.StatusCode != tt.want {
 			t.Errorf("%s beside %d legacy formats: got %d, want %d", tt.token, len(tt.legacy), res.StatusCode, tt.want)
 		}
@@ -634,8 +633,7 @@ func TestTextsForOtherCredentials(t *testing.T) {
 	o := middleware.Options{Hooks: quiet(), Authenticate: bearerJWT(by(t, "service"))}
 	api, beside := testAPI(nil, o), testAPI(newKeyring().keys, middleware.Options{Hooks: quiet(), Authenticate: nobody})
 	by := func(c *keystore.Caller) http.Handler {
-		return testAPI(nil, middleware.Options{Hooks: quiet(),
-			Authenticate: func(*http.Request) (*keystore.Caller, error) { return c, nil }})
+		return testAPI(nil, middleware.Options{Hooks: quiet(), Authenticate: always(c, nil)})
 	}
 	ended, elsewhere := by(confined(t, -time.Hour, "192.0.2.0/24")), by(confined(t, time.Hour, "198.51.100.0/24"))
 	for _, got := range []answer{serve(api, request("GET", "/api/v1/account", "", "")),

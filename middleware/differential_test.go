@@ -185,6 +185,7 @@ func randomHeader(r *rand.Rand) op {
 		on(fmt.Sprintf("set %s: %q", name, value), func(h http.Header) { h.Set(name, value) }),
 		on(fmt.Sprintf("set %s: %q ", name, value), func(h http.Header) { h.Set(name, value) }),
 		on(idHeader+" in lower case", func(h http.Header) { h["svc-request-id"] = []string{"forged"} }),
+		on(idHeader+" in its slice", func(h http.Header) { copy(h[idHeader], []string{"forged"}) }),
 		// What may differ between 512 and 1023 is said in compare.
 		on("Content-Length "+n, func(h http.Header) { h.Set("Content-Length", n) }),
 		on("declare the trailers", func(h http.Header) { h.Add("Trailer", "T-1, T-2") }),
@@ -359,7 +360,7 @@ func (d *differential) ask(t *testing.T, s *side, p *program, lines ...string) (
 	t.Helper()
 	lines = append(lines, d.authorization, fmt.Sprint("Seed: ", p.seed), "Side: "+s.name)
 	if s.protocol == "HTTP/2" {
-		got.overHTTP2(s, p, lines)
+		got.ask(s.client, request(p.method, s.srv.URL+"/api/v1/x", "", p.body, lines...))
 	} else {
 		c := dial(t, s.srv)
 		defer c.Close() // when the handler has returned, which else may see it
@@ -378,10 +379,10 @@ func (s *sight) inform(code int, h http.Header) {
 	s.Informed = append(s.Informed, fmt.Sprint(code, withoutID(h)))
 }
 
-func (s *sight) overHTTP2(to *side, p *program, lines []string) {
-	r := request(p.method, to.srv.URL+"/api/v1/x", "", p.body, lines...)
+// ask sends a request and notes what the client sees of the response, if any.
+func (s *sight) ask(client *http.Client, r *http.Request) {
 	r.RequestURI = ""
-	if res, err := to.client.Do(r.WithContext(informed(context.Background(), s.inform))); err == nil {
+	if res, err := client.Do(r.WithContext(informed(context.Background(), s.inform))); err == nil {
 		defer res.Body.Close()
 		s.read(res)
 	}
@@ -466,9 +467,10 @@ func difference(p *program, s *side, ran, x *execution, bare, got sight) string 
 	// What a handler writes on the connection it has taken over is its own,
 	// except behind RequestIDListener.
 	if got.Status != 0 && (!x.hijacked || s.name == "listener") {
-		other := func(id string) bool { return id != got.ids[0] }
-		if len(got.ids) != 1 || len(got.ids[0]) != 20 || slices.ContainsFunc(got.trailerIDs, other) {
-			return fmt.Sprintf("got ids %q and in the trailer %q", got.ids, got.trailerIDs)
+		id := middleware.RequestIDFrom(x.r.Context())
+		other := func(trailer string) bool { return trailer != id }
+		if !slices.Equal(got.ids, []string{id}) || len(id) != 20 || slices.ContainsFunc(got.trailerIDs, other) {
+			return fmt.Sprintf("got ids %q and in the trailer %q, want %q", got.ids, got.trailerIDs, id)
 		}
 	}
 	bare.ids, bare.trailerIDs, got.ids, got.trailerIDs = nil, nil, nil, nil

@@ -232,10 +232,7 @@ func TestProxiedUpgrade(t *testing.T) {
 // informational, and a final status follows.
 func TestSwitchingProtocols(t *testing.T) {
 	servers := newLogged()
-	api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(http.StatusSwitchingProtocols)
-		w.WriteHeader(http.StatusTeapot)
-	}, middleware.Options{Hooks: quiet()})
+	api, token := oneRoute(t, steps("101", "418"), middleware.Options{Hooks: quiet()})
 	srv := start(t, api, func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(servers, "", 0) })
 	c := dial(t, srv)
 	c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer " + token + "\r\n\r\n")
@@ -244,10 +241,7 @@ func TestSwitchingProtocols(t *testing.T) {
 		t.Errorf("got %d and the log %q", res.StatusCode, servers)
 	}
 	for name, h := range map[string]func(http.Handler) http.Handler{"net/http": middleware.Chain(), "RequestID": stage()} {
-		srv := startTLS(t, h(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(http.StatusSwitchingProtocols)
-			w.WriteHeader(http.StatusTeapot)
-		})))
+		srv := startTLS(t, h(steps("101", "418")))
 		if res := do(t, srv.Client(), get(t, srv, "/", "")); res.StatusCode != http.StatusTeapot {
 			t.Errorf("%s: got %d, want %d", name, res.StatusCode, http.StatusTeapot)
 		}

@@ -12,7 +12,6 @@ import (
 	"io"
 	"log"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +19,7 @@ import (
 	"net/netip"
 	"net/textproto"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,12 +161,15 @@ func wantRefusal(t testing.TB, what string, res answer, status int, code, challe
 	}
 }
 
-// nobody is an Options.Authenticate that knows no caller.
-func nobody(*http.Request) (*keystore.Caller, error) {
-	return nil, middleware.ErrNoCredentials
+type authenticate = func(*http.Request) (*keystore.Caller, error)
+
+// always is an Options.Authenticate that gives one answer.
+func always(caller *keystore.Caller, err error) authenticate {
+	return func(*http.Request) (*keystore.Caller, error) { return caller, err }
 }
 
-type authenticate = func(*http.Request) (*keystore.Caller, error)
+// nobody is an Options.Authenticate that knows no caller.
+var nobody = always(nil, middleware.ErrNoCredentials)
 
 // by returns a caller of org_1 that was made by hand.
 func by(t testing.TB, subject string, scopes ...scope.Name) *keystore.Caller {
@@ -649,6 +652,44 @@ func quiet() *middleware.Hooks { return newLogged().hooks() }
 
 var sayOK = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
 
+// sayID is a handler that says what id its request has.
+var sayID = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	io.WriteString(w, middleware.RequestIDFrom(r.Context()))
+})
+
+// steps is a handler that does one thing after another: a number is a status,
+// "Name: value" a header field, and what is no other word is written.
+func steps(list ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for _, step := range list {
+			name, value, isField := strings.Cut(step, ": ")
+			status, notStatus := strconv.Atoi(step)
+			switch {
+			case step == "flush":
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					panic(err)
+				}
+			case step == "panic":
+				panic("boom")
+			case step == "abort":
+				panic(http.ErrAbortHandler)
+			case step == "goexit":
+				runtime.Goexit()
+			case step == "free":
+				middleware.ExecutionFrom(r.Context()).Free()
+			case step == "end":
+				<-r.Context().Done()
+			case isField:
+				w.Header().Set(name, value)
+			case notStatus == nil:
+				w.WriteHeader(status)
+			default:
+				_, _ = io.WriteString(w, step)
+			}
+		}
+	}
+}
+
 // wantPanic checks that f panics with a text that contains want.
 func wantPanic(t testing.TB, want string, f func()) {
 	t.Helper()
@@ -659,17 +700,6 @@ func wantPanic(t testing.TB, want string, f func()) {
 		}
 	}()
 	f()
-}
-
-// seen is what a client sees of a response.
-type seen struct {
-	Status   int
-	Length   int64
-	Coding   []string
-	Header   http.Header
-	Trailer  http.Header
-	Body     string
-	Informed []string
 }
 
 // doInformed is do, and returns the heads of interim responses too.
@@ -687,31 +717,6 @@ func informed(ctx context.Context, note func(code int, h http.Header)) context.C
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		Got1xxResponse: func(code int, h textproto.MIMEHeader) error { note(code, http.Header(h)); return nil },
 	})
-}
-
-// look sends a request and notes what the client sees of the answer.
-func look(t *testing.T, client *http.Client, url string, header http.Header) seen {
-	t.Helper()
-	r := newRequest(t, "POST", url, "", strings.NewReader("{}"))
-	maps.Copy(r.Header, header)
-	a, interim := doInformed(t, client, r)
-	var informed []string
-	for _, head := range interim {
-		informed = append(informed, fmt.Sprint(head.StatusCode, head.Header["Link"]))
-	}
-	if len(a.body) > 1000 {
-		a.body = fmt.Sprintf("%d bytes, %x", len(a.body), sha256.Sum256([]byte(a.body)))
-	}
-	return seen{a.StatusCode, a.ContentLength, a.TransferEncoding, a.Header, a.Trailer, a.body, informed}
-}
-
-// without drops header fields.
-func (s seen) without(names ...string) seen {
-	s.Header = s.Header.Clone()
-	for _, name := range names {
-		delete(s.Header, name)
-	}
-	return s
 }
 
 // protocols are the ones of the servers on which whole responses are compared.
@@ -838,12 +843,7 @@ func newWorld(t testing.TB, configure func(*middleware.Options)) *world {
 		configure(&o)
 	}
 	w.api = middleware.NewAPI(cached, o)
-	w.does(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Location", "/api/v1/tasks/task_1")
-		w.WriteHeader(http.StatusCreated)
-		_, _ = w.Write([]byte(`{"id":"task_1"}` + "\n"))
-	})
+	w.does(steps("Content-Type: application/json", "Location: /api/v1/tasks/task_1", "201", `{"id":"task_1"}`+"\n"))
 	write, read := middleware.Require(scope.TasksWrite), middleware.Require(scope.TasksRead)
 	w.api.HandleFunc("POST /api/v1/tasks", write, func(rw http.ResponseWriter, r *http.Request) {
 		w.runs.Add(1)

@@ -57,17 +57,10 @@ func TestStreams(t *testing.T) {
 				_, _ = io.WriteString(w, piece+"9")
 			}
 		}, "", "larger than IdempotencyOptions.MaxResponse"},
-		{"events over MaxResponse", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "application/x-ndjson")
-			_ = http.NewResponseController(w).Flush()
-			_, _ = w.Write([]byte(export))
-		}, "", "larger than IdempotencyOptions.MaxResponse"},
-		{"events of just MaxResponse", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "application/x-ndjson")
-			_, _ = io.WriteString(w, export[:most/2])
-			_ = http.NewResponseController(w).Flush()
-			_, _ = io.WriteString(w, export[:most/2])
-		}, export[:most], ""},
+		{"events over MaxResponse", steps("Content-Type: application/x-ndjson", "flush", export), "",
+			"larger than IdempotencyOptions.MaxResponse"},
+		{"events of just MaxResponse", steps("Content-Type: application/x-ndjson", export[:most/2], "flush",
+			export[:most/2]), export[:most], ""},
 		{"NotRetained", func(w http.ResponseWriter, r *http.Request) {
 			events(2, 0, func(*http.Request, error) {})(w, r)
 			middleware.ExecutionFrom(r.Context()).DropResponse()

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -144,34 +145,17 @@ func TestReplayIsOfTheHandler(t *testing.T) {
 // TestReplayBytes: the body of a replay is the first one's, byte for byte, also
 // where it tells the first request's id.
 func TestReplayBytes(t *testing.T) {
-	every := make([]byte, 1<<16)
-	for i := range every {
-		every[i] = byte(i) ^ byte(i>>8)
-	}
-	rows := []struct {
-		name   string
-		handle http.HandlerFunc
-	}{
-		{"binary", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(every) }},
-		{"a problem", func(w http.ResponseWriter, r *http.Request) {
+	for name, handle := range map[string]http.HandlerFunc{
+		"a problem": func(w http.ResponseWriter, r *http.Request) {
 			middleware.WriteProblem(w, r, middleware.Problem{Status: 422, Code: "bad_title", Detail: "é"})
-		}},
-		{"a panic", func(http.ResponseWriter, *http.Request) { panic("boom") }},
-	}
-	for _, row := range rows {
-		var runs atomic.Int64
-		s := newSite(t, keyedOptions{}, func(w http.ResponseWriter, r *http.Request) {
-			runs.Add(1)
-			row.handle(w, r)
-		})
-		first := s.post("a")
-		again := s.post("a")
-		if first.body == "" || again.body != first.body || again.StatusCode != first.StatusCode || runs.Load() != 1 {
-			t.Errorf("%s: %d %.100q, then %d %.100q", row.name, first.StatusCode, first.body, again.StatusCode, again.body)
-		}
-		if strings.HasPrefix(first.body, "{") && again.problem(t).RequestID != first.Header.Get("Svc-Request-Id") {
-			t.Errorf("%s: request_id %q, want the first one's %q", row.name, again.problem(t).RequestID,
-				first.Header.Get("Svc-Request-Id"))
+		},
+		"a panic": steps("panic"),
+	} {
+		s := newSite(t, keyedOptions{}, handle)
+		first, again := s.post("a"), s.post("a")
+		if again.body != first.body || again.StatusCode != first.StatusCode || !again.replayed() ||
+			again.problem(t).RequestID != first.Header.Get("Svc-Request-Id") {
+			t.Errorf("%s: %d %.100q, then %d %.100q", name, first.StatusCode, first.body, again.StatusCode, again.body)
 		}
 	}
 }
@@ -200,44 +184,27 @@ func TestReplayWithoutRequestID(t *testing.T) {
 func TestCompressionOutside(t *testing.T) {
 	ring, token := oneKey(t)
 	text := strings.Repeat("compressible ", 100)
-	h := compressed(keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/plain")
-		_, _ = io.WriteString(w, text)
-	}))
-	for _, accepts := range []bool{true, false, true} {
-		r := post(token, "a")
-		if accepts {
-			r.Header.Set("Accept-Encoding", "gzip")
+	compressed := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.Header.Get("Accept-Encoding") == "gzip" {
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			defer z.Close()
+			w = compressor{w, z}
 		}
-		a := serve(h, r)
-		body := []byte(a.body)
-		if coded := a.Header.Get("Content-Encoding") == "gzip"; coded != accepts {
-			t.Errorf("accepts gzip: %t, got %q", accepts, a.Header.Get("Content-Encoding"))
-		} else if coded {
-			z, err := gzip.NewReader(bytes.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			body, _ = io.ReadAll(z)
+		next.ServeHTTP(w, r)
+	})
+	h := compressed(keyed(ring, middleware.Options{}, steps("Content-Type: text/plain", text)))
+	for _, coding := range []string{"gzip", "", "gzip"} {
+		a := serve(h, post(token, "a", "Accept-Encoding: "+coding))
+		body := a.body
+		if z, err := gzip.NewReader(strings.NewReader(body)); err == nil {
+			b, _ := io.ReadAll(z)
+			body = string(b)
 		}
-		if string(body) != text {
-			t.Errorf("accepts gzip: %t, got %d bytes that are not the text", accepts, len(body))
+		if got := a.Header.Get("Content-Encoding"); got != coding || body != text || (a.body == text) != (coding == "") {
+			t.Errorf("accepts %q: got %q with %d bytes", coding, got, len(a.body))
 		}
 	}
-}
-
-// compressed is a small compression stage.
-func compressed(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Accept-Encoding") != "gzip" {
-			next.ServeHTTP(w, r)
-			return
-		}
-		w.Header().Set("Content-Encoding", "gzip")
-		z := gzip.NewWriter(w)
-		defer z.Close()
-		next.ServeHTTP(compressor{w, z}, r)
-	})
 }
 
 type compressor struct {
@@ -309,9 +276,7 @@ func (a answering) Begin(_ context.Context, c idem.Claim) (idem.Record, error) {
 // What one response's values are changed into is not what the next one gets.
 func TestValuesOfTheirOwn(t *testing.T) {
 	ring, token := oneKey(t)
-	h := keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, "body")
-	})
+	h := keyed(ring, middleware.Options{}, steps("body"))
 	for range 3 {
 		for _, token := range []string{token, ""} {
 			w := httptest.NewRecorder()
@@ -343,20 +308,8 @@ func advice(a answer) string {
 // TestFinalResponses: a failure of a handler that is stored says that a repeat
 // is in vain, and one that frees the key does not.
 func TestFinalResponses(t *testing.T) {
-	boom := func(http.ResponseWriter, *http.Request) { panic("boom") }
-	fails := func(status int) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) { http.Error(w, "failed", status) }
-	}
-	streams := func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		w.WriteHeader(502)
-		http.NewResponseController(w).Flush()
-		w.Write([]byte("failed"))
-	}
-	frees := func(w http.ResponseWriter, r *http.Request) {
-		middleware.ExecutionFrom(r.Context()).Free()
-		http.Error(w, "failed", http.StatusServiceUnavailable)
-	}
+	fails := func(status int) http.HandlerFunc { return steps(strconv.Itoa(status), "failed") }
+	streams := steps("Content-Type: text/event-stream", "502", "flush", "failed")
 	limit := middleware.New(nil, middleware.Options{Hooks: quiet(),
 		RateLimit: rateOptions{Store: failing, Client: policy("x", "1-H", 1)}}).RateLimit
 	for name, tt := range map[string]struct {
@@ -365,29 +318,24 @@ func TestFinalResponses(t *testing.T) {
 		leased  string // of the first response and of a repeat
 		joined  string
 	}{
-		"500":                {handle: fails(500), leased: "false false", joined: "- -"},
-		"409":                {handle: fails(409), leased: "false false", joined: "false false"},
-		"408":                {handle: fails(408), leased: "false false", joined: "false false"},
-		"429":                {handle: fails(429), leased: "false false", joined: "- -"},
-		"404":                {handle: fails(404), leased: "- -", joined: "- -"},
-		"success":            {handle: sayOK, leased: "- -", joined: "- -"},
-		"panic":              {handle: boom, leased: "false false", joined: "- -"},
-		"the key is freed":   {handle: frees, leased: "- -", joined: "- -"},
-		"a status in FreeOn": {handle: fails(503), options: keyedOptions{FreeOn: []int{503}}, leased: "- -", joined: "- -"},
-		"another status": {handle: fails(500), options: keyedOptions{FreeOn: []int{503}},
-			leased: "false false", joined: "- -"},
-		"streamed":           {handle: streams, leased: "false false", joined: "- -"},
-		"streamed and freed": {handle: streams, options: keyedOptions{FreeOn: []int{502}}, leased: "- -", joined: "- -"},
-		"too large to be stored": {handle: fails(500), options: keyedOptions{MaxResponse: 1},
-			leased: "false false", joined: "- -"},
-		"the handler's own": {handle: func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("X-Should-Retry", "true")
-			http.Error(w, "failed", 500)
-		}, leased: "true true", joined: "true true"},
-		"a refusal inside": {handle: func(w http.ResponseWriter, r *http.Request) {
+		"500":                    {fails(500), keyedOptions{}, "false false", "- -"},
+		"409":                    {fails(409), keyedOptions{}, "false false", "false false"},
+		"408":                    {fails(408), keyedOptions{}, "false false", "false false"},
+		"429":                    {fails(429), keyedOptions{}, "false false", "- -"},
+		"404":                    {fails(404), keyedOptions{}, "- -", "- -"},
+		"success":                {sayOK, keyedOptions{}, "- -", "- -"},
+		"panic":                  {steps("panic"), keyedOptions{}, "false false", "- -"},
+		"the key is freed":       {steps("free", "503"), keyedOptions{}, "- -", "- -"},
+		"a status in FreeOn":     {fails(503), keyedOptions{FreeOn: []int{503}}, "- -", "- -"},
+		"another status":         {fails(500), keyedOptions{FreeOn: []int{503}}, "false false", "- -"},
+		"streamed":               {streams, keyedOptions{}, "false false", "- -"},
+		"streamed and freed":     {streams, keyedOptions{FreeOn: []int{502}}, "- -", "- -"},
+		"too large to be stored": {fails(500), keyedOptions{MaxResponse: 1}, "false false", "- -"},
+		"the handler's own":      {steps("X-Should-Retry: true", "500", "failed"), keyedOptions{}, "true true", "true true"},
+		"a refusal inside": {func(w http.ResponseWriter, r *http.Request) {
 			r.Body.Read(make([]byte, 1)) // so the key is not freed
 			limit(sayOK).ServeHTTP(w, r)
-		}, leased: "false false", joined: "- -"},
+		}, keyedOptions{}, "false false", "- -"},
 	} {
 		for mode, want := range map[string]string{"leased": tt.leased, "joined": tt.joined} {
 			o := tt.options
@@ -410,10 +358,9 @@ func TestAdviceIsNotStored(t *testing.T) {
 	var last []byte
 	store := tapped{Store: &idem.Memory{}, settles: func(s idem.Settlement) { last = s.Payload }}
 	ring, token := oneKey(t)
-	fail := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Error(w, "failed", 500) })
 	server := func(off bool) *site {
 		o := middleware.Options{Hooks: quiet(), NoShouldRetry: off, Idempotency: keyedOptions{Runner: runnerOf(store)}}
-		return &site{keyed(ring, o, fail), token, nil}
+		return &site{keyed(ring, o, steps("500", "failed")), token, nil}
 	}
 	for _, first := range []bool{true, false} {
 		key := map[bool]string{true: "a", false: "b"}[first]
@@ -451,16 +398,13 @@ func TestNoAdvice(t *testing.T) {
 			}
 		}
 		h := testAPI(newKeyring().keys, middleware.Options{Hooks: quiet(), ReportOnly: true})
-		h.HandleFunc("POST /api/v1/failing", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(500)
-		})
+		h.HandleFunc("POST /api/v1/failing", middleware.AnyCaller(), steps("500"))
 		if got := advice(serve(h, request("POST", "/api/v1/failing", "", "", "Idempotency-Key: a"))); got != "-" {
 			t.Errorf("in report-only mode: got %s", got)
 		}
 	})
-	problem := middleware.Problem{Status: 429, Code: "rate_limited"}
 	s := newSite(t, keyedOptions{}, func(w http.ResponseWriter, r *http.Request) {
-		middleware.WriteProblem(w, r, problem)
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 429, Code: "rate_limited"})
 	})
 	if got := advice(serve(s, request("POST", "/", s.token, ""))); got != "-" {
 		t.Errorf("a handler's own problem: got %s", got)

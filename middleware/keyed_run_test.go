@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -213,84 +211,45 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 
 // TestJoined: rows and reply are kept together or not at all.
 func TestJoined(t *testing.T) {
-	status := func(code int) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(code)
-			fmt.Fprintf(w, "answered %d", code)
-		}
+	const answered = "answered"
+	same := func(code int) outcome { return outcome{code, "", answered} }
+	created, lost := steps("201", answered), outcome{503, "idempotency_commit_unknown", ""}
+	fails := func(err error) func(_, undo func()) error {
+		return func(_, undo func()) error { undo(); return err }
 	}
-	same := func(code int) outcome { return outcome{code, "", fmt.Sprintf("answered %d", code)} }
-	broken := errors.New("connection reset")
+	unheard := func(do, _ func()) error { do(); return idem.ErrCommitUnknown }
 	long := strings.Repeat("0123456789", 100)
-	rows := []struct {
+	type row struct {
 		name   string
 		handle http.HandlerFunc // after a row was written
 		commit func(do, undo func()) error
 		first  outcome
-		again  bool    // a repeat runs the handler again
-		repeat outcome // else it gets this
+		repeat outcome // none: the handler runs again
 		rows   int     // committed after the first
-	}{
-		{"201", status(201), nil, same(201), false, same(201), 1},
-		{"303", status(303), nil, same(303), false, same(303), 1},
-		{"400", status(400), nil, same(400), false, same(400), 0},
-		{"409", status(409), nil, same(409), false, same(409), 0},
-		{"401", status(401), nil, same(401), true, outcome{}, 0},
-		{"429", status(429), nil, same(429), true, outcome{}, 0},
-		{"499", status(499), nil, same(499), false, same(499), 0},
-		{"500", status(500), nil, same(500), true, outcome{}, 0},
-		{"503", status(503), nil, same(503), true, outcome{}, 0},
-		{"Free", func(w http.ResponseWriter, r *http.Request) {
-			middleware.ExecutionFrom(r.Context()).Free()
-			status(202)(w, r)
-		}, nil, same(202), true, outcome{}, 0},
-		{"panic", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Location", "/a")
-			status(201)(w, r)
-			panic("boom")
-		}, nil, outcome{500, "internal", ""}, true, outcome{}, 0},
-		{"abort", func(w http.ResponseWriter, r *http.Request) {
-			status(201)(w, r)
-			panic(http.ErrAbortHandler)
-		}, nil, outcome{}, true, outcome{}, 0},
-		{"past the deadline", func(w http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-			fmt.Fprint(w, "half a list")
-		}, nil, outcome{503, "idempotency_store_unavailable", ""}, true, outcome{}, 0},
-		{"past the deadline, and done", func(w http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-			status(201)(w, r)
-		}, nil, same(201), false, same(201), 1},
-		{"past the deadline, and says so", func(w http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-			status(504)(w, r)
-		}, nil, same(504), true, outcome{}, 0},
-		{"commit fails", status(201), func(_, undo func()) error { undo(); return broken },
-			outcome{503, "idempotency_store_unavailable", ""}, true, outcome{}, 0},
-		{"a constraint", status(201), func(_, undo func()) error { undo(); return idem.ErrConstraint },
-			outcome{409, "constraint_violated", ""}, true, outcome{}, 0},
-		{"left broken", status(201), func(_, undo func()) error { undo(); return idem.ErrBroken },
-			outcome{500, "internal", ""}, true, outcome{}, 0},
-		{"commit unknown, done", status(201), func(do, _ func()) error { do(); return idem.ErrCommitUnknown },
-			outcome{503, "idempotency_commit_unknown", ""}, false, same(201), 1},
-		{"commit unknown, not done", status(201), func(_, undo func()) error { undo(); return idem.ErrCommitUnknown },
-			outcome{503, "idempotency_commit_unknown", ""}, true, outcome{}, 0},
-		{"commit of a 4xx unknown, done", status(404), func(do, _ func()) error { do(); return idem.ErrCommitUnknown },
-			outcome{503, "idempotency_commit_unknown", ""}, false, same(404), 0},
-		{"commit panics", status(201), func(_, undo func()) error { undo(); panic("in COMMIT") },
-			outcome{503, "idempotency_commit_unknown", ""}, true, outcome{}, 0},
-		{"too large", func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(201)
-			_, _ = io.WriteString(w, long)
-		}, nil, outcome{201, "", long}, false, outcome{409, "idempotency_response_not_retained", ""}, 1},
-		{"flush", func(w http.ResponseWriter, r *http.Request) {
-			w.WriteHeader(201)
-			fmt.Fprint(w, "half")
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				panic(err)
-			}
-			fmt.Fprint(w, " and half")
-		}, nil, outcome{201, "", "half and half"}, false, outcome{201, "", "half and half"}, 1},
+	}
+	rows := []row{
+		{"Free", steps("free", "202", answered), nil, same(202), outcome{}, 0},
+		{"panic", steps("Location: /a", "201", answered, "panic"), nil, internal, outcome{}, 0},
+		{"abort", steps("201", answered, "abort"), nil, outcome{}, outcome{}, 0},
+		{"past the deadline", steps("end", "half a list"), nil, unavailable, outcome{}, 0},
+		{"past the deadline, and done", steps("end", "201", answered), nil, same(201), same(201), 1},
+		{"past the deadline, and says so", steps("end", "504", answered), nil, same(504), outcome{}, 0},
+		{"commit fails", created, fails(errors.New("connection reset")), unavailable, outcome{}, 0},
+		{"a constraint", created, fails(idem.ErrConstraint), outcome{409, "constraint_violated", ""}, outcome{}, 0},
+		{"left broken", created, fails(idem.ErrBroken), internal, outcome{}, 0},
+		{"commit unknown, done", created, unheard, lost, same(201), 1},
+		{"commit unknown, not done", created, fails(idem.ErrCommitUnknown), lost, outcome{}, 0},
+		{"commit of a 4xx unknown, done", steps("404", answered), unheard, lost, same(404), 0},
+		{"commit panics", created, func(_, undo func()) error { undo(); panic("in COMMIT") }, lost, outcome{}, 0},
+		{"too large", steps("201", long), nil, outcome{201, "", long}, notRetained, 1},
+		{"flush", steps("201", "half", "flush", " and half"), nil, outcome{201, "", "half and half"},
+			outcome{201, "", "half and half"}, 1},
+	}
+	for code, committed := range map[int]int{201: 1, 303: 1, 400: 0, 409: 0, 499: 0} {
+		rows = append(rows, row{fmt.Sprint(code), steps(fmt.Sprint(code), answered), nil, same(code), same(code), committed})
+	}
+	for _, code := range []int{401, 429, 500, 503} {
+		rows = append(rows, row{fmt.Sprint(code), steps(fmt.Sprint(code), answered), nil, same(code), outcome{}, 0})
 	}
 	for _, row := range rows {
 		inBubble(t, row.name, func(t *testing.T) {
@@ -333,7 +292,7 @@ func TestJoined(t *testing.T) {
 			}
 			store.commit = nil
 			got := ask()
-			if row.again {
+			if row.repeat == (outcome{}) {
 				if want := (outcome{200, "", ""}); got != want || runs != 2 || len(store.committed()) != 1 {
 					t.Errorf("repeat: %v with %d runs and rows %q, want a second run alone to count", got, runs, store.committed())
 				}
@@ -403,11 +362,8 @@ func TestWhoseFault(t *testing.T) {
 // response or a refusal that says why not.
 func TestOutcomes(t *testing.T) {
 	long := strings.Repeat("0123456789", 60)
-	begin := func(w http.ResponseWriter) {
-		w.Header().Set("Location", "/a")
-		w.WriteHeader(201)
-		fmt.Fprint(w, "half")
-	}
+	const made, begun, more, stream = "Location: /a", "half", " and half", "Content-Type: text/event-stream"
+	half, whole := outcome{201, "", "half"}, outcome{201, "", "half and half"}
 	rows := []struct {
 		name   string
 		handle http.HandlerFunc
@@ -415,94 +371,35 @@ func TestOutcomes(t *testing.T) {
 		repeat outcome
 		logs   string
 	}{
-		{"panic", func(http.ResponseWriter, *http.Request) { panic("boom") }, outcome{500, "internal", ""},
-			outcome{500, "internal", ""}, "boom"},
-		{"panic half-way", func(w http.ResponseWriter, _ *http.Request) {
-			begin(w)
-			panic("boom")
-		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
-		{"panic after an interim response", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Link", "</a>; rel=preload")
-			w.WriteHeader(103)
-			panic("boom")
-		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
-		{"panic after Free", func(w http.ResponseWriter, r *http.Request) {
-			middleware.ExecutionFrom(r.Context()).Free()
-			panic("boom")
-		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
-		{"invalid status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(1000) },
-			outcome{500, "internal", ""}, outcome{500, "internal", ""}, "invalid WriteHeader code 1000"},
-		{"no status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(99) },
-			outcome{500, "internal", ""}, outcome{500, "internal", ""}, "invalid WriteHeader code 99"},
-		{"the lowest and the highest interim status", func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(100)
-			w.WriteHeader(199)
-		}, outcome{200, "", ""}, outcome{200, "", ""}, "an empty 200 was stored"},
-		{"the highest status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(999) },
-			outcome{999, "", ""}, outcome{999, "", ""}, ""},
-		{"abort", func(w http.ResponseWriter, _ *http.Request) {
-			begin(w)
-			panic(http.ErrAbortHandler)
-		}, outcome{}, outcome{409, "idempotency_outcome_unknown", ""}, ""},
-		{"goexit", func(w http.ResponseWriter, _ *http.Request) {
-			begin(w)
-			runtime.Goexit()
-		}, outcome{}, outcome{409, "idempotency_outcome_unknown", ""}, ""},
-		{"too large", func(w http.ResponseWriter, _ *http.Request) {
-			begin(w)
-			_, _ = io.WriteString(w, long)
-			_, _ = w.Write([]byte(long))
-		}, outcome{201, "", "half" + long + long}, outcome{409, "idempotency_response_not_retained", ""}, "MaxResponse"},
-		{"as large as may be", func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(201)
-			_, _ = io.WriteString(w, long[:512])
-		}, outcome{201, "", long[:512]}, outcome{201, "", long[:512]}, ""},
-		{"flush", func(w http.ResponseWriter, _ *http.Request) {
-			begin(w)
+		{"panic", steps("panic"), internal, internal, "boom"},
+		{"panic half-way", steps(made, "201", begun, "panic"), internal, internal, "boom"},
+		{"panic after an interim response", steps("Link: </a>; rel=preload", "103", "panic"), internal, internal, "boom"},
+		{"panic after Free", steps("free", "panic"), internal, internal, "boom"},
+		{"invalid status", steps("1000"), internal, internal, "invalid WriteHeader code 1000"},
+		{"no status", steps("99"), internal, internal, "invalid WriteHeader code 99"},
+		{"the lowest and the highest interim status", steps("100", "199"), outcome{200, "", ""}, outcome{200, "", ""},
+			"an empty 200 was stored"},
+		{"the highest status", steps("999"), outcome{999, "", ""}, outcome{999, "", ""}, ""},
+		{"abort", steps(made, "201", begun, "abort"), outcome{}, unknown, ""},
+		{"goexit", steps(made, "201", begun, "goexit"), outcome{}, unknown, ""},
+		{"too large", steps(made, "201", begun, long, long), outcome{201, "", "half" + long + long}, notRetained,
+			"MaxResponse"},
+		{"as large as may be", steps("201", long[:512]), outcome{201, "", long[:512]}, outcome{201, "", long[:512]}, ""},
+		{"flush", func(w http.ResponseWriter, r *http.Request) {
+			steps(made, "201", begun)(w, r)
 			w.(http.Flusher).Flush()
-			_, _ = io.WriteString(w, " and half")
-		}, outcome{201, "", "half and half"}, outcome{201, "", "half and half"}, ""},
-		{"flush of a stream", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "Application/X-NDJSON; charset=utf-8")
-			begin(w)
-			w.(http.Flusher).Flush()
-			_, _ = io.WriteString(w, " and half")
-		}, outcome{201, "", "half and half"}, outcome{201, "", "half and half"}, ""},
-		{"flush of a stream by an option", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/x-log")
-			begin(w)
-			w.(http.Flusher).Flush()
-		}, outcome{201, "", "half"}, outcome{201, "", "half"}, ""},
-		{"flush by the controller, before anything else", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Location", "/a")
-			if err := http.NewResponseController(w).Flush(); err != nil {
-				panic(err)
-			}
-			fmt.Fprint(w, "half")
-		}, outcome{200, "", "half"}, outcome{200, "", "half"}, ""},
-		{"panic after flush", func(w http.ResponseWriter, _ *http.Request) {
-			begin(w)
-			w.(http.Flusher).Flush()
-			panic("boom")
-		}, outcome{500, "internal", ""}, outcome{500, "internal", ""}, "boom"},
-		{"panic after flush of a stream", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			begin(w)
-			w.(http.Flusher).Flush()
-			panic("boom")
-		}, outcome{}, outcome{409, "idempotency_outcome_unknown", ""}, "boom"},
-		{"panic after too much", func(w http.ResponseWriter, _ *http.Request) {
-			begin(w)
-			_, _ = io.WriteString(w, long)
-			panic("boom")
-		}, outcome{}, outcome{409, "idempotency_outcome_unknown", ""}, "boom"},
-		{"http.TimeoutHandler inside, in time",
-			http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { begin(w) }),
-				time.Minute, "late").ServeHTTP,
-			outcome{201, "", "half"}, outcome{201, "", "half"}, ""},
-		{"http.TimeoutHandler inside, late",
-			http.TimeoutHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
-				time.Millisecond, "late").ServeHTTP,
+			steps(more)(w, r)
+		}, whole, whole, ""},
+		{"flush of a stream", steps("Content-Type: Application/X-NDJSON; charset=utf-8", made, "201", begun, "flush", more),
+			whole, whole, ""},
+		{"flush of a stream by an option", steps("Content-Type: text/x-log", made, "201", begun, "flush"), half, half, ""},
+		{"flush before anything else", steps(made, "flush", begun), outcome{200, "", "half"}, outcome{200, "", "half"}, ""},
+		{"panic after flush", steps(made, "201", begun, "flush", "panic"), internal, internal, "boom"},
+		{"panic after flush of a stream", steps(stream, made, "201", begun, "flush", "panic"), outcome{}, unknown, "boom"},
+		{"panic after too much", steps(made, "201", begun, long, "panic"), outcome{}, unknown, "boom"},
+		{"http.TimeoutHandler inside, in time", http.TimeoutHandler(steps(made, "201", begun), hangs, "late").ServeHTTP,
+			half, half, ""},
+		{"http.TimeoutHandler inside, late", http.TimeoutHandler(steps("end"), time.Millisecond, "late").ServeHTTP,
 			outcome{503, "", "late"}, outcome{503, "", "late"}, "IdempotencyOptions.Timeout in its place"},
 		{"500", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "broken", 500) },
 			outcome{500, "", "broken\n"}, outcome{500, "", "broken\n"}, ""},
@@ -556,33 +453,20 @@ func TestOutcomes(t *testing.T) {
 // TestOutcomesThatFree: only Free and the statuses in FreeOn free the key. A
 // status alone proves nothing.
 func TestOutcomesThatFree(t *testing.T) {
-	status := func(code int) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
-	}
-	flushed := func(code int, contentType string) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", contentType)
-			w.WriteHeader(code)
-			w.(http.Flusher).Flush()
-		}
-	}
 	type row struct {
 		name   string
 		handle http.HandlerFunc
 		frees  bool
 	}
 	rows := []row{
-		{"502, in FreeOn", status(502), true},
-		{"502, in FreeOn, streamed", flushed(502, "text/event-stream"), true},
-		{"429, flushed", flushed(429, "text/plain"), false},
-		{"panic, and 500 in FreeOn", func(http.ResponseWriter, *http.Request) { panic("after the insert") }, false},
-		{"Free", func(w http.ResponseWriter, r *http.Request) {
-			middleware.ExecutionFrom(r.Context()).Free()
-			w.WriteHeader(503)
-		}, true},
+		{"502, in FreeOn", steps("502"), true},
+		{"502, in FreeOn, streamed", steps("Content-Type: text/event-stream", "502", "flush"), true},
+		{"429, flushed", steps("Content-Type: text/plain", "429", "flush"), false},
+		{"panic, and 500 in FreeOn", steps("panic"), false},
+		{"Free", steps("free", "503"), true},
 	}
 	for _, code := range []int{400, 401, 403, 404, 408, 409, 413, 422, 425, 429, 503} {
-		rows = append(rows, row{fmt.Sprint(code), status(code), false})
+		rows = append(rows, row{fmt.Sprint(code), steps(fmt.Sprint(code)), false})
 	}
 	for _, row := range rows {
 		runs := 0

@@ -213,6 +213,14 @@ type outcome struct {
 	body   string // else
 }
 
+// What refusals say in place of a response.
+var (
+	internal    = outcome{500, "internal", ""}
+	unavailable = outcome{503, "idempotency_store_unavailable", ""}
+	unknown     = outcome{409, "idempotency_outcome_unknown", ""}
+	notRetained = outcome{409, "idempotency_response_not_retained", ""}
+)
+
 func (o outcome) String() string { return fmt.Sprintf("%d %s%s", o.status, o.code, o.body) }
 
 // outcomeOf sends a request and reads the answer as far as it comes.

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"reflect"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,27 +26,17 @@ var responses = []struct {
 	name   string
 	handle http.HandlerFunc
 }{
-	{"nothing at all", func(w http.ResponseWriter, r *http.Request) {}},
-	{"implicit 200", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }},
-	{"status alone", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(202) }},
+	{"nothing at all", steps()},
+	{"implicit 200", steps("hello")},
+	{"status alone", steps("202")},
 	{"204 with a body", func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(204)
 		if _, err := w.Write([]byte("illegal")); err != http.ErrBodyNotAllowed {
 			panic(fmt.Sprintf("Write after 204: %v", err))
 		}
 	}},
-	{"two WriteHeaders", func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(201)
-		w.WriteHeader(500)
-		fmt.Fprint(w, "first wins")
-	}},
-	{"header after WriteHeader", func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("X-Early", "1")
-		w.WriteHeader(201)
-		w.Header().Set("X-Early", "2")
-		w.Header().Set("X-Late", "1")
-	}},
+	{"two WriteHeaders", steps("201", "500", "first wins")},
+	{"header after WriteHeader", steps("X-Early: 1", "201", "X-Early: 2", "X-Late: 1")},
 	{"header after WriteHeader, by the map in hand", func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h["X-Early"] = []string{"1"}
@@ -61,43 +50,18 @@ var responses = []struct {
 		fmt.Fprint(w, "body")
 		h["X-Late"] = []string{"1"}
 	}},
-	{"103, then 200", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Add("Link", "</style.css>; rel=preload")
-		w.WriteHeader(103)
-		w.Header().Set("X-After", "1")
-		fmt.Fprint(w, "hello")
-	}},
-	{"declared trailer", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Trailer", "X-Sum, X-Count")
-		fmt.Fprint(w, "hello")
-		w.Header().Set("X-Sum", "abc")
-		w.Header().Set("X-Count", "5")
-	}},
-	{"undeclared trailer", func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, "hello")
-		w.Header().Set(http.TrailerPrefix+"X-Sum", "abc")
-	}},
-	{"Content-Encoding", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Encoding", "br")
-		_, _ = w.Write([]byte{0x1b, 3, 0, 0xff})
-	}},
-	{"Content-Length, small", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "5")
-		fmt.Fprint(w, "hello")
-	}},
-	{"Content-Length, large", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "100000")
-		_, _ = io.WriteString(w, strings.Repeat("0123456789", 10_000))
-	}},
+	{"103, then 200", steps("Link: </style.css>; rel=preload", "103", "X-After: 1", "hello")},
+	{"declared trailer", steps("Trailer: X-Sum, X-Count", "hello", "X-Sum: abc", "X-Count: 5")},
+	{"undeclared trailer", steps("hello", http.TrailerPrefix+"X-Sum: abc")},
+	{"Content-Encoding", steps("Content-Encoding: br", "\x1b\x03\x00\xff")},
+	{"Content-Length, small", steps("Content-Length: 5", "hello")},
+	{"Content-Length, large", steps("Content-Length: 100000", strings.Repeat("0123456789", 10_000))},
 	{"large without a length", func(w http.ResponseWriter, r *http.Request) {
 		for range 100 {
 			_, _ = io.WriteString(w, strings.Repeat("\x00\xff0123456\n", 100))
 		}
 	}},
-	{"304", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Etag", `"a"`)
-		w.WriteHeader(304)
-	}},
+	{"304", steps(`Etag: "a"`, "304")},
 	{"cookies", func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "a", Value: "1"})
 		http.SetCookie(w, &http.Cookie{Name: "b", Value: "2"})
@@ -107,10 +71,7 @@ var responses = []struct {
 		http.Redirect(w, r, "/elsewhere", http.StatusSeeOther)
 	}},
 	{"500", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "broken", 500) }},
-	{"503 with Retry-After", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Retry-After", "7")
-		w.WriteHeader(503)
-	}},
+	{"503 with Retry-After", steps("Retry-After: 7", "503")},
 	{"lists", func(w http.ResponseWriter, r *http.Request) {
 		for _, page := range []string{"<b>; rel=next", "<a>; rel=prev", "<b>; rel=next"} {
 			w.Header().Add("Link", page)
@@ -124,11 +85,7 @@ var responses = []struct {
 		w.Header()["location"] = []string{"/a"}
 		w.WriteHeader(201)
 	}},
-	{"type decided by several writes", func(w http.ResponseWriter, r *http.Request) {
-		for _, c := range "<!DOCTYPE html><p>" {
-			_, _ = io.WriteString(w, string(c))
-		}
-	}},
+	{"type decided by several writes", steps(strings.Split("<!DOCTYPE html><p>", "")...)},
 	{"no Content-Type on purpose", func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["Content-Type"] = nil
 		fmt.Fprint(w, "hello")
@@ -148,72 +105,65 @@ var responses = []struct {
 		_, _ = io.Copy(w, iotest.ErrReader(io.ErrNoProgress))
 		w.WriteHeader(502) // nothing was sent yet
 	}},
-	{"a date of its own", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Date", "Mon, 01 Jan 2001 00:00:00 GMT")
-		w.WriteHeader(201)
-	}},
+	{"a date of its own", steps("Date: Mon, 01 Jan 2001 00:00:00 GMT", "201")},
 }
 
 // TestResponsesAndReplays compares the first response, the replay and one
 // without an Idempotency-Key with what the same handler answers without any
 // middleware.
 func TestResponsesAndReplays(t *testing.T) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		row, _ := strconv.Atoi(r.Header.Get("Row"))
+		responses[row].handle(w, r)
+	})
 	for _, protocol := range protocols {
-		for _, mode := range []string{"lease", "joined"} {
-			t.Run(protocol+" "+mode, func(t *testing.T) {
-				ring, token := oneKey(t)
-				runner := replies()
-				if mode == "joined" {
-					runner = joining(newJoiner())
-				}
-				o := with(keyedOptions{Runner: runner})
-				o.NoShouldRetry = true
-				for _, row := range responses {
-					t.Run(row.name, func(t *testing.T) {
-						bareServer, bareClient := listen(t, protocol, row.handle)
-						srv, client := listen(t, protocol, keyed(ring, o, row.handle))
-						h := http.Header{"Authorization": {"Bearer " + token}, "Idempotency-Key": {protocol + mode + row.name}}
-
-						bare := look(t, bareClient, bareServer.URL, h).without("Date")
-						first := look(t, client, srv.URL, h).without("Date")
-						again := look(t, client, srv.URL, h).without("Date")
-						delete(h, "Idempotency-Key")
-						if got := look(t, client, srv.URL, h).without("Date", "Svc-Request-Id"); !reflect.DeepEqual(got, bare) {
-							t.Errorf("without a key:\n got %+v\nwant %+v", got, bare)
+		for mode, runner := range map[string]*idem.Runner{"lease": replies(), "joined": joining(newJoiner())} {
+			ring, token := oneKey(t)
+			o := with(keyedOptions{Runner: runner})
+			o.NoShouldRetry = true
+			bareServer, bareClient := listen(t, protocol, handler)
+			srv, client := listen(t, protocol, keyed(ring, o, handler))
+			for i, row := range responses {
+				t.Run(protocol+" "+mode+" "+row.name, func(t *testing.T) {
+					look := func(client *http.Client, url string, lines ...string) (s sight) {
+						s.ask(client, request("POST", url, token, "{}", append(lines, fmt.Sprint("Row: ", i))...))
+						return s
+					}
+					key := "Idempotency-Key: " + row.name
+					bare, first, again := look(bareClient, bareServer.URL), look(client, srv.URL, key), look(client, srv.URL, key)
+					id, other := first.ids, again.ids
+					if first.ids, again.ids = nil, nil; len(id) != 1 || len(other) != 1 || id[0] == other[0] {
+						t.Errorf("Svc-Request-Id: first %q, replay %q, want two different ids", id, other)
+					}
+					if !reflect.DeepEqual(first, bare) {
+						t.Errorf("first response:\n got %+v\nwant %+v", first, bare)
+					}
+					unkeyed := look(client, srv.URL)
+					if unkeyed.ids = nil; !reflect.DeepEqual(unkeyed, bare) {
+						t.Errorf("without a key:\n got %+v\nwant %+v", unkeyed, bare)
+					}
+					replayed := again.Header["Idempotent-Replayed"]
+					if mode == "joined" && bare.Status >= 500 {
+						if replayed != nil {
+							t.Errorf("a rolled back %d was replayed", bare.Status)
 						}
-						if len(first.Header["Svc-Request-Id"]) != 1 || len(again.Header["Svc-Request-Id"]) != 1 ||
-							reflect.DeepEqual(first.Header["Svc-Request-Id"], again.Header["Svc-Request-Id"]) {
-							t.Errorf("Svc-Request-Id: first %q, replay %q, want two different ids",
-								first.Header["Svc-Request-Id"], again.Header["Svc-Request-Id"])
-						}
-						if got := first.without("Svc-Request-Id"); !reflect.DeepEqual(got, bare) {
-							t.Errorf("first response:\n got %+v\nwant %+v", got, bare)
-						}
-						if mode == "joined" && bare.Status >= 500 {
-							if again.Header["Idempotent-Replayed"] != nil {
-								t.Errorf("a rolled back %d was replayed", bare.Status)
-							}
-							return
-						}
-						if !reflect.DeepEqual(again.Header["Idempotent-Replayed"], []string{"true"}) ||
-							!reflect.DeepEqual(again.Header["Svc-Original-Request-Id"], first.Header["Svc-Request-Id"]) {
-							t.Errorf("replay has Idempotent-Replayed %q and Svc-Original-Request-Id %q, want true and %q",
-								again.Header["Idempotent-Replayed"], again.Header["Svc-Original-Request-Id"], first.Header["Svc-Request-Id"])
-						}
-						want := bare.without("Set-Cookie", "Trailer")
-						want.Informed = nil
-						if len(bare.Trailer) > 0 || slices.Contains([]string{"declared trailer", "undeclared trailer"}, row.name) {
-							// Without trailers the length is known.
-							want.Trailer, want.Length, want.Coding = nil, int64(len(bare.Body)), nil
-							want.Header.Set("Content-Length", fmt.Sprint(len(bare.Body)))
-						}
-						if got := again.without("Svc-Request-Id", "Svc-Original-Request-Id",
-							"Idempotent-Replayed"); !reflect.DeepEqual(got, want) {
-							t.Errorf("replay:\n got %+v\nwant %+v", got, want)
-						}
-					})
-				}
-			})
+						return
+					}
+					want := bare
+					want.Header = bare.Header.Clone()
+					delete(want.Header, "Set-Cookie")
+					delete(want.Header, "Trailer")
+					want.Header["Idempotent-Replayed"], want.Header["Svc-Original-Request-Id"] = []string{"true"}, id
+					want.Informed = nil
+					if strings.HasSuffix(row.name, "trailer") { // without trailers the length is known
+						want.Trailer, want.Length, want.Coding = nil, int64(len(bare.Body)), nil
+						want.Header.Set("Content-Length", fmt.Sprint(len(bare.Body)))
+					}
+					if !reflect.DeepEqual(again, want) {
+						t.Errorf("replay:\n got %+v\nwant %+v", again, want)
+					}
+				})
+			}
 		}
 	}
 }
@@ -231,16 +181,7 @@ func TestDeclaredLength(t *testing.T) {
 			}
 		}
 	}
-	short := func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "9")
-		w.Header().Set("Location", "/a")
-		w.WriteHeader(201)
-		fmt.Fprint(w, "hello")
-	}
-	none := func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "five")
-		fmt.Fprint(w, "hello")
-	}
+	short := steps("Content-Length: 9", "Location: /a", "201", "hello")
 	ring, token := oneKey(t)
 	for _, row := range []struct {
 		name          string
@@ -249,8 +190,8 @@ func TestDeclaredLength(t *testing.T) {
 	}{
 		{"beyond", beyond("hello"), outcome{200, "", "hello"}, outcome{200, "", "hello"}},
 		{"beyond nothing", beyond(""), outcome{200, "", ""}, outcome{200, "", ""}},
-		{"no number", none, outcome{200, "", "hello"}, outcome{200, "", "hello"}},
-		{"short", short, outcome{}, outcome{409, "idempotency_response_not_retained", ""}},
+		{"no number", steps("Content-Length: five", "hello"), outcome{200, "", "hello"}, outcome{200, "", "hello"}},
+		{"short", short, outcome{}, notRetained},
 	} {
 		srv, client := listen(t, "HTTP/1.1", keyed(ring, with(keyedOptions{}), row.handle))
 		first, _ := outcomeOf(t, client, keyedRequest(t, srv.URL, token, "a"))

@@ -26,10 +26,7 @@ var recording = wrapping(func(w http.ResponseWriter) http.ResponseWriter { retur
 func TestDecisionsInsideIdempotent(t *testing.T) {
 	ring, log := newKeyring(), newLogged()
 	with, without := ring.issue(t, scope.TasksWrite), ring.issue(t)
-	secret := func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, "secret")
-	}
+	secret := steps("201", "secret")
 	options := func() middleware.Options {
 		return middleware.Options{Hooks: log.hooks(), Idempotency: keyedOptions{Runner: replies()}}
 	}
@@ -37,13 +34,12 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 	api.HandleFunc("POST /api/v1/x", middleware.Require(scope.TasksWrite), secret)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks()})
 	inners := map[string]http.Handler{
-		"API": api,
-		"Authenticate and Enforce": middleware.Chain(g.Authenticate,
-			g.Enforce(middleware.Require(scope.TasksWrite)))(http.HandlerFunc(secret)),
+		"API":                      api,
+		"Authenticate and Enforce": middleware.Chain(g.Authenticate, g.Enforce(middleware.Require(scope.TasksWrite)))(secret),
 		"RequestID and the same": middleware.Chain(g.RequestID, g.Authenticate,
-			g.Enforce(middleware.Require(scope.TasksWrite)))(http.HandlerFunc(secret)),
+			g.Enforce(middleware.Require(scope.TasksWrite)))(secret),
 		"a caller and the same inside": as(by(t, "other"))(middleware.Chain(g.Authenticate,
-			g.Enforce(middleware.Require(scope.TasksWrite)))(http.HandlerFunc(secret))),
+			g.Enforce(middleware.Require(scope.TasksWrite)))(secret)),
 	}
 	outers := claiming(ring, options)
 	outers["WithCaller"] = func(h http.Handler) http.Handler {
@@ -253,10 +249,7 @@ func TestUnknownPaths(t *testing.T) {
 	for name, tt := range map[string]struct {
 		around bool
 		want   string // without a key, and twice with one that may send one request
-	}{
-		"around the router": {true, "401 404 429"},
-		"on the route":      {false, "404 404 404"},
-	} {
+	}{"around the router": {true, "401 404 429"}, "on the route": {false, "404 404 404"}} {
 		ring, token := oneKey(t)
 		g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(),
 			RateLimit: perOrganization(&ratelimit.Memory{}, ratelimit.Limit{Count: 1, Period: 24 * time.Hour})})

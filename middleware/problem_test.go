@@ -86,27 +86,9 @@ var provoked = []struct {
 			return serve(w.api, request("POST", "/api/v1/tasks", w.token, "{}"))
 		}},
 	{"api_key_missing", nil, faulty(noKey)},
-	{"api_key_missing", nil, func(t *testing.T, w *world) answer { // a key without Bearer
-		a := serve(w.api, request("GET", "/api/v1/tasks", "", "", "Authorization: "+w.token))
-		if strings.Contains(a.body, w.token[len(w.token)-8:]) {
-			t.Errorf("the answer quotes the key: %s", a.body)
-		}
-		return a
-	}},
-	{"api_key_missing", nil, func(t *testing.T, w *world) answer {
-		a := serve(w.api, request("GET", "/api/v1/tasks", "", "", "Authorization: Bearer "))
-		if !strings.Contains(a.body, "has an empty token") {
-			t.Errorf("got %s, want it to say that the token is empty", a.body)
-		}
-		return a
-	}},
-	{"api_key_missing", nil, func(t *testing.T, w *world) answer {
-		a := serve(w.api, request("GET", "/api/v1/tasks", "", "", "Authorization: Token "+w.token))
-		if !strings.Contains(a.body, "has a scheme other than Bearer") || strings.Contains(a.body, w.token[len(w.token)-8:]) {
-			t.Errorf("got %s, want it to name the scheme, without the key", a.body)
-		}
-		return a
-	}},
+	{"api_key_missing", nil, unread("%s", "")},
+	{"api_key_missing", nil, unread("Bearer %.0s", "has an empty token")},
+	{"api_key_missing", nil, unread("Token %s", "has a scheme other than Bearer")},
 	{"api_key_invalid", nil, faulty(badKey)},
 	{"insufficient_scope", nil, faulty(wrongScope)},
 	{"several_credentials", nil, func(t *testing.T, w *world) answer {
@@ -120,9 +102,7 @@ var provoked = []struct {
 		return serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}), request("GET", "/api/v1/any", token, ""))
 	}},
 	{"caller_not_accepted", nil, func(t *testing.T, w *world) answer {
-		user := func(*http.Request) (*keystore.Caller, error) {
-			return keystore.NewCaller(nil, keystore.Identity{})
-		}
+		user := always(keystore.NewCaller(nil, keystore.Identity{}))
 		return serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticate: user}),
 			request("GET", "/api/v1/any", "", ""))
 	}},
@@ -168,6 +148,18 @@ var provoked = []struct {
 		return serve(w.api, w.post("{}"))
 	}},
 	{"rate_store_unavailable", nil, faulty(rateStoreDown)},
+}
+
+// unread sends a key in an Authorization header that is none of Bearer. The answer
+// says what is wrong, without the key.
+func unread(header, says string) func(*testing.T, *world) answer {
+	return func(t *testing.T, w *world) answer {
+		a := serve(w.api, request("GET", "/api/v1/tasks", "", "", "Authorization: "+fmt.Sprintf(header, w.token)))
+		if !strings.Contains(a.body, says) || strings.Contains(a.body, w.token[len(w.token)-8:]) {
+			t.Errorf("%s: got %s, want %q and no key", header, a.body, says)
+		}
+		return a
+	}
 }
 
 // notCommitted joins creates with a transaction whose COMMIT returns an error.

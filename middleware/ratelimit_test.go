@@ -171,11 +171,9 @@ func TestLimitsMistakes(t *testing.T) {
 		`policies are named "p"`:                                           {Store: store, Sandbox: p, Client: q},
 		"Concurrent is negative":                                           {Concurrent: -1},
 		"unknown Fields \"draft-9\"":                                       {Fields: "draft-9"},
-		`name "" is not a token`: {
-			Store: store, Key: &ratelimit.Policy{Limit: p.Limit},
-		},
-		`policy "p"`:     {Store: store, Key: &ratelimit.Policy{Name: "p"}},
-		`is not a token`: {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit}, Concurrent: -1},
+		`name "" is not a token`:                                           {Store: store, Key: &ratelimit.Policy{Limit: p.Limit}},
+		`policy "p"`:                                                       {Store: store, Key: &ratelimit.Policy{Name: "p"}},
+		`is not a token`:                                                   {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit}, Concurrent: -1},
 	} {
 		wantPanic(t, want, func() { middleware.New(nil, middleware.Options{RateLimit: l}) })
 		wantPanic(t, want, func() { middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: l}) })

@@ -2,7 +2,6 @@ package middleware_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -38,10 +37,7 @@ func TestPanicOfALookup(t *testing.T) {
 
 func TestPanicBehindABufferingWriter(t *testing.T) {
 	ring, token := oneKey(t)
-	half := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, "half of the answer")
-		panic("boom")
-	})
+	half := steps("half of the answer", "panic")
 	api := apiOf(ring.keys, middleware.Options{Hooks: quiet()}, middleware.AnyCaller(), half)
 	g := keyless()
 	for name, h := range map[string]http.Handler{
@@ -59,7 +55,9 @@ func TestPanicBehindABufferingWriter(t *testing.T) {
 // TestPanics has a row for each moment at which a handler can panic. A client
 // that reads an answer to its end must have got the whole truth.
 func TestPanics(t *testing.T) {
-	boom := func() { panic("boom") }
+	copied := func(src io.Reader) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) { io.Copy(w, src); panic("boom") }
+	}
 	tests := []struct {
 		name   string
 		h      http.HandlerFunc
@@ -67,51 +65,24 @@ func TestPanics(t *testing.T) {
 		whole  bool
 		logs   int
 	}{
-		{"before anything", func(w http.ResponseWriter, r *http.Request) { boom() }, 500, true, 1},
-		{"after headers", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Length", "3")
-			w.Header().Set("Content-Encoding", "gzip")
-			w.Header().Set("Etag", `"1"`)
-			boom()
-		}, 500, true, 1},
-		{"after early hints", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(103); boom() }, 500, true, 1},
-		{"after a copy of nothing", func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(w, strings.NewReader(""))
-			boom()
-		}, 500, true, 1},
-		{"after a copy that failed", func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(w, iotest.ErrReader(io.ErrUnexpectedEOF))
-			boom()
-		}, 500, true, 1},
-		{"while copying", func(w http.ResponseWriter, r *http.Request) {
-			io.Copy(w, readerFunc(func([]byte) (int, error) { panic("boom") }))
-		}, 500, true, 1},
-		{"after WriteHeader", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(201); boom() }, 0, false, 1},
-		{"after half", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "half"); boom() }, 0, false, 1},
-		{"after flush", func(w http.ResponseWriter, r *http.Request) {
-			io.WriteString(w, "half")
-			w.(http.Flusher).Flush()
-			boom()
-		}, 200, false, 1},
-		{"after flush of a length", func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Length", "8")
-			io.WriteString(w, "half")
-			w.(http.Flusher).Flush()
-			boom()
-		}, 200, false, 1},
-		{"ErrAbortHandler", func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }, 0, false, 0},
-		{"ErrAbortHandler after flush", func(w http.ResponseWriter, r *http.Request) {
-			w.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
-		}, 200, false, 0},
+		{"before anything", steps("panic"), 500, true, 1},
+		{"after headers", steps("Content-Length: 3", "Content-Encoding: gzip", `Etag: "1"`, "panic"), 500, true, 1},
+		{"after early hints", steps("103", "panic"), 500, true, 1},
+		{"after a copy of nothing", copied(strings.NewReader("")), 500, true, 1},
+		{"after a copy that failed", copied(iotest.ErrReader(io.ErrUnexpectedEOF)), 500, true, 1},
+		{"while copying", copied(readerFunc(func([]byte) (int, error) { panic("boom") })), 500, true, 1},
+		{"after WriteHeader", steps("201", "panic"), 0, false, 1},
+		{"after half", steps("half", "panic"), 0, false, 1},
+		{"after flush", steps("half", "flush", "panic"), 200, false, 1},
+		{"after flush of a length", steps("Content-Length: 8", "half", "flush", "panic"), 200, false, 1},
+		{"ErrAbortHandler", steps("abort"), 0, false, 0},
+		{"ErrAbortHandler after flush", steps("flush", "abort"), 200, false, 0},
 		{"wrapped ErrAbortHandler", func(w http.ResponseWriter, r *http.Request) {
 			panic(fmt.Errorf("wrapped: %w", http.ErrAbortHandler))
 		}, 500, true, 1},
 		{"nil", func(w http.ResponseWriter, r *http.Request) { panic(nil) }, 500, true, 1},
-		{"invalid status", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(42) }, 500, true, 1},
-		{"within TimeoutHandler", http.TimeoutHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			boom()
-		}), hangs, "late").ServeHTTP, 500, true, 1},
+		{"invalid status", steps("42"), 500, true, 1},
+		{"within TimeoutHandler", http.TimeoutHandler(steps("panic"), hangs, "late").ServeHTTP, 500, true, 1},
 	}
 	overBoth(t, func(t *testing.T, protocol string) {
 		for _, tt := range tests {
@@ -196,22 +167,18 @@ func TestPanicRestoresOuterHeaders(t *testing.T) {
 func TestRecoverAlone(t *testing.T) {
 	log := newLogged()
 	g := middleware.New(nil, middleware.Options{Hooks: log.hooks()})
-	h := g.Recover(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		panic(errors.New("boom"))
-	}))
+	h := g.Recover(steps("panic"))
 	srv := start(t, h)
 	res := do(t, srv.Client(), get(t, srv, "/", ""))
 	if p := res.problem(t); res.StatusCode != 500 || p.Code != "internal" || p.RequestID == "" ||
 		p.RequestID != res.Header.Get("Svc-Request-Id") || strings.Contains(res.body, "boom") {
 		t.Errorf("got %d %s", res.StatusCode, res.body)
 	}
-	if got := log.String(); !strings.Contains(got, "panic=boom") || !strings.Contains(got, "recover_test.go") {
+	if got := log.String(); !strings.Contains(got, "panic=boom") || !strings.Contains(got, "harness_test.go") {
 		t.Errorf("the log has no panic with its stack: %s", got)
 	}
 
-	h = middleware.Chain(g.Recover, stage())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		panic("outside the id")
-	}))
+	h = middleware.Chain(g.Recover, stage())(steps("panic"))
 	srv = start(t, h)
 	res = do(t, srv.Client(), get(t, srv, "/", ""))
 	if res.StatusCode != 500 || res.problem(t).RequestID != wantID(t, res.Response) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
@@ -17,18 +16,12 @@ import (
 
 // successes are handlers that succeed in all the ways there are.
 var successes = map[string]http.HandlerFunc{
-	"nothing":     func(http.ResponseWriter, *http.Request) {},
-	"Write":       func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("deleted")) },
-	"WriteString": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "deleted") },
-	"a status and fields": func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Location", "/deleted")
-		w.Header().Set("Content-Length", "7")
-		w.WriteHeader(201)
-		_, _ = io.WriteString(w, "deleted")
-		w.WriteHeader(202)
-	},
-	"204":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) },
-	"Flush": func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() },
+	"nothing":             steps(),
+	"Write":               func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("deleted")) },
+	"WriteString":         steps("deleted"),
+	"a status and fields": steps("Location: /deleted", "Content-Length: 7", "201", "deleted", "202"),
+	"204":                 steps("204"),
+	"Flush":               func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() },
 	"a stream": func(w http.ResponseWriter, _ *http.Request) {
 		for range 3 {
 			_, _ = io.WriteString(w, "deleted")
@@ -42,13 +35,8 @@ var successes = map[string]http.HandlerFunc{
 		r.Header.Set("Range", "bytes=0-6")
 		http.ServeContent(w, r, "a.txt", time.Time{}, bytes.NewReader(bytes.Repeat([]byte("deleted"), 1<<10)))
 	},
-	"early hints": func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(103)
-		_, _ = io.WriteString(w, "deleted")
-	},
-	"101": func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(101) // over HTTP/2 an interim response
-	},
+	"early hints": steps("103", "deleted"),
+	"101":         steps("101"), // over HTTP/2 an interim response
 	"Hijack": func(w http.ResponseWriter, _ *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -155,10 +143,6 @@ func TestSuccessWithDecision(t *testing.T) {
 	api.Handle("DELETE /tasks/{id}", middleware.AnyCaller(), deleted)
 	mux := http.NewServeMux()
 	mux.Handle("GET /tasks/{id}/", any(deleted))
-	boom := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") })
-	status := func(status int) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })
-	}
 	for name, tt := range map[string]struct {
 		h    http.Handler
 		want int
@@ -167,7 +151,7 @@ func TestSuccessWithDecision(t *testing.T) {
 		"Require":                   {outer(g.Enforce(middleware.Require(scope.TasksWrite))(deleted)), 200},
 		"report-only":               {outer(g.Enforce(middleware.Require(scope.TasksRead).ReportOnly())(deleted)), 200},
 		"the Enforce of another":    {outer(other.Enforce(middleware.Require(scope.TasksWrite))(deleted)), 200},
-		"nothing written":           {outer(any(status(200))), 200},
+		"nothing written":           {outer(any(steps("200"))), 200},
 		"without RequestID":         {anyCaller(g)(deleted), 200},
 		"RequestID inside":          {middleware.Chain(g.Authenticate, g.RequestID, g.Recover, any)(deleted), 200},
 		"behind a foreign writer":   {middleware.Chain(g.RequestID, foreignWriter, anyCaller(g))(deleted), 200},
@@ -181,10 +165,10 @@ func TestSuccessWithDecision(t *testing.T) {
 		"404 of a mux":              {outer(http.NewServeMux()), 404},
 		"404 through a buffer":      {middleware.Chain(g.RequestID, heldBack, g.Authenticate)(http.NotFoundHandler()), 404},
 		"405 of a mux":              {outer(mux), 405},
-		"300":                       {outer(status(300)), 300},
-		"304":                       {outer(status(304)), 304},
-		"500 of a handler":          {outer(status(503)), 503},
-		"a panic":                   {outer(boom), 500},
+		"300":                       {outer(steps("300")), 300},
+		"304":                       {outer(steps("304")), 304},
+		"500 of a handler":          {outer(steps("503")), 503},
+		"a panic":                   {outer(steps("panic")), 500},
 	} {
 		for _, protocol := range protocols {
 			srv, client := listen(t, protocol, tt.h)
@@ -253,10 +237,7 @@ func TestUndecidedKeepsOuterFields(t *testing.T) {
 	hooks.Logger = log.hooks().Logger
 	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks})
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /keys/{id}", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Set-Cookie", "session=secret")
-		w.WriteHeader(201)
-	})
+	mux.HandleFunc("POST /keys/{id}", steps("Set-Cookie: session=secret", "201"))
 	h := middleware.Chain(cors, g.RequestID, g.Recover, g.Authenticate)(mux)
 	e, a := o.ask(h, request("POST", "/keys/"+token, token, ""))
 	wantRefusal(t, "undecided", a, 500, "internal", "")
@@ -306,12 +287,7 @@ func TestUndecidedNamesTheRoute(t *testing.T) {
 func TestUpgradeWithoutDecision(t *testing.T) {
 	ring, token := oneKey(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Connection", "Upgrade")
-		w.Header().Set("Upgrade", "echo")
-		w.WriteHeader(101)
-	}))
-	defer backend.Close()
+	backend := start(t, steps("Connection: Upgrade", "Upgrade: echo", "101"))
 	target, err := url.Parse(backend.URL)
 	if err != nil {
 		t.Fatal(err)
