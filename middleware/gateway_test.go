@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -21,7 +20,6 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
 	"github.com/sallyport-go/sallyport/scope"
@@ -34,52 +32,46 @@ var (
 )
 
 // asked is a subrequest of a proxy for a client's request.
-func asked(target, token string, header ...string) *http.Request {
-	r := httptest.NewRequest("GET", target, nil)
-	r.Header.Set("X-Forwarded-For", "198.51.100.7")
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	for i := 0; i < len(header); i += 2 {
-		r.Header[header[i]] = append(r.Header[header[i]], header[i+1])
-	}
-	return r
+func asked(target, token string, lines ...string) *http.Request {
+	return request("GET", target, token, "", append(lines, "X-Forwarded-For: 198.51.100.7")...)
 }
 
-func answered(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
+// gatewayOf returns a gateway for any caller, unless g says otherwise.
+func gatewayOf(keys keystore.Store, o middleware.Options, g middleware.GatewayOptions) http.Handler {
+	if o.TrustedProxies = byProxy; o.Hooks == nil {
+		o.Hooks = quiet()
+	}
+	if g.Secrets == nil {
+		g.Secrets = [][]byte{gatewaySecret}
+	}
+	if g.Requirements == nil {
+		g.Requirements = map[string]middleware.Requirement{"any": middleware.AnyCaller()}
+	}
+	return middleware.New(keys, o).Gateway(g)
 }
 
 // newGateway returns a gateway for tasks, a key that may read and one that may
-// do nothing. Its log is in out.
-func newGateway(t *testing.T, o middleware.Options, g middleware.GatewayOptions, out *bytes.Buffer) (
-	gateway http.Handler, reader, nothing string,
+// do nothing, and its log.
+func newGateway(t *testing.T, o middleware.Options, g middleware.GatewayOptions) (
+	gateway http.Handler, reader, nothing string, out *logged,
 ) {
 	t.Helper()
-	keys, issuer := issuing.InMemory(keystore.Service{})
-	o.TrustedProxies, o.Hooks = byProxy, &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(out, nil))}
-	g.Secrets = [][]byte{gatewaySecret}
+	ring, out := newKeyring(), newLogged()
+	o.Hooks = out.hooks()
 	g.Requirements = map[string]middleware.Requirement{
 		"tasks-read": middleware.Require(scope.TasksRead), "tasks-write": middleware.Require(scope.TasksWrite),
 	}
-	for i, scopes := range [][]scope.Name{{scope.TasksRead}, nil} {
-		secret, _, err := issuer.Issue(t.Context(), keystore.Key{
-			Organization: "org 1\n", Environment: keystore.Sandbox, Name: "k", Scopes: scopes})
-		if err != nil {
-			t.Fatal(err)
-		}
-		*[]*string{&reader, &nothing}[i] = secret.Reveal()
-	}
-	return middleware.New(keys, o).Gateway(g), reader, nothing
+	k := keystore.Key{Organization: "org 1\n", Environment: keystore.Sandbox}
+	nothing, _ = ring.grant(t, k)
+	k.Scopes = []scope.Name{scope.TasksRead}
+	reader, _ = ring.grant(t, k)
+	return gatewayOf(ring.keys, o, g), reader, nothing, out
 }
 
 // TestGateway: what the proxy asks decides by its own path alone, and each answer
 // is one for the client.
 func TestGateway(t *testing.T) {
-	var out bytes.Buffer
-	gateway, reader, nothing := newGateway(t, middleware.Options{}, middleware.GatewayOptions{}, &out)
+	gateway, reader, nothing, out := newGateway(t, middleware.Options{}, middleware.GatewayOptions{})
 	for name, tt := range map[string]struct {
 		r    *http.Request
 		want int
@@ -89,9 +81,8 @@ func TestGateway(t *testing.T) {
 		"by Envoy":          {asked("/verify/tasks-read//a/%2e%2e/../b?c=d", reader), 200, ""},
 		"no scope":          {asked("/verify/tasks-write", reader), 403, "insufficient_scope"},
 		"scope in the rest": {asked("/verify/tasks-write/verify/tasks-read", reader), 403, "insufficient_scope"},
-		"scope by a field": {asked("/verify/tasks-write", reader,
-			"X-Forwarded-Uri", "/verify/tasks-read", "X-Original-Url", "/tasks-read", "X-Forwarded-Method", "GET"),
-			403, "insufficient_scope"},
+		"scope by a field": {asked("/verify/tasks-write", reader, "X-Forwarded-Uri: /verify/tasks-read",
+			"X-Original-Url: /tasks-read", "X-Forwarded-Method: GET"), 403, "insufficient_scope"},
 		"nobody's key":       {asked("/verify/tasks-read", "svc_test_nonsense"), 401, "api_key_invalid"},
 		"no key":             {asked("/verify/tasks-read", ""), 401, "api_key_missing"},
 		"no scopes":          {asked("/verify/tasks-read", nothing), 403, "insufficient_scope"},
@@ -102,61 +93,56 @@ func TestGateway(t *testing.T) {
 		"not below the path": {asked("/tasks-read", reader), 500, "internal"},
 		"another path":       {asked("//verify/tasks-read", reader), 500, "internal"},
 	} {
-		w := answered(gateway, tt.r)
-		if w.Code != tt.want || !strings.Contains(w.Body.String(), tt.code) ||
-			w.Header().Get("Cache-Control") != "no-store" || len(w.Header().Get("Svc-Request-Id")) != 20 {
-			t.Errorf("%s: got %d %v %s, want %d %s", name, w.Code, w.Header(), w.Body, tt.want, tt.code)
+		w := serve(gateway, tt.r)
+		if w.StatusCode != tt.want || !strings.Contains(w.body, tt.code) ||
+			w.Header.Get("Cache-Control") != "no-store" || len(w.Header.Get("Svc-Request-Id")) != 20 {
+			t.Errorf("%s: got %d %v %s, want %d %s", name, w.StatusCode, w.Header, w.body, tt.want, tt.code)
 		}
 		for _, field := range []string{"Organization", "Environment", "Key", "Subject", "Scopes", "Request", "Signature"} {
-			if values, set := w.Header()["Svc-Caller-"+field]; set != (tt.want == 200) || set && len(values) != 1 {
-				t.Errorf("%s: got %d with %s %q", name, w.Code, field, values)
+			if values, set := w.Header["Svc-Caller-"+field]; set != (tt.want == 200) || set && len(values) != 1 {
+				t.Errorf("%s: got %d with %s %q", name, w.StatusCode, field, values)
 			}
 		}
 	}
-	w := answered(gateway, asked("/verify/tasks-read", reader))
-	h := w.Header()
+	w := serve(gateway, asked("/verify/tasks-read", reader))
+	h := w.Header
 	if h.Get("Svc-Caller-Organization") != "org%201%0A" || h.Get("Svc-Caller-Environment") != "sandbox" ||
 		h.Get("Svc-Caller-Key") == "" || h.Get("Svc-Caller-Subject") != "" || h.Get("Svc-Caller-Scopes") != "tasks:read" ||
-		h.Get("Svc-Caller-Request") != h.Get("Svc-Request-Id") || w.Body.Len() != 0 {
-		t.Errorf("got %v %s", h, w.Body)
+		h.Get("Svc-Caller-Request") != h.Get("Svc-Request-Id") || w.body != "" {
+		t.Errorf("got %v %s", h, w.body)
 	}
 	if !strings.Contains(out.String(), `the proxy asks for \"tasks\", which is none of Requirements`) {
-		t.Errorf("the log does not name the requirement:\n%s", &out)
+		t.Errorf("the log does not name the requirement:\n%s", out)
 	}
-	if answered(gateway, asked("/verify/"+reader, "")); strings.Contains(out.String(), reader) {
-		t.Errorf("the log has a key:\n%s", &out)
+	if serve(gateway, asked("/verify/"+reader, "")); strings.Contains(out.String(), reader) {
+		t.Errorf("the log has a key:\n%s", out)
 	}
 }
 
 // TestGatewayNeedsTheClient: a proxy that does not say who the client is would
 // make all failures those of one address.
 func TestGatewayNeedsTheClient(t *testing.T) {
-	var out bytes.Buffer
-	gateway, reader, _ := newGateway(t, middleware.Options{}, middleware.GatewayOptions{}, &out)
-	unsaid := asked("/verify/tasks-read", reader)
-	unsaid.Header.Del("X-Forwarded-For")
-	untrusted := asked("/verify/tasks-read", reader)
-	untrusted.RemoteAddr = "203.0.113.9:1234"
-	socket := asked("/verify/tasks-read", reader)
-	socket.RemoteAddr = "@"
-	empty, unix := asked("/verify/tasks-read", reader), asked("/verify/tasks-read", reader)
-	cut := asked("/verify/tasks-read", reader)
-	empty.Header.Set("X-Forwarded-For", "")
-	unix.Header.Set("X-Forwarded-For", "unix:") // $remote_addr of an nginx on a socket
-	cut.Header["X-Forwarded-For"] = []string{"198.51.100.7", "198.51.100.7, unknown"}
-	for name, r := range map[string]*http.Request{"unsaid": unsaid, "untrusted": untrusted, "a socket": socket,
-		"empty": empty, "no address": unix, "no address at the end": cut} {
-		out.Reset()
-		w := answered(gateway, r)
-		if w.Code != 500 || !strings.Contains(out.String(), "no X-Forwarded-For of one of Options.TrustedProxies") {
-			t.Errorf("%s: got %d %s\n%s", name, w.Code, w.Body, &out)
+	gateway, reader, _, out := newGateway(t, middleware.Options{}, middleware.GatewayOptions{})
+	const forwarded = "X-Forwarded-For"
+	for name, change := range map[string]func(r *http.Request){
+		"unsaid":          func(r *http.Request) { r.Header.Del(forwarded) },
+		"untrusted":       func(r *http.Request) { r.RemoteAddr = "203.0.113.9:1234" },
+		"a socket":        func(r *http.Request) { r.RemoteAddr = "@" },
+		"empty":           func(r *http.Request) { r.Header.Set(forwarded, "") },
+		"no address":      func(r *http.Request) { r.Header.Set(forwarded, "unix:") }, // of an nginx on a socket
+		"none at the end": func(r *http.Request) { r.Header.Add(forwarded, "198.51.100.7, unknown") },
+	} {
+		r, before := asked("/verify/tasks-read", reader), len(out.String())
+		change(r)
+		w := serve(gateway, r)
+		if said := out.String()[before:]; w.StatusCode != 500 ||
+			!strings.Contains(said, "no X-Forwarded-For of one of Options.TrustedProxies") {
+			t.Errorf("%s: got %d %s\n%s", name, w.StatusCode, w.body, said)
 		}
 	}
-	trusting, reader, _ := newGateway(t, middleware.Options{TrustUnixSocket: true}, middleware.GatewayOptions{}, &out)
-	socket = asked("/verify/tasks-read", reader)
-	socket.RemoteAddr = "@"
-	if w := answered(trusting, socket); w.Code != 200 {
-		t.Errorf("a trusted socket: got %d %s", w.Code, w.Body)
+	trusting, reader, _, _ := newGateway(t, middleware.Options{TrustUnixSocket: true}, middleware.GatewayOptions{})
+	if w := serve(trusting, from("@", asked("/verify/tasks-read", reader))); w.StatusCode != 200 {
+		t.Errorf("a trusted socket: got %d %s", w.StatusCode, w.body)
 	}
 }
 
@@ -165,18 +151,15 @@ func TestGatewayNeedsTheClient(t *testing.T) {
 func TestGatewayCharges(t *testing.T) {
 	for _, authRequest := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			var out bytes.Buffer
-			gateway, reader, _ := newGateway(t, middleware.Options{
+			gateway, reader, _, _ := newGateway(t, middleware.Options{
 				RateLimit: middleware.PerOrganization("2-M"), Failures: ratelimit.MustParse("1-M"),
-			}, middleware.GatewayOptions{AuthRequest: authRequest}, &out)
+			}, middleware.GatewayOptions{AuthRequest: authRequest})
 			for n, tt := range []struct {
 				token string
 				want  string
-			}{
-				{reader, ""}, {reader, ""}, {reader, "429"}, {"svc_test_wrong", "401"}, {"svc_test_wrong", "429"},
-			} {
-				w := answered(gateway, asked("/verify/tasks-read", tt.token))
-				h, status, body := w.Header(), w.Result().Status[:3], strings.TrimSpace(w.Body.String())
+			}{{reader, ""}, {reader, ""}, {reader, "429"}, {"svc_test_wrong", "401"}, {"svc_test_wrong", "429"}} {
+				w := serve(gateway, asked("/verify/tasks-read", tt.token))
+				h, status, body := w.Header, strconv.Itoa(w.StatusCode), strings.TrimSpace(w.body)
 				if authRequest && tt.want != "" {
 					if want := map[string]string{"429": "403", "401": "401"}[tt.want]; status != want {
 						t.Errorf("%d: nginx gets %s, want %s", n, status, want)
@@ -193,8 +176,8 @@ func TestGatewayCharges(t *testing.T) {
 			}
 			other := asked("/verify/tasks-read", "svc_test_wrong")
 			other.Header.Set("X-Forwarded-For", "198.51.100.8")
-			if w := answered(gateway, other); w.Code != 401 {
-				t.Errorf("another client: got %d %s", w.Code, w.Body)
+			if w := serve(gateway, other); w.StatusCode != 401 {
+				t.Errorf("another client: got %d %s", w.StatusCode, w.body)
 			}
 		})
 	}
@@ -203,22 +186,18 @@ func TestGatewayCharges(t *testing.T) {
 // TestGatewayFailsClosed: a store that fails, a body that is too long for a
 // field, and a key store that panics.
 func TestGatewayFailsClosed(t *testing.T) {
-	long := strings.Repeat("x", 2049)
-	_, token, _ := newGateway(t, middleware.Options{}, middleware.GatewayOptions{}, new(bytes.Buffer))
-	o := middleware.Options{TrustedProxies: byProxy, Hooks: &middleware.Hooks{
-		Logger:      slog.New(slog.DiscardHandler),
-		ProblemBody: func(*http.Request, middleware.Problem) (string, []byte) { return "text/plain", []byte(long) },
-	}}
+	hooks := quiet()
+	hooks.ProblemBody = func(*http.Request, middleware.Problem) (string, []byte) {
+		return "text/plain", []byte(strings.Repeat("x", 2049))
+	}
 	for name, lookup := range map[string]lookupFunc{
 		"503": func(context.Context, keystore.Digest) (*keystore.Key, error) { return nil, errors.New("away") },
 		"500": func(context.Context, keystore.Digest) (*keystore.Key, error) { panic("broken") },
 	} {
-		gateway := middleware.New(lookup, o).Gateway(middleware.GatewayOptions{AuthRequest: true,
-			Secrets:      [][]byte{gatewaySecret},
-			Requirements: map[string]middleware.Requirement{"any": middleware.AnyCaller()}})
-		w := answered(gateway, asked("/verify/any", token))
-		if h := w.Header(); w.Code != 403 || h.Get("Svc-Refusal-Status") != name || h.Get("Svc-Refusal-Body") != "" {
-			t.Errorf("got %d %v, want 403 for %s and no body", w.Code, h, name)
+		gateway := gatewayOf(lookup, middleware.Options{Hooks: hooks}, middleware.GatewayOptions{AuthRequest: true})
+		w := serve(gateway, asked("/verify/any", wellFormed()))
+		if h := w.Header; w.StatusCode != 403 || h.Get("Svc-Refusal-Status") != name || h.Get("Svc-Refusal-Body") != "" {
+			t.Errorf("got %d %v, want 403 for %s and no body", w.StatusCode, h, name)
 		}
 	}
 }
@@ -226,55 +205,41 @@ func TestGatewayFailsClosed(t *testing.T) {
 // TestFromGateway: a service believes what its gateway signed for this request,
 // and nothing else.
 func TestFromGateway(t *testing.T) {
-	var out bytes.Buffer
-	gateway, reader, _ := newGateway(t, middleware.Options{}, middleware.GatewayOptions{}, &out)
-	signed := func(method, uri string) http.Header {
-		w := answered(gateway, asked("/verify/tasks-read", reader, "X-Forwarded-Method", method, "X-Forwarded-Uri", uri))
-		h := make(http.Header)
-		for name, values := range w.Header() {
-			if strings.HasPrefix(name, "Svc-Caller-") {
-				h[name] = values
-			}
-		}
-		return h
-	}
+	gateway, reader, _, _ := newGateway(t, middleware.Options{}, middleware.GatewayOptions{})
 	const uri = "/api/v1/tasks//a%2Fb/..?n=1"
+	right := [][]byte{gatewaySecret}
 	for name, tt := range map[string]struct {
 		change  func(r *http.Request)
 		secrets [][]byte
 		wrong   string
 	}{
-		"as signed":        {func(*http.Request) {}, nil, ""},
+		"as signed":        {func(*http.Request) {}, right, ""},
 		"another secret":   {func(*http.Request) {}, [][]byte{gatewayOther}, "another method, path, caller or secret"},
 		"a rotated secret": {func(*http.Request) {}, [][]byte{gatewayOther, gatewaySecret}, ""},
-		"nothing":          {func(r *http.Request) { clear(r.Header) }, nil, "no signature"},
-		"no signature":     {func(r *http.Request) { r.Header.Del("Svc-Caller-Signature") }, nil, "no signature"},
-		"another method":   {func(r *http.Request) { r.Method = "DELETE" }, nil, "another method"},
-		"a clean path":     {func(r *http.Request) { r.RequestURI = "/api/v1/tasks?n=1" }, nil, "path"},
-		"another query":    {func(r *http.Request) { r.RequestURI += "&n=2" }, nil, "path"},
-		"organization":     {func(r *http.Request) { r.Header.Set("Svc-Caller-Organization", "org_2") }, nil, "caller"},
+		"nothing":          {func(r *http.Request) { clear(r.Header) }, right, "no signature"},
+		"no signature":     {func(r *http.Request) { r.Header.Del("Svc-Caller-Signature") }, right, "no signature"},
+		"another method":   {func(r *http.Request) { r.Method = "DELETE" }, right, "another method"},
+		"a clean path":     {func(r *http.Request) { r.RequestURI = "/api/v1/tasks?n=1" }, right, "path"},
+		"another query":    {func(r *http.Request) { r.RequestURI += "&n=2" }, right, "path"},
+		"organization":     {func(r *http.Request) { r.Header.Set("Svc-Caller-Organization", "org_2") }, right, "caller"},
 		"a shifted field": {func(r *http.Request) {
 			r.Header.Set("Svc-Caller-Subject", r.Header.Get("Svc-Caller-Scopes"))
 			r.Header.Set("Svc-Caller-Scopes", "")
-		}, nil, "caller"},
-		"twice":         {func(r *http.Request) { r.Header.Add("Svc-Caller-Scopes", "tasks:write") }, nil, "twice"},
-		"underscores":   {func(r *http.Request) { r.Header["Svc_caller_scopes"] = []string{"tasks"} }, nil, "remove it"},
-		"half and half": {func(r *http.Request) { r.Header["Svc-Caller_Key"] = []string{"key_1"} }, nil, "remove it"},
-		"expired":       {func(*http.Request) { time.Sleep(12 * time.Second) }, nil, "expired"},
+		}, right, "caller"},
+		"twice":         {func(r *http.Request) { r.Header.Add("Svc-Caller-Scopes", "tasks:write") }, right, "twice"},
+		"underscores":   {func(r *http.Request) { r.Header["Svc_caller_scopes"] = []string{"tasks"} }, right, "remove it"},
+		"half and half": {func(r *http.Request) { r.Header["Svc-Caller_Key"] = []string{"key_1"} }, right, "remove it"},
+		"expired":       {func(*http.Request) { time.Sleep(12 * time.Second) }, right, "expired"},
 		"prolonged": {func(r *http.Request) {
 			_, mac, _ := strings.Cut(r.Header.Get("Svc-Caller-Signature"), ".")
 			r.Header.Set("Svc-Caller-Signature", "99999999999."+mac)
-		}, nil, "secret"},
+		}, right, "secret"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				secrets := tt.secrets
-				if secrets == nil {
-					secrets = [][]byte{gatewaySecret}
-				}
-				var said bytes.Buffer
-				api := middleware.NewAPI(nil, middleware.Options{Authenticate: middleware.FromGateway(nil, secrets...),
-					Hooks: &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(&said, nil))}})
+				said := newLogged()
+				api := middleware.NewAPI(nil, middleware.Options{Authenticate: middleware.FromGateway(nil, tt.secrets...),
+					Hooks: said.hooks()})
 				api.HandleFunc("POST /api/v1/tasks/{rest...}", middleware.Require(scope.TasksRead),
 					func(w http.ResponseWriter, r *http.Request) {
 						c := middleware.CallerFrom(r.Context())
@@ -284,19 +249,16 @@ func TestFromGateway(t *testing.T) {
 						}
 					})
 				r := httptest.NewRequest("POST", "/api/v1/tasks/a", nil)
-				r.RequestURI, r.Header = uri, signed("POST", uri)
+				r.RequestURI, r.Header = uri, serve(gateway, asked("/verify/tasks-read", reader, "X-Forwarded-Method: POST",
+					"X-Forwarded-Uri: "+uri)).Header
 				tt.change(r)
-				w := answered(api, r)
-				want := map[bool]int{true: 200, false: 401}[tt.wrong == ""]
-				if r.Method == "DELETE" {
-					want = 401
-				}
-				if w.Code != want {
-					t.Errorf("got %d %s, want %d", w.Code, w.Body, want)
+				w := serve(api, r)
+				if want := map[bool]int{true: 200, false: 401}[tt.wrong == ""]; w.StatusCode != want {
+					t.Errorf("got %d %s, want %d", w.StatusCode, w.body, want)
 				}
 				log := said.String()
 				if tt.wrong != "" && (!strings.Contains(log, tt.wrong) || !strings.Contains(log, "/api/v1/tasks/a")) {
-					t.Errorf("the log does not say %q:\n%s", tt.wrong, &said)
+					t.Errorf("the log does not say %q:\n%s", tt.wrong, log)
 				}
 			})
 		})
@@ -305,16 +267,10 @@ func TestFromGateway(t *testing.T) {
 
 // TestFromGatewaySubject: a user of the gateway is one of the service.
 func TestFromGatewaySubject(t *testing.T) {
-	user, err := keystore.NewCaller(nil, keystore.Identity{
-		Organization: "org_1", Subject: "ada l.", Scopes: []scope.Name{scope.TasksRead}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	gateway := middleware.New(nil, middleware.Options{TrustedProxies: byProxy,
-		Authenticate: func(*http.Request) (*keystore.Caller, error) { return user, nil }}).Gateway(middleware.GatewayOptions{
-		Secrets: [][]byte{gatewaySecret}, Requirements: map[string]middleware.Requirement{"any": middleware.AnyCaller()}})
+	user := by(t, "ada l.", scope.TasksRead)
+	gateway := gatewayOf(nil, middleware.Options{Authenticate: always(user, nil)}, middleware.GatewayOptions{})
 	r := httptest.NewRequest("GET", "/x", nil)
-	r.Header = answered(gateway, asked("/verify/any/x", "")).Header()
+	r.Header = serve(gateway, asked("/verify/any/x", "")).Header
 	c, err := middleware.FromGateway(nil, gatewaySecret)(r)
 	if err != nil || c.Subject() != "ada l." || c.KeyID() != "" || c.Tenant() != user.Tenant() || !c.Has(scope.TasksRead) {
 		t.Errorf("got %v: %v, want %v", c, err, user)
@@ -323,23 +279,21 @@ func TestFromGatewaySubject(t *testing.T) {
 
 // TestFromGatewayBesideKeys: a service may have keys of its own too.
 func TestFromGatewayBesideKeys(t *testing.T) {
-	keys, issuer := issuing.InMemory(keystore.Service{})
-	secret, _, err := issuer.Issue(t.Context(), keystore.Key{Organization: "org_1", Environment: keystore.Sandbox})
-	if err != nil {
-		t.Fatal(err)
-	}
-	guard := middleware.New(keys, middleware.Options{Authenticate: middleware.FromGateway(nil, gatewaySecret)})
-	h := middleware.Chain(guard.RequestID, guard.Authenticate, guard.Enforce(middleware.AnyCaller()))(
-		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for want, r := range map[int]*http.Request{
-		200: asked("/", secret.Reveal()), 400: asked("/", secret.Reveal(), "Svc-Caller-Key", "key_1"), 401: asked("/", ""),
+	ring, token := oneKey(t)
+	guard := middleware.New(ring.keys, middleware.Options{Authenticate: middleware.FromGateway(nil, gatewaySecret)})
+	h := middleware.Chain(guard.RequestID, anyCaller(guard))(sayOK)
+	for name, tt := range map[string]struct {
+		r    *http.Request
+		want int
+	}{
+		"a key":                      {asked("/", token), 200},
+		"a key beside a field":       {asked("/", token, "Svc-Caller-Key: key_1"), 400},
+		"a key beside a wrong proof": {asked("/", token, "Svc-Caller-Signature: 99999999999.00"), 400},
+		"nothing":                    {asked("/", ""), 401},
 	} {
-		if w := answered(h, r); w.Code != want {
-			t.Errorf("got %d %s, want %d", w.Code, w.Body, want)
+		if w := serve(h, tt.r); w.StatusCode != tt.want {
+			t.Errorf("%s: got %d %s, want %d", name, w.StatusCode, w.body, tt.want)
 		}
-	}
-	if w := answered(h, asked("/", secret.Reveal(), "Svc-Caller-Signature", "99999999999.00")); w.Code != 400 {
-		t.Errorf("a key beside a wrong signature: got %d %s, want 400", w.Code, w.Body)
 	}
 }
 
@@ -353,11 +307,9 @@ func TestGatewaySignature(t *testing.T) {
 			t.Fatal(err)
 		}
 		for lifetime, want := range map[time.Duration]time.Duration{0: 10 * time.Second, time.Minute: time.Minute} {
-			gateway := middleware.New(nil, middleware.Options{TrustedProxies: byProxy,
-				Authenticate: func(*http.Request) (*keystore.Caller, error) { return user, nil }}).Gateway(
-				middleware.GatewayOptions{Secrets: [][]byte{gatewayOther, gatewaySecret}, Lifetime: lifetime,
-					Requirements: map[string]middleware.Requirement{"any": middleware.AnyCaller()}})
-			h := answered(gateway, asked("/verify/any/x?n=1", "", "X-Forwarded-Method", "PATCH")).Header()
+			gateway := gatewayOf(nil, middleware.Options{Authenticate: always(user, nil)},
+				middleware.GatewayOptions{Secrets: [][]byte{gatewayOther, gatewaySecret}, Lifetime: lifetime})
+			h := serve(gateway, asked("/verify/any/x?n=1", "", "X-Forwarded-Method: PATCH")).Header
 			expires := strconv.FormatInt(time.Now().Add(want).Unix(), 10)
 			mac := hmac.New(sha256.New, gatewayOther)
 			fmt.Fprintf(mac, "%s\nPATCH\n/x?n=1\n%s\norg%%201\nsandbox\n\nada\ntasks:read tasks:write",
@@ -367,13 +319,11 @@ func TestGatewaySignature(t *testing.T) {
 			}
 			sent := httptest.NewRequest("PATCH", "/x?n=1", nil)
 			sent.Header = h
-			time.Sleep(want)
-			if _, err := middleware.FromGateway(nil, gatewayOther)(sent); err != nil {
-				t.Errorf("after %s: %v", want, err)
-			}
-			time.Sleep(time.Second)
-			if _, err := middleware.FromGateway(nil, gatewayOther)(sent); err == nil {
-				t.Errorf("valid a second after %s", want)
+			for _, after := range []time.Duration{want, time.Second} {
+				time.Sleep(after)
+				if _, err := middleware.FromGateway(nil, gatewayOther)(sent); (err == nil) != (after == want) {
+					t.Errorf("lifetime %s, %s later: %v", want, after, err)
+				}
 			}
 		}
 	})
@@ -382,18 +332,17 @@ func TestGatewaySignature(t *testing.T) {
 // TestGatewayLeavesIdempotencyKeys: they are the service's, which is nothing to
 // warn of.
 func TestGatewayLeavesIdempotencyKeys(t *testing.T) {
-	var out bytes.Buffer
-	gateway, reader, _ := newGateway(t, middleware.Options{}, middleware.GatewayOptions{}, &out)
-	r := asked("/verify/tasks-read/x", reader, "Idempotency-Key", "1")
+	gateway, reader, _, out := newGateway(t, middleware.Options{}, middleware.GatewayOptions{})
+	r := asked("/verify/tasks-read/x", reader, "Idempotency-Key: 1")
 	r.Method = "POST"
-	if w := answered(gateway, r); w.Code != 200 || out.Len() > 0 {
-		t.Errorf("got %d %s\n%s", w.Code, w.Body, &out)
+	if w := serve(gateway, r); w.StatusCode != 200 || out.String() != "" {
+		t.Errorf("got %d %s\n%s", w.StatusCode, w.body, out)
 	}
 }
 
 // TestGatewayOptions: mistakes show when the program starts.
 func TestGatewayOptions(t *testing.T) {
-	keys, _ := issuing.InMemory(keystore.Service{})
+	keys := newKeyring().keys
 	right := middleware.GatewayOptions{Secrets: [][]byte{gatewaySecret},
 		Requirements: map[string]middleware.Requirement{"any": middleware.AnyCaller()}}
 	for want, change := range map[string]func(*middleware.Options, *middleware.GatewayOptions){
@@ -412,46 +361,27 @@ func TestGatewayOptions(t *testing.T) {
 		"begin with a slash": func(_ *middleware.Options, g *middleware.GatewayOptions) { g.Path = "verify" },
 		"Lifetime":           func(_ *middleware.Options, g *middleware.GatewayOptions) { g.Lifetime = time.Millisecond },
 	} {
-		o, g := middleware.Options{Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)}}, right
+		o, g := middleware.Options{Hooks: quiet()}, right
 		change(&o, &g)
-		func() {
-			defer func() {
-				if text, _ := recover().(string); !strings.Contains(text, want) {
-					t.Errorf("got %q, want %q", text, want)
-				}
-			}()
-			middleware.New(keys, o).Gateway(g)
-		}()
+		wantPanic(t, want, func() { middleware.New(keys, o).Gateway(g) })
 	}
-	defer func() {
-		if text, _ := recover().(string); !strings.Contains(text, "at least 32 bytes") {
-			t.Errorf("got %q", text)
-		}
-	}()
-	middleware.FromGateway(nil)
+	wantPanic(t, "at least 32 bytes", func() { middleware.FromGateway(nil) })
 }
 
 // TestGatewayRecordsUse: what a key was used for is known as in an API.
 func TestGatewayRecordsUse(t *testing.T) {
-	store := issuing.NewMemory()
-	keys := keystore.NewCached(store, keystore.CacheOptions{})
-	uses := keystore.NewUses(keys, keystore.UsesOptions{})
-	issuer := issuing.New(keys, issuing.Options{})
-	secret, key, err := issuer.Issue(t.Context(), keystore.Key{Organization: "org_1", Environment: keystore.Sandbox,
-		Name: "k", Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}})
-	if err != nil {
+	ring := newKeyring()
+	uses := keystore.NewUses(ring.keys, keystore.UsesOptions{})
+	token, key := ring.grant(t, keystore.Key{Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}})
+	gateway := gatewayOf(ring.keys, middleware.Options{Uses: uses}, middleware.GatewayOptions{
+		Requirements: map[string]middleware.Requirement{"tasks-read": middleware.Require(scope.TasksRead)}})
+	if w := serve(gateway, asked("/verify/tasks-read", token)); w.StatusCode != 200 {
+		t.Fatalf("got %d %s", w.StatusCode, w.body)
+	}
+	if err := flush(uses); err != nil {
 		t.Fatal(err)
 	}
-	gateway := middleware.New(keys, middleware.Options{TrustedProxies: byProxy, Uses: uses}).Gateway(
-		middleware.GatewayOptions{Secrets: [][]byte{gatewaySecret},
-			Requirements: map[string]middleware.Requirement{"tasks-read": middleware.Require(scope.TasksRead)}})
-	if w := answered(gateway, asked("/verify/tasks-read", secret.Reveal())); w.Code != 200 {
-		t.Fatalf("got %d %s", w.Code, w.Body)
-	}
-	ended, end := context.WithCancel(t.Context())
-	end()
-	_ = uses.Run(ended) // writes what it has, and ends
-	usage, err := issuer.Usage(t.Context(), "org_1", key.ID)
+	usage, err := ring.issuer.Usage(t.Context(), "org_1", key.ID)
 	if err != nil || usage.LastUsedFrom != netip.MustParseAddr("198.51.100.7") || len(usage.Scopes) != 1 ||
 		usage.Scopes[scope.TasksRead].IsZero() {
 		t.Errorf("got %+v: %v", usage, err)
@@ -461,8 +391,7 @@ func TestGatewayRecordsUse(t *testing.T) {
 // TestGatewaySignsThePathAsSent: Envoy appends the client's path, which may have
 // bytes that url.URL would encode.
 func TestGatewaySignsThePathAsSent(t *testing.T) {
-	var out bytes.Buffer
-	gateway, reader, _ := newGateway(t, middleware.Options{}, middleware.GatewayOptions{}, &out)
+	gateway, reader, _, _ := newGateway(t, middleware.Options{}, middleware.GatewayOptions{})
 	read := func(target string) *http.Request {
 		r, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + target + " HTTP/1.1\r\nHost: a\r\n\r\n")))
 		if err != nil {
@@ -474,7 +403,7 @@ func TestGatewaySignsThePathAsSent(t *testing.T) {
 		"/verify/tasks-read"} {
 		r, sent := read("/verify/tasks-read"+uri), read(uri)
 		r.RemoteAddr, r.Header = "192.0.2.1:1", asked("/", reader).Header
-		sent.Header = answered(gateway, r).Header()
+		sent.Header = serve(gateway, r).Header
 		if _, err := middleware.FromGateway(nil, gatewaySecret)(sent); err != nil {
 			t.Errorf("%s: %v", uri, err)
 		}
@@ -484,26 +413,18 @@ func TestGatewaySignsThePathAsSent(t *testing.T) {
 // TestGatewayScopes: a scope that the service does not know grants nothing, also
 // of a key that was stored with bytes that separate scopes.
 func TestGatewayScopes(t *testing.T) {
-	_, token, _ := newGateway(t, middleware.Options{}, middleware.GatewayOptions{}, new(bytes.Buffer))
 	for _, name := range []scope.Name{"old tasks:write", "old\ntasks:write", "old\u00a0tasks:write", "old%20tasks:write",
 		"\xff"} {
 		stored := lookupFunc(func(_ context.Context, d keystore.Digest) (*keystore.Key, error) {
-			return &keystore.Key{ID: "key_1", Digest: d, Organization: "org_1", Environment: keystore.Sandbox,
+			return &keystore.Key{ID: "key_1", Digest: d, Organization: "org_1", Environment: keystore.Production,
 				Scopes: []scope.Name{scope.TasksRead, name}}, nil
 		})
-		gateway := httptest.NewServer(middleware.New(stored, middleware.Options{
-			TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}).Gateway(middleware.GatewayOptions{
-			Secrets: [][]byte{gatewaySecret}, Requirements: map[string]middleware.Requirement{"any": middleware.AnyCaller()}}))
-		r := asked("/verify/any/x", token)
-		r.RequestURI, r.URL.Scheme, r.URL.Host = "", "http", gateway.Listener.Addr().String()
-		res, err := gateway.Client().Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res.Body.Close()
-		gateway.Close()
+		gateway := gatewayOf(stored, middleware.Options{}, middleware.GatewayOptions{})
+		srv := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			gateway.ServeHTTP(w, from("192.0.2.1:1", r))
+		}))
 		sent := httptest.NewRequest("GET", "/x", nil)
-		sent.Header = res.Header
+		sent.Header = do(t, srv.Client(), asked(srv.URL+"/verify/any/x", wellFormed())).Header
 		c, err := middleware.FromGateway(nil, gatewaySecret)(sent)
 		if err != nil || !c.Has(scope.TasksRead) || c.Has(scope.TasksWrite) || !slices.Contains(c.Scopes(), name) {
 			t.Errorf("%q: got %v with %q: %v", name, c, c.Scopes(), err)
@@ -514,16 +435,11 @@ func TestGatewayScopes(t *testing.T) {
 // TestGatewayEvents: each Event names what the proxy asked for, also that of a
 // refusal.
 func TestGatewayEvents(t *testing.T) {
-	var events []middleware.Event
-	gateway := middleware.New(nil, middleware.Options{TrustedProxies: byProxy,
-		Authenticate: func(*http.Request) (*keystore.Caller, error) { return nil, middleware.ErrNoCredentials },
-		Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler),
-			Observe: func(_ context.Context, e middleware.Event) { events = append(events, e) }},
-	}).Gateway(middleware.GatewayOptions{Path: "/ask/", AuthRequest: true, Secrets: [][]byte{gatewaySecret},
-		Requirements: map[string]middleware.Requirement{"any": middleware.AnyCaller()}})
-	answered(gateway, asked("/ask/any/x", ""))
-	if len(events) != 1 || events[0].Pattern != "/ask/any" || events[0].Status != 401 {
-		t.Errorf("got %+v", events)
+	o := &observed{t: t}
+	gateway := gatewayOf(nil, middleware.Options{Authenticate: nobody, Hooks: o.hooks()},
+		middleware.GatewayOptions{Path: "/ask/", AuthRequest: true})
+	if e, _ := o.ask(gateway, asked("/ask/any/x", "")); e.Pattern != "/ask/any" || e.Status != 401 {
+		t.Errorf("got %+v", e)
 	}
 }
 
@@ -531,14 +447,11 @@ func TestGatewayEvents(t *testing.T) {
 // Options.Authenticate.
 func TestGatewayStatuses(t *testing.T) {
 	for status, want := range map[int]int{400: 403, 401: 401, 402: 403, 403: 403, 451: 403, 599: 403} {
-		gateway := middleware.New(nil, middleware.Options{TrustedProxies: byProxy,
-			Authenticate: func(*http.Request) (*keystore.Caller, error) {
-				return nil, &middleware.Problem{Status: status, Code: "no"}
-			}}).Gateway(middleware.GatewayOptions{AuthRequest: true, Secrets: [][]byte{gatewaySecret},
-			Requirements: map[string]middleware.Requirement{"any": middleware.AnyCaller()}})
-		w := answered(gateway, asked("/verify/any", ""))
-		if w.Code != want || w.Header().Get("Svc-Refusal-Status") != strconv.Itoa(status) {
-			t.Errorf("%d: got %d %v, want %d", status, w.Code, w.Header(), want)
+		refuses := always(nil, &middleware.Problem{Status: status, Code: "no"})
+		gateway := gatewayOf(nil, middleware.Options{Authenticate: refuses}, middleware.GatewayOptions{AuthRequest: true})
+		w := serve(gateway, asked("/verify/any", ""))
+		if w.StatusCode != want || w.Header.Get("Svc-Refusal-Status") != strconv.Itoa(status) {
+			t.Errorf("%d: got %d %v, want %d", status, w.StatusCode, w.Header, want)
 		}
 	}
 }
