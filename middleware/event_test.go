@@ -49,28 +49,19 @@ func eventService(keys keystore.Store, hooks *middleware.Hooks) map[string]http.
 			time.Sleep(50 * time.Millisecond) // in the bubble
 			sayOK(w, r)
 		}},
-		{"GET /api/v1/tasks/{id}/", scope.TasksRead, func(w http.ResponseWriter, r *http.Request) {}},
+		{"GET /api/v1/tasks/{id}/", scope.TasksRead, steps()},
 		{"POST /api/v1/tasks", scope.TasksWrite, func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Second)
 			w.WriteHeader(201)
 			sayOK(w, r)
 		}},
 		{"GET /api/v1/account", scope.AccountRead, sayOK},
-		{"GET /api/v1/panic", scope.TasksRead, func(w http.ResponseWriter, r *http.Request) { panic("boom") }},
-		{"GET /api/v1/half", scope.TasksRead, func(w http.ResponseWriter, r *http.Request) {
-			sayOK(w, r)
-			panic("boom")
-		}},
-		{"GET /api/v1/abort", scope.TasksRead, func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }},
-		{"POST /api/v1/panic", scope.TasksWrite, func(w http.ResponseWriter, r *http.Request) { panic("boom") }},
-		{"POST /api/v1/stream", scope.TasksWrite, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			sayOK(w, r)
-			_ = http.NewResponseController(w).Flush()
-			panic("boom")
-		}},
-		{"POST /api/v1/abort", scope.TasksWrite,
-			func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) }},
+		{"GET /api/v1/panic", scope.TasksRead, steps("panic")},
+		{"GET /api/v1/half", scope.TasksRead, steps("ok", "panic")},
+		{"GET /api/v1/abort", scope.TasksRead, steps("abort")},
+		{"POST /api/v1/panic", scope.TasksWrite, steps("panic")},
+		{"POST /api/v1/stream", scope.TasksWrite, steps("Content-Type: text/event-stream", "ok", "flush", "panic")},
+		{"POST /api/v1/abort", scope.TasksWrite, steps("abort")},
 	}
 	api, inner := middleware.NewAPI(keys, o()), middleware.NewAPI(keys, o())
 	g, mux := middleware.New(keys, o()), http.NewServeMux()
@@ -85,78 +76,55 @@ func eventService(keys keystore.Store, hooks *middleware.Hooks) map[string]http.
 
 // TestEvent: one Event for each response, with what is known at its end.
 func TestEvent(t *testing.T) {
-	type event = middleware.Event
-	const tasks = "GET /api/v1/tasks"
+	const list, create, pause = "GET /api/v1/tasks", "POST /api/v1/tasks", 50 * time.Millisecond
+	mux := []string{"handler", "handled"} // which answers by itself
 	tests := []struct {
-		name, method, path, token, key string // key is an Idempotency-Key
-		want                           event
-		pieces                         *event // where it differs: a mux answers by itself
+		name, request, token, key string // key is an Idempotency-Key
+		status                    int
+		stage, outcome, pattern   string
+		took                      time.Duration
+		executed, aborted         bool
+		pieces                    []string // stage, outcome and pattern where they differ
 	}{
-		{"handled", "GET", "/api/v1/tasks", "live", "",
-			event{Pattern: tasks, Status: 200, Bytes: 2, Duration: 50 * time.Millisecond, Stage: "handler",
-				Outcome: "handled"}, nil},
-		{"empty", "GET", "/api/v1/tasks/1/", "live", "",
-			event{Pattern: "GET /api/v1/tasks/{id}/", Status: 200, Stage: "handler", Outcome: "handled"}, nil},
-		{"HEAD", "HEAD", "/api/v1/account", "account", "",
-			event{Pattern: "GET /api/v1/account", Status: 200, Bytes: 2, Stage: "handler", Outcome: "handled"}, nil},
-		{"no key", "GET", "/api/v1/tasks", "", "", event{Status: 401, Stage: "authenticate", Outcome: "api_key_missing"},
-			nil},
-		{"wrong key", "GET", "/api/v1/tasks", "wrong", "",
-			event{Status: 401, Stage: "authenticate", Outcome: "api_key_invalid"}, nil},
-		{"no scope", "GET", "/api/v1/account", "live", "",
-			event{Pattern: "GET /api/v1/account", Status: 403, Stage: "scope", Outcome: "insufficient_scope"}, nil},
-		{"unknown path", "GET", "/api/v1/none", "live", "", event{Status: 404, Stage: "route", Outcome: "not_found"},
-			&event{Status: 404, Stage: "handler", Outcome: "handled"}},
-		{"wrong method", "PUT", "/api/v1/tasks", "live", "",
-			event{Status: 405, Stage: "route", Outcome: "method_not_allowed"}, &event{Status: 405, Stage: "handler",
-				Outcome: "handled"}},
-		{"redirected", "GET", "//api/v1/tasks", "live", "",
-			event{Pattern: tasks, Status: 307, Stage: "route", Outcome: "redirected"}, &event{Pattern: tasks, Status: 307,
-				Stage: "handler", Outcome: "handled"}},
-		{"not keyed", "POST", "/api/v1/tasks", "live", "",
-			event{Pattern: "POST /api/v1/tasks", Status: 201, Bytes: 2, Duration: time.Second, Stage: "handler",
-				Outcome: "handled"}, nil},
-		{"executed", "POST", "/api/v1/tasks", "live", "1",
-			event{Pattern: "POST /api/v1/tasks", Status: 201, Bytes: 2, Duration: time.Second, Stage: "idempotency",
-				Outcome: "executed", Executed: true}, nil},
-		{"replayed", "POST", "/api/v1/tasks", "live", "1",
-			event{Pattern: "POST /api/v1/tasks", Status: 201, Bytes: 2, Stage: "idempotency", Outcome: "replayed"}, nil},
-		{"key reused", "POST", "/api/v1/panic", "live", "1",
-			event{Pattern: "POST /api/v1/panic", Status: 422, Stage: "idempotency", Outcome: "idempotency_key_reused"}, nil},
-		{"panicked", "GET", "/api/v1/panic", "live", "",
-			event{Pattern: "GET /api/v1/panic", Status: 500, Stage: "recover", Outcome: "internal"}, nil},
-		{"panicked half way", "GET", "/api/v1/half", "live", "",
-			event{Pattern: "GET /api/v1/half", Status: 200, Bytes: 2, Stage: "recover", Outcome: "internal",
-				Aborted: true}, nil},
-		{"panicked while streaming, keyed", "POST", "/api/v1/stream", "live", "4",
-			event{Pattern: "POST /api/v1/stream", Status: 200, Bytes: 2, Stage: "recover", Outcome: "internal",
-				Executed: true, Aborted: true}, nil},
-		{"panicked, keyed", "POST", "/api/v1/panic", "live", "2",
-			event{Pattern: "POST /api/v1/panic", Status: 500, Stage: "recover", Outcome: "internal", Executed: true}, nil},
-		{"aborted", "GET", "/api/v1/abort", "live", "",
-			event{Pattern: "GET /api/v1/abort", Stage: "handler", Outcome: "handled", Aborted: true}, nil},
-		{"aborted, keyed", "POST", "/api/v1/abort", "live", "3",
-			event{Pattern: "POST /api/v1/abort", Stage: "handler", Outcome: "handled", Executed: true, Aborted: true}, nil},
-		{"after an abort", "POST", "/api/v1/abort", "live", "3",
-			event{Pattern: "POST /api/v1/abort", Status: 409, Stage: "idempotency",
-				Outcome: "idempotency_outcome_unknown"}, nil},
-		{"within the limit", "GET", "/api/v1/tasks", "test", "",
-			event{Pattern: tasks, Status: 200, Bytes: 2, Duration: 50 * time.Millisecond, Stage: "handler",
-				Outcome: "handled"}, nil},
-		{"over the limit", "GET", "/api/v1/tasks", "test", "",
-			event{Pattern: tasks, Status: 429, Stage: "rate_limit", Outcome: "rate_limited"},
-			&event{Status: 429, Stage: "rate_limit", Outcome: "rate_limited"}},
+		{"handled", list, "live", "", 200, "handler", "handled", list, pause, false, false, nil},
+		{"empty", "GET /api/v1/tasks/1/", "live", "", 200, "handler", "handled", "GET /api/v1/tasks/{id}/", 0, false,
+			false, nil},
+		{"HEAD", "HEAD /api/v1/account", "account", "", 200, "handler", "handled", "GET /api/v1/account", 0, false,
+			false, nil},
+		{"no key", list, "", "", 401, "authenticate", "api_key_missing", "", 0, false, false, nil},
+		{"wrong key", list, "wrong", "", 401, "authenticate", "api_key_invalid", "", 0, false, false, nil},
+		{"no scope", "GET /api/v1/account", "live", "", 403, "scope", "insufficient_scope", "=", 0, false, false, nil},
+		{"unknown path", "GET /api/v1/none", "live", "", 404, "route", "not_found", "", 0, false, false, append(mux, "")},
+		{"wrong method", "PUT /api/v1/tasks", "live", "", 405, "route", "method_not_allowed", "", 0, false, false,
+			append(mux, "")},
+		{"redirected", "GET //api/v1/tasks", "live", "", 307, "route", "redirected", list, 0, false, false,
+			append(mux, list)},
+		{"not keyed", create, "live", "", 201, "handler", "handled", "=", time.Second, false, false, nil},
+		{"executed", create, "live", "1", 201, "idempotency", "executed", "=", time.Second, true, false, nil},
+		{"replayed", create, "live", "1", 201, "idempotency", "replayed", "=", 0, false, false, nil},
+		{"key reused", "POST /api/v1/panic", "live", "1", 422, "idempotency", "idempotency_key_reused", "=", 0, false,
+			false, nil},
+		{"panicked", "GET /api/v1/panic", "live", "", 500, "recover", "internal", "=", 0, false, false, nil},
+		{"panicked half way", "GET /api/v1/half", "live", "", 200, "recover", "internal", "=", 0, false, true, nil},
+		{"panicked while streaming, keyed", "POST /api/v1/stream", "live", "4", 200, "recover", "internal", "=", 0, true,
+			true, nil},
+		{"panicked, keyed", "POST /api/v1/panic", "live", "2", 500, "recover", "internal", "=", 0, true, false, nil},
+		{"aborted", "GET /api/v1/abort", "live", "", 0, "handler", "handled", "=", 0, false, true, nil},
+		{"aborted, keyed", "POST /api/v1/abort", "live", "3", 0, "handler", "handled", "=", 0, true, true, nil},
+		{"after an abort", "POST /api/v1/abort", "live", "3", 409, "idempotency", "idempotency_outcome_unknown", "=", 0,
+			false, false, nil},
+		{"within the limit", list, "test", "", 200, "handler", "handled", list, pause, false, false, nil},
+		{"over the limit", list, "test", "", 429, "rate_limit", "rate_limited", list, 0, false, false,
+			[]string{"rate_limit", "rate_limited", ""}},
 	}
 	synctest.Test(t, func(t *testing.T) {
 		ring, o := newKeyring(), &observed{t: t}
-		issued := map[string]*keystore.Key{}
-		tokens := map[string]string{"wrong": "x"}
+		issued, tokens := map[string]*keystore.Key{"": {}, "wrong": {}}, map[string]string{"wrong": "x"}
 		for name, g := range map[string]keystore.Key{
-			"live":    {Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}},
-			"account": {Environment: keystore.Production, Scopes: []scope.Name{scope.AccountRead}},
+			"live":    {Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}},
+			"account": {Scopes: []scope.Name{scope.AccountRead}},
 			"test":    {Environment: keystore.Sandbox, Scopes: []scope.Name{scope.TasksRead}},
 		} {
-			g.Organization = "org_1"
 			tokens[name], issued[name] = ring.grant(t, g)
 		}
 		for form, h := range eventService(ring.keys, o.hooks()) {
@@ -165,38 +133,33 @@ func TestEvent(t *testing.T) {
 				if tt.key != "" {
 					lines = []string{"Idempotency-Key: " + tt.key}
 				}
-				got, res := o.ask(h, request(tt.method, tt.path, tokens[tt.token], "", lines...))
+				method, path, _ := strings.Cut(tt.request, " ")
+				got, res := o.ask(h, request(method, path, tokens[tt.token], "", lines...))
 
-				want := tt.want
+				want := middleware.Event{Status: tt.status, Stage: tt.stage, Outcome: tt.outcome,
+					Pattern: strings.Replace(tt.pattern, "=", tt.request, 1), Duration: tt.took,
+					Executed: tt.executed, Aborted: tt.aborted, Bytes: int64(len(res.body))}
 				if form == "pieces" && tt.pieces != nil {
-					want = *tt.pieces
+					want.Stage, want.Outcome, want.Pattern = tt.pieces[0], tt.pieces[1], tt.pieces[2]
 				}
 				if got.RequestID != res.Header.Get(idHeader) && !got.Aborted || got.RequestID == "" {
 					t.Errorf("%s, %s: got the id %q, the response has %q", form, tt.name, got.RequestID, res.Header.Get(idHeader))
 				}
 				key := issued[tt.token]
-				if key == nil {
-					key = &keystore.Key{}
-				} else {
-					want.Policy, want.Burst = "plenty", 1000
-					if tt.token == "test" {
-						want.Policy, want.Burst = "once", 1
-					}
+				switch {
+				case tt.token == "test":
+					want.Policy, want.Burst = "once", 1
+				case key.ID != "":
+					want.Policy, want.Burst, want.Remaining = "plenty", 1000, got.Remaining
 				}
 				if p := got.Caller; p.KeyID() != key.ID || p.Organization() != key.Organization ||
 					p.Environment() != key.Environment {
 					t.Errorf("%s, %s: got the caller %v, want %q", form, tt.name, p.LogValue(), key.ID)
 				}
-				if tt.want.Bytes == 0 && !got.Aborted {
-					want.Bytes = int64(len(res.body)) // of a refusal
-				}
 				if got.Burst == 1000 && (got.Remaining < 900 || got.Remaining > 999) {
 					t.Errorf("%s, %s: got %d remaining of 1000", form, tt.name, got.Remaining)
 				}
-				want.RequestID, want.Method, want.Caller = got.RequestID, tt.method, got.Caller
-				if want.Policy == "plenty" {
-					want.Remaining = got.Remaining
-				}
+				want.RequestID, want.Method, want.Caller = got.RequestID, method, got.Caller
 				fields, _ := json.Marshal(got)
 				if wanted, _ := json.Marshal(want); string(fields) != string(wanted) {
 					t.Errorf("%s, %s:\n got %+v\nwant %+v", form, tt.name, got, want)
@@ -356,9 +319,7 @@ func TestEventOfARequestWithin(t *testing.T) {
 func TestEventOfAMisuse(t *testing.T) {
 	ring, o := newKeyring(), &observed{t: t}
 	token := ring.issue(t)
-	g := middleware.New(ring.keys, middleware.Options{
-		Hooks: o.hooks(), Idempotency: keyedOptions{Runner: replies()},
-	})
+	g := middleware.New(ring.keys, middleware.Options{Hooks: o.hooks(), Idempotency: keyedOptions{Runner: replies()}})
 	chain := middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()), g.Idempotent, g.Authenticate)
 	e, res := o.ask(chain(sayOK), request("POST", "/", token, "{}"))
 	if e.Status != 500 || e.Stage != middleware.StageAuthenticate || e.Caller.Organization() != "org_1" {
