@@ -26,103 +26,54 @@ type proof struct {
 	handler, end, kind, store, adapter string
 }
 
-// proofHandlers are the ways to use a writer around the end of the context. The
-// function write writes text, if any, and flushes where the response streams.
-var proofHandlers = []struct {
-	name string
-	do   func(w http.ResponseWriter, write func(string), end func())
-}{
-	{"silent", func(w http.ResponseWriter, write func(string), end func()) { end() }},
-	{"half a body", func(w http.ResponseWriter, write func(string), end func()) {
-		write("half of it")
-		end()
-	}},
-	{"half a body after 201", func(w http.ResponseWriter, write func(string), end func()) {
-		w.WriteHeader(201)
-		write("half of it")
-		end()
-	}},
-	{"half of the declared body", func(w http.ResponseWriter, write func(string), end func()) {
-		w.Header().Set("Content-Length", "20")
-		w.WriteHeader(201)
-		write("half of it")
-		end()
-	}},
-	{"half of the declared body, at the end", func(w http.ResponseWriter, write func(string), end func()) {
-		end()
-		w.Header().Set("Content-Length", "20")
-		w.WriteHeader(201)
-		write("half of it")
-	}},
-	{"whole body", func(w http.ResponseWriter, write func(string), end func()) {
-		w.Header().Set("Content-Length", "10")
-		w.WriteHeader(201)
-		write("all of it.")
-		end()
-	}},
-	{"whole body, implicit 200", func(w http.ResponseWriter, write func(string), end func()) {
-		w.Header().Set("Content-Length", "10")
-		write("all of it.")
-		end()
-	}},
-	{"whole body, implicit 200 at the end", func(w http.ResponseWriter, write func(string), end func()) {
-		end()
-		w.Header().Set("Content-Length", "10")
-		write("all of it.")
-	}},
-	{"explicit status", func(w http.ResponseWriter, write func(string), end func()) {
-		w.WriteHeader(201)
-		write("")
-		end()
-	}},
-	{"explicit status, declared empty", func(w http.ResponseWriter, write func(string), end func()) {
-		w.Header().Set("Content-Length", "0")
-		w.WriteHeader(201)
-		write("")
-		end()
-	}},
-	{"explicit 200, at the end", func(w http.ResponseWriter, write func(string), end func()) {
-		end()
-		w.WriteHeader(200)
-		write("half of it")
-	}},
-	{"explicit status, at the end", func(w http.ResponseWriter, write func(string), end func()) {
-		end()
-		w.WriteHeader(201)
-		write("all of it.")
-	}},
-	{"explicit 204", func(w http.ResponseWriter, write func(string), end func()) {
-		w.WriteHeader(204)
-		write("")
-		end()
-	}},
-	{"explicit 304", func(w http.ResponseWriter, write func(string), end func()) {
-		w.WriteHeader(304)
-		write("")
-		end()
-	}},
-	{"422", func(w http.ResponseWriter, write func(string), end func()) {
-		w.WriteHeader(422)
-		write("not that..")
-		end()
-	}},
-	{"504, at the end", func(w http.ResponseWriter, write func(string), end func()) {
-		end()
-		w.WriteHeader(504)
-		write("too late..")
-	}},
-	{"panics", func(w http.ResponseWriter, write func(string), end func()) {
-		w.WriteHeader(201)
-		write("half of it")
-		end()
-		panic("boom")
-	}},
-	{"Goexit", func(w http.ResponseWriter, write func(string), end func()) {
-		w.WriteHeader(201)
-		write("half of it")
-		end()
-		runtime.Goexit()
-	}},
+// proofHandlers are the ways to use a writer around the end of the context, in
+// steps: a status, a declared length, half of a body or a whole one, a flush of
+// what streams, and what becomes of the context or the handler.
+var proofHandlers = []struct{ name, steps string }{
+	{"silent", "end"},
+	{"half a body", "half end"},
+	{"half a body after 201", "201 half end"},
+	{"half of the declared body", "length=20 201 half end"},
+	{"half of the declared body, at the end", "end length=20 201 half"},
+	{"whole body", "length=10 201 whole end"},
+	{"whole body, implicit 200", "length=10 whole end"},
+	{"whole body, implicit 200 at the end", "end length=10 whole"},
+	{"explicit status", "201 flush end"},
+	{"explicit status, declared empty", "length=0 201 flush end"},
+	{"explicit 200, at the end", "end 200 half"},
+	{"explicit status, at the end", "end 201 whole"},
+	{"explicit 204", "204 flush end"},
+	{"explicit 304", "304 flush end"},
+	{"422", "422 refused end"},
+	{"504, at the end", "end 504 late"},
+	{"panics", "201 half end panic"},
+	{"Goexit", "201 half end goexit"},
+}
+
+var proofTexts = map[string]string{"half": "half of it", "whole": "all of it.", "refused": "not that..",
+	"late": "too late..", "flush": ""}
+
+// take takes the steps of a handler.
+func take(steps string, w http.ResponseWriter, write func(text string), end func()) {
+	for _, step := range strings.Fields(steps) {
+		text, writes := proofTexts[step]
+		status, err := strconv.Atoi(step)
+		length, declares := strings.CutPrefix(step, "length=")
+		switch {
+		case writes:
+			write(text)
+		case declares:
+			w.Header().Set("Content-Length", length)
+		case step == "end":
+			end()
+		case step == "panic":
+			panic("boom")
+		case step == "goexit":
+			runtime.Goexit()
+		case err == nil:
+			w.WriteHeader(status)
+		}
+	}
 }
 
 // impossible says why there is no such cell, "" if there is.
@@ -147,7 +98,7 @@ func (p proof) impossible() string {
 
 // run returns what the client gets, what a repeat gets, how often the handler
 // ran, and the log.
-func (p proof) run(t *testing.T, do func(w http.ResponseWriter, write func(string), end func())) string {
+func (p proof) run(t *testing.T, steps string) string {
 	ring, log := newKeyring(), newLogged()
 	token := ring.issue(t)
 	store, faulty := idem.Store(&idem.Memory{}), (*idemtest.Faulty)(nil)
@@ -178,7 +129,7 @@ func (p proof) run(t *testing.T, do func(w http.ResponseWriter, write func(strin
 		if p.kind == "streamed" {
 			w.Header().Set("Content-Type", "text/event-stream")
 		}
-		do(w, func(text string) {
+		take(steps, w, func(text string) {
 			if text != "" {
 				_, _ = fmt.Fprint(w, text)
 			}
@@ -362,7 +313,7 @@ func TestProofs(t *testing.T) {
 							continue
 						}
 						var result string
-						synctest.Test(t, func(t *testing.T) { result = p.run(t, handler.do) })
+						synctest.Test(t, func(t *testing.T) { result = p.run(t, handler.steps) })
 						if where[result] == nil {
 							results = append(results, result)
 						}
