@@ -8,8 +8,6 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -213,84 +211,61 @@ func TestLargestBody(t *testing.T) {
 // TestRequestOfTheHandler: reading the body ahead changes nothing that a
 // handler sees of the request.
 func TestRequestOfTheHandler(t *testing.T) {
-	type view struct {
-		Length   int64
-		Coding   []string
-		Trailer  http.Header
-		Body     string
-		Form     url.Values
-		File     string
-		Method   string
-		URI      string
-		Path     string
-		Expected error
-	}
 	var form bytes.Buffer
 	parts := multipart.NewWriter(&form)
 	_ = parts.WriteField("title", "one")
 	file, _ := parts.CreateFormFile("file", "a.txt")
 	fmt.Fprint(file, "content")
 	_ = parts.Close()
-	rows := []struct {
-		name        string
-		contentType string
-		body        func() io.Reader
-		trailer     http.Header
+	const none, json = "", "application/json"
+	for _, row := range []struct {
+		name, contentType, body string
+		chunked                 bool
+		trailer                 http.Header
 	}{
-		{"none", "", func() io.Reader { return nil }, nil},
-		{"empty", "", func() io.Reader { return strings.NewReader("") }, nil},
-		{"JSON", "application/json", func() io.Reader { return strings.NewReader(`{"a":1}`) }, nil},
-		{"chunked", "application/json", func() io.Reader { return struct{ io.Reader }{strings.NewReader(`{"a":1}`)} }, nil},
-		{"trailer", "application/json", func() io.Reader { return struct{ io.Reader }{strings.NewReader(`{"a":1}`)} },
-			http.Header{"X-Sum": {"abc"}}},
-		{"form", "application/x-www-form-urlencoded",
-			func() io.Reader { return strings.NewReader("title=one&title=two") }, nil},
-		{"multipart", parts.FormDataContentType(), func() io.Reader { return bytes.NewReader(form.Bytes()) }, nil},
-	}
-	ring, token := oneKey(t)
-	for _, protocol := range protocols {
-		for _, row := range rows {
-			t.Run(protocol+" "+row.name, func(t *testing.T) {
-				views := make(chan view, 2)
-				handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					v := view{Length: r.ContentLength, Coding: r.TransferEncoding, Method: r.Method,
-						URI: r.RequestURI, Path: r.URL.String()}
-					if strings.Contains(row.contentType, "form") {
-						v.Expected = r.ParseMultipartForm(1 << 20)
-						v.Form = r.Form
-						if f, _, err := r.FormFile("file"); err == nil {
-							b, _ := io.ReadAll(f)
-							v.File = string(b)
-						}
-					} else {
-						b, err := io.ReadAll(r.Body)
-						v.Body, v.Expected = string(b), err
-						v.Trailer = r.Trailer.Clone()
+		{"none", none, "", false, nil}, {"empty", none, "", true, nil}, {"JSON", json, `{"a":1}`, false, nil},
+		{"chunked", json, `{"a":1}`, true, nil}, {"trailer", json, `{"a":1}`, true, http.Header{"X-Sum": {"abc"}}},
+		{"form", "application/x-www-form-urlencoded", "title=one&title=two", false, nil},
+		{"multipart", parts.FormDataContentType(), form.String(), false, nil},
+	} {
+		ring, token := oneKey(t)
+		overBoth(t, func(t *testing.T, protocol string) {
+			views := make(chan string, 1)
+			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				view := fmt.Sprint(r.Method, r.RequestURI, r.URL, r.ContentLength, r.TransferEncoding)
+				if strings.Contains(row.contentType, "form") {
+					view += fmt.Sprint(r.ParseMultipartForm(1<<20), r.Form)
+					if f, _, err := r.FormFile("file"); err == nil {
+						b, _ := io.ReadAll(f)
+						view += string(b)
 					}
-					if n, err := r.Body.Read(make([]byte, 1)); n != 0 || err != io.EOF {
-						t.Errorf("Read at the end: %d, %v", n, err)
-					}
-					views <- v
-				})
-				send := func(h http.Handler) view {
-					srv, client := listen(t, protocol, h)
-					r := newRequest(t, "POST", srv.URL+"/a%2Fb?q=1", token, row.body())
-					r.Trailer = row.trailer
-					r.Header.Set("Idempotency-Key", "a")
-					if row.contentType != "" {
-						r.Header.Set("Content-Type", row.contentType)
-					}
-					if a := do(t, client, r); a.StatusCode != 200 {
-						t.Fatalf("%d %s", a.StatusCode, a.body)
-					}
-					return <-views
+				} else {
+					b, err := io.ReadAll(r.Body)
+					view += fmt.Sprint(string(b), err, r.Trailer)
 				}
-				want, got := send(handler), send(keyed(ring, middleware.Options{}, handler))
-				if !reflect.DeepEqual(got, want) {
-					t.Errorf("the handler sees\n%+v, without the stage\n%+v", got, want)
+				if n, err := r.Body.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+					t.Errorf("%s: Read at the end: %d, %v", row.name, n, err)
 				}
+				views <- view
 			})
-		}
+			send := func(h http.Handler) string {
+				srv, client := listen(t, protocol, h)
+				var body io.Reader = strings.NewReader(row.body)
+				if row.chunked {
+					body = struct{ io.Reader }{body}
+				}
+				r := newRequest(t, "POST", srv.URL+"/a%2Fb?q=1", token, body)
+				r.Trailer = row.trailer
+				r.Header["Idempotency-Key"], r.Header["Content-Type"] = []string{"a"}, []string{row.contentType}
+				if a := do(t, client, r); a.StatusCode != 200 {
+					t.Fatalf("%s: %d %s", row.name, a.StatusCode, a.body)
+				}
+				return <-views
+			}
+			if want, got := send(handler), send(keyed(ring, middleware.Options{}, handler)); got != want {
+				t.Errorf("%s: the handler sees\n%s, without the stage\n%s", row.name, got, want)
+			}
+		})
 	}
 }
 
@@ -402,53 +377,36 @@ func TestBodiesOfOneOwner(t *testing.T) {
 	const size = 1 << 20
 	synctest.Test(t, func(t *testing.T) {
 		ring := newKeyring()
-		h := keyed(ring, with(keyedOptions{Runner: replies(), MaxBody: size, MaxBodies: 16 * size}), sayOK)
-		tokenOf := func(organization string, environment keystore.Environment) string {
-			token, _ := ring.grant(t, keystore.Key{Organization: organization, Environment: environment})
-			return token
+		h := keyed(ring, with(keyedOptions{MaxBody: size, MaxBodies: 16 * size}), sayOK)
+		send := func(organization string, e keystore.Environment, key string, body io.Reader) answer {
+			token, _ := ring.grant(t, keystore.Key{Organization: organization, Environment: e})
+			r := httptest.NewRequest("POST", "/", body)
+			r.Header.Set("Authorization", "Bearer "+token)
+			r.Header.Set("Idempotency-Key", key)
+			return serve(h, r)
 		}
-		more := make(chan struct{})
-		var refused, open int
-		answers := make(chan answer)
-		flood := func(token, key string) {
-			for i := range 20 {
-				r := httptest.NewRequest("POST", "/", &unfinished{letters{size - 1}, more})
-				r.Header.Set("Authorization", "Bearer "+token)
-				r.Header.Set("Idempotency-Key", fmt.Sprint(key, i))
-				go func() { answers <- serve(h, r) }()
-				synctest.Wait()
-				select {
-				case a := <-answers:
-					wantRefusal(t, "beyond its share", a, 503, "too_many_in_flight", "")
-					refused++
-				default:
-					open++
-				}
+		more, answers := make(chan struct{}), make(chan answer, 20)
+		for i := range cap(answers) {
+			go func() {
+				answers <- send("loud", keystore.Sandbox, fmt.Sprint(i), &unfinished{letters{size - 1}, more})
+			}()
+			synctest.Wait()
+		}
+		if len(answers) != 12 {
+			t.Errorf("one tenant was refused %d bodies of 20, want 12", len(answers))
+		}
+		for range len(answers) {
+			wantRefusal(t, "beyond its share", <-answers, 503, "too_many_in_flight", "")
+		}
+		for _, other := range []string{"quiet " + string(keystore.Production), "quiet " + string(keystore.Sandbox),
+			"loud " + string(keystore.Production)} {
+			organization, e, _ := strings.Cut(other, " ")
+			if a := send(organization, keystore.Environment(e), "a", &letters{size}); a.StatusCode != 200 {
+				t.Errorf("%s beside a loud tenant: got %d %s", other, a.StatusCode, a.body)
 			}
 		}
-		wantFree := func(when string) {
-			t.Helper()
-			for _, environment := range []keystore.Environment{keystore.Production, keystore.Sandbox} {
-				token := tokenOf("quiet", environment)
-				if a := serve(h, request("POST", "/", token, strings.Repeat("x", size),
-					"Idempotency-Key: "+when)); a.StatusCode != 200 {
-					t.Errorf("%s: another tenant got %d %s", when, a.StatusCode, a.body)
-				}
-			}
-		}
-		flood(tokenOf("loud", keystore.Sandbox), "a")
-		if open != 8 || refused != 12 {
-			t.Errorf("one tenant has %d bodies and was refused %d, want 8 and 12", open, refused)
-		}
-		wantFree("one loud tenant")
-		if a := serve(h, request("POST", "/", tokenOf("loud", keystore.Production), strings.Repeat("x", size),
-			"Idempotency-Key: a")); a.StatusCode != 200 {
-			t.Errorf("production of the same organization got %d %s", a.StatusCode, a.body)
-		}
-		flood(tokenOf("louder", keystore.Production), "b")
-		wantFree("two loud tenants")
 		close(more)
-		for range open {
+		for range 8 {
 			if a := <-answers; a.StatusCode != 200 {
 				t.Errorf("a slow body: %d %s", a.StatusCode, a.body)
 			}
@@ -525,12 +483,10 @@ func TestRefusedUploads(t *testing.T) {
 			{"none", token, 404, "not_found"}, {"chat", token, 413, "body_too_large"},
 			{"tasks", token, 503, "too_many_in_flight"},
 		} {
-			for range 3 {
-				a := send(row.path, row.token)
-				if p := a.problem(t); a.StatusCode != row.status || p.Code != row.code || a.Close != (name != "HTTP/2") ||
-					(a.Header.Get("Retry-After") == "1") != (row.status == 503) || a.ContentLength != int64(len(a.body)) {
-					t.Errorf("%s: got %d %v %s, want %d %s", name, a.StatusCode, a.Header, a.body, row.status, row.code)
-				}
+			a := send(row.path, row.token)
+			if p := a.problem(t); a.StatusCode != row.status || p.Code != row.code || a.Close != (name != "HTTP/2") ||
+				(a.Header.Get("Retry-After") == "1") != (row.status == 503) || a.ContentLength != int64(len(a.body)) {
+				t.Errorf("%s: got %d %v %s, want %d %s", name, a.StatusCode, a.Header, a.body, row.status, row.code)
 			}
 		}
 	}
