@@ -8,13 +8,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -103,9 +100,8 @@ func TestPackageComment(t *testing.T) {
 func ExampleGuard() {
 	keys := issuing.NewMemory()
 	guard := middleware.New(keys, middleware.Options{
-		RateLimit: middleware.PerOrganization("100-S"),
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(&idem.Memory{},
-			idem.Options{})},
+		RateLimit:   middleware.PerOrganization("100-S"),
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(&idem.Memory{}, idem.Options{})},
 	})
 	create := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
@@ -127,9 +123,8 @@ func ExampleGuard() {
 func ExampleGuard_incorrect() {
 	keys := issuing.NewMemory()
 	guard := middleware.New(keys, middleware.Options{
-		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(&idem.Memory{},
-			idem.Options{})},
-		Hooks: &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)},
+		Idempotency: middleware.IdempotencyOptions{Runner: idem.NewRunner(&idem.Memory{}, idem.Options{})},
+		Hooks:       &middleware.Hooks{Logger: slog.New(slog.DiscardHandler)},
 	})
 	wrong := middleware.Chain(guard.RequestID, guard.Authenticate, guard.Enforce(middleware.AnyCaller()),
 		guard.Idempotent, guard.Enforce(middleware.Require(scope.TasksWrite)))
@@ -203,8 +198,7 @@ func ExampleNewAPI_ownService() {
 		),
 	}})
 	issuer := issuing.New(keys, issuing.Options{})
-	api := middleware.NewAPI(keys,
-		middleware.Options{Base: "/v2", RequestIDHeader: "Acme-Request-Id"})
+	api := middleware.NewAPI(keys, middleware.Options{Base: "/v2", RequestIDHeader: "Acme-Request-Id"})
 	api.HandleFunc("GET /v2/parcels", middleware.Require("parcels:read"), func(http.ResponseWriter, *http.Request) {})
 
 	key := issue(issuer, "org_1", "parcels:read")
@@ -244,37 +238,6 @@ func ExampleNewAPI_ownKeyShape() {
 	// 200 key 17
 	// 200
 	// 401
-}
-
-// Counters for Prometheus, in its text format. With its client library, Observe
-// is one line: requests.WithLabelValues(…).Inc().
-func ExampleHooks_prometheus() {
-	var mu sync.Mutex
-	requests := map[string]int{}
-	observe := func(_ context.Context, e middleware.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		requests[fmt.Sprintf("route=%q,status=\"%d\",outcome=%q", e.Pattern, e.Status, e.Outcome)]++
-	}
-	metrics := func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, labels := range slices.Sorted(maps.Keys(requests)) {
-			fmt.Fprintf(w, "api_requests_total{%s} %d\n", labels, requests[labels])
-		}
-	}
-
-	keys := issuing.NewMemory()
-	api := middleware.NewAPI(keys, middleware.Options{Hooks: &middleware.Hooks{Observe: observe}})
-	api.HandleFunc("GET /api/v1/tasks/{id}", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
-	key := issue(issuing.New(keys, issuing.Options{}), "org_1")
-	for _, path := range []string{"/api/v1/tasks/1", "/api/v1/tasks/2", "/api/v1/none"} {
-		send(api, "GET", path, key, "")
-	}
-	fmt.Print(send(http.HandlerFunc(metrics), "GET", "/metrics", "", "").Body)
-	// Output:
-	// api_requests_total{route="",status="404",outcome="not_found"} 1
-	// api_requests_total{route="GET /api/v1/tasks/{id}",status="200",outcome="handled"} 2
 }
 
 // verify stands for a JWT library. It returns the claims of a token with a valid
