@@ -130,9 +130,7 @@ func TestAllowOfWithCaller(t *testing.T) {
 	} {
 		r := request("GET", "/", "", "")
 		r = r.WithContext(middleware.WithCaller(r.Context(), p))
-		if res := serve(h, r); res.StatusCode != want {
-			t.Errorf("%s: got %d %s, want %d", p.Subject(), res.StatusCode, res.body, want)
-		}
+		wantStatus(t, p.Subject(), serve(h, r), want)
 		e, _ := o.ask(withID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h(w, r.WithContext(middleware.WithCaller(r.Context(), p)))
 		})), request("GET", "/", "", ""))

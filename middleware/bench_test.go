@@ -10,7 +10,6 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"runtime"
 	"strconv"
 	"strings"
@@ -258,53 +257,51 @@ func TestObserveAllocations(t *testing.T) {
 // allocation.
 func TestUnusedAllocations(t *testing.T) {
 	ring, token := oneKey(t, scope.TasksRead)
-	bound := ring.plant(t, keystore.Key{Scopes: []scope.Name{scope.TasksRead},
-		Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
-	store := &ratelimit.Memory{}
-	unobserved := quiet()
-	unobserved.Pattern = func(*http.Request) string { return "/x" }
-	limits := rateOptions{Store: store, Organization: policy("organization", "1000000-S", 0)}
-	count := func(o middleware.Options, pieces bool, need middleware.Requirement, token, header string) float64 {
-		if o.Hooks == nil {
-			o.Hooks = quiet()
-		}
-		keys := keystore.Store(keystore.NewCached(ring.memory, keystore.CacheOptions{Service: o.Service}))
-		api := middleware.NewAPI(keys, o)
-		api.HandleFunc("GET /api/v1/x", need, func(http.ResponseWriter, *http.Request) {})
-		var h http.Handler = api
-		if pieces {
-			g := middleware.New(keys, o)
-			h = middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit,
-				g.Enforce(need))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		}
-		r := benchRequest("GET", "/api/v1/x", token)
-		if header != "" {
-			r.Header.Del("Authorization")
-			r.Header.Set(header, token)
-		}
-		return allocs(h, r)
-	}
-	need := middleware.Require(scope.TasksRead)
-	lacking := middleware.Require(scope.TasksWrite).ReportOnly()
+	bound := ring.plant(t, keystore.Key{Scopes: []scope.Name{scope.TasksRead}, Networks: trust("192.0.2.0/24")})
+	limits := rateOptions{Store: &ratelimit.Memory{}, Organization: policy("organization", "1000000-S", 0)}
+	nothing := func(http.ResponseWriter, *http.Request) {}
 	for _, pieces := range []bool{false, true} {
-		base := count(middleware.Options{RateLimit: limits}, pieces, need, token, "")
-		for name, got := range map[string]float64{
-			"a Pattern hook": count(middleware.Options{RateLimit: limits, Hooks: unobserved}, pieces, need, token, ""),
-			"a header for keys": count(middleware.Options{RateLimit: limits,
-				KeyHeader: "X-API-Key"}, pieces, need, token, "X-API-Key"),
-			"a header that is not used": count(middleware.Options{RateLimit: limits,
-				KeyHeader: "X-API-Key"}, pieces, need, token, ""),
-			"networks":          count(middleware.Options{RateLimit: limits}, pieces, need, bound, ""),
-			"legacy shapes":     count(middleware.Options{RateLimit: limits, Service: acme()}, pieces, need, token, ""),
-			"other credentials": count(middleware.Options{RateLimit: limits, Authenticate: nobody}, pieces, need, token, ""),
-			"a Uses": count(middleware.Options{RateLimit: limits,
-				Uses: keystore.NewUses(ring.memory, keystore.UsesOptions{})}, pieces, need, token, ""),
-			"a report-only requirement": count(middleware.Options{RateLimit: limits}, pieces, lacking, token, ""),
-			"a report-only organization": count(middleware.Options{RateLimit: rateOptions{Store: store,
-				Organization: reportOnly("organization", "1-H")}}, pieces, need, token, ""),
+		count := func(need middleware.Requirement, token, header string, set func(*middleware.Options)) float64 {
+			o := middleware.Options{Hooks: quiet(), RateLimit: limits}
+			set(&o)
+			keys := keystore.NewCached(ring.memory, keystore.CacheOptions{Service: o.Service})
+			h := http.Handler(apiOf(keys, o, need, nothing))
+			if pieces {
+				g := middleware.New(keys, o)
+				h = middleware.Chain(g.RequestID, g.Authenticate, g.RateLimit, g.Enforce(need))(http.HandlerFunc(nothing))
+			}
+			r := benchRequest("GET", "/api/v1/x", "")
+			r.Header.Set(header, map[bool]string{true: "Bearer "}[header == "Authorization"]+token)
+			return allocs(h, r)
+		}
+		usual := func(*middleware.Options) {}
+		need, lacking := middleware.Require(scope.TasksRead), middleware.Require(scope.TasksWrite).ReportOnly()
+		keyHeader := func(o *middleware.Options) { o.KeyHeader = "X-API-Key" }
+		got := map[string]float64{
+			"a header for keys":         count(need, token, "X-API-Key", keyHeader),
+			"networks":                  count(need, bound, "Authorization", usual),
+			"a report-only requirement": count(lacking, token, "Authorization", usual),
+		}
+		for name, set := range map[string]func(*middleware.Options){
+			"a Pattern hook": func(o *middleware.Options) {
+				o.Hooks.Pattern = func(*http.Request) string { return "/x" }
+			},
+			"a header that is not used": keyHeader,
+			"legacy shapes":             func(o *middleware.Options) { o.Service = acme() },
+			"other credentials":         func(o *middleware.Options) { o.Authenticate = nobody },
+			"a Uses": func(o *middleware.Options) {
+				o.Uses = keystore.NewUses(ring.memory, keystore.UsesOptions{})
+			},
+			"a report-only organization": func(o *middleware.Options) {
+				o.RateLimit.Organization = reportOnly("organization", "1-H")
+			},
 		} {
-			if got > base {
-				t.Errorf("%s, pieces %t: got %v allocations, want the %v without it", name, pieces, got, base)
+			got[name] = count(need, token, "Authorization", set)
+		}
+		base := count(need, token, "Authorization", usual)
+		for name, n := range got {
+			if n > base {
+				t.Errorf("%s, pieces %t: got %v allocations, want the %v without it", name, pieces, n, base)
 			}
 		}
 	}

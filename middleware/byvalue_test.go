@@ -55,9 +55,7 @@ func TestJSONByValueInAFleet(t *testing.T) {
 									var both sync.WaitGroup
 									for range 2 {
 										both.Go(func() {
-											if got := serve(h, f.post(repeat)); got.StatusCode != wanted {
-												t.Errorf("%.20q: got %d %.200s, want %d", repeat, got.StatusCode, got.body, wanted)
-											}
+											wantStatus(t, fmt.Sprintf("%.20q", repeat), serve(h, f.post(repeat)), wanted)
 										})
 									}
 									both.Wait()

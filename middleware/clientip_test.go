@@ -1,7 +1,6 @@
 package middleware_test
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -94,8 +93,7 @@ func TestUnixSocket(t *testing.T) {
 
 // addressOf returns the client's address as an Event has it.
 func addressOf(proxies []netip.Prefix, r *http.Request) (client netip.Addr) {
-	hooks := quiet()
-	hooks.Observe = func(_ context.Context, e middleware.Event) { client = e.ClientIP() }
+	hooks := quiet(func(e middleware.Event) { client = e.ClientIP() })
 	g := middleware.New(nil, middleware.Options{Hooks: hooks, TrustedProxies: proxies})
 	serve(g.RequestID(sayOK), r)
 	return client

@@ -239,9 +239,7 @@ func TestEventBytesOfACopy(t *testing.T) {
 	overBoth(t, func(t *testing.T, protocol string) {
 		for _, tt := range tests {
 			events := make(chan middleware.Event, 1)
-			hooks := quiet()
-			hooks.Observe = func(_ context.Context, e middleware.Event) { events <- e }
-			api, token := oneRoute(t, tt.h, middleware.Options{Hooks: hooks})
+			api, token := oneRoute(t, tt.h, middleware.Options{Hooks: quiet(func(e middleware.Event) { events <- e })})
 			srv, client := listen(t, protocol, api)
 			res := do(t, client, request("GET", srv.URL+"/api/v1/x", token, "", tt.lines...))
 			if e := <-events; e.Bytes != tt.want || int64(len(res.body)) != tt.want {
@@ -255,8 +253,6 @@ func TestEventBytesOfACopy(t *testing.T) {
 func TestEventOfAHijackedConnection(t *testing.T) {
 	for _, status := range []int{0, http.StatusSwitchingProtocols} {
 		events := make(chan middleware.Event, 1)
-		hooks := quiet()
-		hooks.Observe = func(_ context.Context, e middleware.Event) { events <- e }
 		api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
 			if status != 0 {
 				w.WriteHeader(status)
@@ -267,7 +263,7 @@ func TestEventOfAHijackedConnection(t *testing.T) {
 				return
 			}
 			conn.Close()
-		}, middleware.Options{Hooks: hooks})
+		}, middleware.Options{Hooks: quiet(func(e middleware.Event) { events <- e })})
 		c := dial(t, start(t, api))
 		c.send(upgrade("x", token))
 		e := <-events

@@ -29,37 +29,23 @@ func TestOneWriter(t *testing.T) {
 		}
 	})
 	h := middleware.Chain(g.RequestID, note, g.Recover, anyCaller(g))(same)
-	if res := serve(h, request("GET", "/", token, "")); res.StatusCode != 200 {
-		t.Errorf("got %d", res.StatusCode)
-	}
+	wantStatus(t, "through all stages", serve(h, request("GET", "/", token, "")), 200)
 }
 
 // TestForeignWriters: a stage of somebody else may stand outside ours or
 // between two of ours, and nobody flushes past the commit.
 func TestForeignWriters(t *testing.T) {
 	recovers := keyless().Recover
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		clear(w.Header())
-		io.WriteString(w, "half")
-		if err := http.NewResponseController(w).Flush(); err != nil {
-			t.Errorf("Flush: %v", err)
-		}
-		panic("after flush")
-	})
-	flushOnly := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		clear(w.Header())
-		if err := http.NewResponseController(w).Flush(); err != nil {
-			t.Errorf("Flush: %v", err)
-		}
-		panic("after flush")
-	})
 	for name, around := range map[string]func(http.Handler) http.Handler{
 		"outside": middleware.Chain(unwrapping, stage(), recovers),
 		"between": middleware.Chain(stage(), unwrapping, recovers),
 		"inside":  middleware.Chain(stage(), recovers, unwrapping),
 	} {
-		for _, h := range []http.Handler{handler, flushOnly} {
-			srv := start(t, around(h))
+		for _, h := range []http.Handler{steps("half", "flush", "panic"), steps("flush", "panic")} {
+			srv := start(t, around(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				clear(w.Header())
+				h.ServeHTTP(w, r)
+			})))
 			got, head := outcomeOf(t, srv.Client(), get(t, srv, "/", ""))
 			if wantID(t, &http.Response{Header: head}); got.status != 0 {
 				t.Errorf("%s: the client has read %v to its end, which was cut short", name, got)
@@ -242,9 +228,7 @@ func TestSwitchingProtocols(t *testing.T) {
 	}
 	for name, h := range map[string]func(http.Handler) http.Handler{"net/http": middleware.Chain(), "RequestID": stage()} {
 		srv := startTLS(t, h(steps("101", "418")))
-		if res := do(t, srv.Client(), get(t, srv, "/", "")); res.StatusCode != http.StatusTeapot {
-			t.Errorf("%s: got %d, want %d", name, res.StatusCode, http.StatusTeapot)
-		}
+		wantStatus(t, name, do(t, srv.Client(), get(t, srv, "/", "")), http.StatusTeapot)
 	}
 }
 

@@ -141,9 +141,7 @@ func TestGatewayNeedsTheClient(t *testing.T) {
 		}
 	}
 	trusting, reader, _, _ := newGateway(t, middleware.Options{TrustUnixSocket: true}, middleware.GatewayOptions{})
-	if w := serve(trusting, from("@", asked("/verify/tasks-read", reader))); w.StatusCode != 200 {
-		t.Errorf("a trusted socket: got %d %s", w.StatusCode, w.body)
-	}
+	wantStatus(t, "a trusted socket", serve(trusting, from("@", asked("/verify/tasks-read", reader))), 200)
 }
 
 // TestGatewayCharges: once for each request, failures included, by the client's
@@ -176,9 +174,7 @@ func TestGatewayCharges(t *testing.T) {
 			}
 			other := asked("/verify/tasks-read", "svc_test_wrong")
 			other.Header.Set("X-Forwarded-For", "198.51.100.8")
-			if w := serve(gateway, other); w.StatusCode != 401 {
-				t.Errorf("another client: got %d %s", w.StatusCode, w.body)
-			}
+			wantStatus(t, "another client", serve(gateway, other), 401)
 		})
 	}
 }
@@ -291,9 +287,7 @@ func TestFromGatewayBesideKeys(t *testing.T) {
 		"a key beside a wrong proof": {asked("/", token, "Svc-Caller-Signature: 99999999999.00"), 400},
 		"nothing":                    {asked("/", ""), 401},
 	} {
-		if w := serve(h, tt.r); w.StatusCode != tt.want {
-			t.Errorf("%s: got %d %s, want %d", name, w.StatusCode, w.body, tt.want)
-		}
+		wantStatus(t, name, serve(h, tt.r), tt.want)
 	}
 }
 

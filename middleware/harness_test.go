@@ -163,6 +163,14 @@ func wantRefusal(t testing.TB, what string, res answer, status int, code, challe
 
 type authenticate = func(*http.Request) (*keystore.Caller, error)
 
+// wantStatus checks the status of an answer.
+func wantStatus(t testing.TB, what string, a answer, status int) {
+	t.Helper()
+	if a.StatusCode != status {
+		t.Errorf("%s: got %d %s, want %d", what, a.StatusCode, a.body, status)
+	}
+}
+
 // always is an Options.Authenticate that gives one answer.
 func always(caller *keystore.Caller, err error) authenticate {
 	return func(*http.Request) (*keystore.Caller, error) { return caller, err }
@@ -217,11 +225,9 @@ type observed struct {
 	events []middleware.Event
 }
 
-func (o *observed) hooks() *middleware.Hooks {
-	hooks := quiet()
-	hooks.Observe = func(_ context.Context, e middleware.Event) { o.events = append(o.events, e) }
-	return hooks
-}
+func (o *observed) note(e middleware.Event) { o.events = append(o.events, e) }
+
+func (o *observed) hooks() *middleware.Hooks { return quiet(o.note) }
 
 // ask sends a request and returns the one Event of it.
 func (o *observed) ask(h http.Handler, r *http.Request) (middleware.Event, answer) {
@@ -316,8 +322,13 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-func (l *logged) hooks() *middleware.Hooks {
-	return &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(l, nil))}
+// hooks log here, and notes get each Event.
+func (l *logged) hooks(notes ...func(middleware.Event)) *middleware.Hooks {
+	hooks := &middleware.Hooks{Logger: slog.New(slog.NewTextHandler(l, nil))}
+	for _, note := range notes {
+		hooks.Observe = func(_ context.Context, e middleware.Event) { note(e) }
+	}
+	return hooks
 }
 
 func newLogged() *logged { return &logged{} }
@@ -648,7 +659,7 @@ func claiming(ring *keyring, o func() middleware.Options) map[string]func(http.H
 }
 
 // quiet are hooks that log nowhere.
-func quiet() *middleware.Hooks { return newLogged().hooks() }
+func quiet(notes ...func(middleware.Event)) *middleware.Hooks { return newLogged().hooks(notes...) }
 
 var sayOK = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
 
@@ -832,12 +843,10 @@ func newWorld(t testing.TB, configure func(*middleware.Options)) *world {
 	cached := keystore.NewCached(w.keys, keystore.CacheOptions{})
 	w.ring = &keyring{keys: cached, memory: memory, issuer: issuing.New(cached, issuing.Options{})}
 	w.token = w.ring.issue(t, scope.TasksWrite, scope.TasksRead)
-	hooks := w.log.hooks()
-	hooks.Observe = w.observe
 	o := middleware.Options{
 		RateLimit:   perOrganization(rates, ratelimit.Limit{Count: 5, Period: time.Hour}),
 		Idempotency: keyedOptions{Runner: runnerOf(w.replies, idem.Options{Wait: -1})},
-		Hooks:       hooks,
+		Hooks:       w.log.hooks(w.observe),
 	}
 	if configure != nil {
 		configure(&o)
@@ -867,7 +876,7 @@ func (w *world) outage(faults ...fault) {
 // does sets what POST /api/v1/tasks does.
 func (w *world) does(h http.HandlerFunc) { w.create.Store(&h) }
 
-func (w *world) observe(_ context.Context, e middleware.Event) {
+func (w *world) observe(e middleware.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, e)

@@ -247,9 +247,7 @@ func TestRepliesByDefault(t *testing.T) {
 		}
 		for range 2 {
 			a := serve(h, request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: a"))
-			if a.StatusCode != 201 {
-				t.Errorf("%s: got %d %s", name, a.StatusCode, a.body)
-			}
+			wantStatus(t, name, a, 201)
 		}
 		if int(runs.Load()) != tt.runs {
 			t.Errorf("%s: ran %d times, want %d", name, runs.Load(), tt.runs)

@@ -81,9 +81,7 @@ func TestBodiesAreReleased(t *testing.T) {
 		block = make(chan struct{})
 		for i := range 3 {
 			wg.Go(func() {
-				if a := send(fmt.Sprint("end", i), "block", &letters{size}); a.StatusCode != 201 {
-					t.Errorf("no room is left: %d %s", a.StatusCode, a.body)
-				}
+				wantStatus(t, "no room is left", send(fmt.Sprint("end", i), "block", &letters{size}), 201)
 			})
 		}
 		synctest.Wait()
@@ -354,9 +352,7 @@ func TestMaxBodies(t *testing.T) {
 		}
 		close(more)
 		for range cap(answers) {
-			if a := <-answers; a.StatusCode != 201 {
-				t.Errorf("within MaxBodies: %d %s", a.StatusCode, a.body)
-			}
+			wantStatus(t, "within MaxBodies", <-answers, 201)
 		}
 	})
 	for _, n := range []int{8191, 8192} { // the room for the end of a body does not count
@@ -364,9 +360,7 @@ func TestMaxBodies(t *testing.T) {
 		for _, declared := range []int{n, -1} {
 			r := post(s.token, fmt.Sprint(declared))
 			r.Body, r.ContentLength = io.NopCloser(&letters{n}), int64(declared)
-			if a := serve(s, r); a.StatusCode != 200 {
-				t.Errorf("%d bytes, declared %d: %d", n, declared, a.StatusCode)
-			}
+			wantStatus(t, fmt.Sprintf("%d bytes, declared %d", n, declared), serve(s, r), 200)
 		}
 	}
 }
@@ -407,9 +401,7 @@ func TestBodiesOfOneOwner(t *testing.T) {
 		}
 		close(more)
 		for range 8 {
-			if a := <-answers; a.StatusCode != 200 {
-				t.Errorf("a slow body: %d %s", a.StatusCode, a.body)
-			}
+			wantStatus(t, "a slow body", <-answers, 200)
 		}
 	})
 }
@@ -491,9 +483,7 @@ func TestRefusedUploads(t *testing.T) {
 		}
 	}
 	first.send("x")
-	if a := first.next("POST"); a.StatusCode != 200 {
-		t.Errorf("the first upload: %d %s", a.StatusCode, a.body)
-	}
+	wantStatus(t, "the first upload", first.next("POST"), 200)
 	// A body that was read whole does not cost the connection, unless the client
 	// expects what it may not get.
 	for _, more := range []string{"", "Expect: 100-continue\r\n"} {

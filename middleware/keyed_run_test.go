@@ -522,9 +522,7 @@ func TestOneLineForAnOutcome(t *testing.T) {
 		store.Always(idemtest.Settle, idemtest.Fail)
 		runner := runnerOf(store, idem.Options{Logger: log.hooks().Logger})
 		h := keyed(ring, logging(log, keyedOptions{Runner: runner}), sayOK)
-		if a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a")); a.StatusCode != 200 {
-			t.Errorf("got %d %s, want the response", a.StatusCode, a.body)
-		}
+		wantStatus(t, "an outcome that is not saved", serve(h, post(ring.issue(t), "a")), 200)
 		for _, want := range []string{"could not be saved", "is saved"} {
 			if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), want) {
 				t.Errorf("%d lines, want one that says that the outcome %s:\n%s", n, want, log)

@@ -300,9 +300,7 @@ func TestLateHandlerOfABypass(t *testing.T) {
 	})), keyedRequest(t, "/x", ring.issue(t), "a"))
 	over.Store(true)
 	late.Wait()
-	if got.StatusCode != http.StatusTeapot {
-		t.Errorf("%d, want 418", got.StatusCode)
-	}
+	wantStatus(t, "past the stage", got, http.StatusTeapot)
 }
 
 type onWrite func()
@@ -430,9 +428,7 @@ func TestHeaderAfterTheReturn(t *testing.T) {
 		header["Trailer:X-Sum"] = []string{"1"}
 		w.WriteHeader(http.StatusCreated)
 	})
-	if a := s.post("a"); a.StatusCode != http.StatusCreated {
-		t.Errorf("got %d", a.StatusCode)
-	}
+	wantStatus(t, "beside a late header", s.post("a"), http.StatusCreated)
 	close(stop)
 	<-stopped
 }

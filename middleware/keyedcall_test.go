@@ -116,9 +116,7 @@ func TestWaiterLeaves(t *testing.T) {
 		waiter.Close()
 	}
 	close(release)
-	if a := first.next("POST"); a.StatusCode != 201 {
-		t.Errorf("the first: %d %s", a.StatusCode, a.body)
-	}
+	wantStatus(t, "the first", first.next("POST"), 201)
 }
 
 // TestTransportResends: http.Transport by itself sends a request with an

@@ -117,22 +117,19 @@ type probed struct {
 func TestEveryOption(t *testing.T) {
 	one := func(name string) *ratelimit.Policy { return policy(name, "1-H", 0) }
 	rows := map[string]func(*probed){
-		"Options.Base":            func(p *probed) { p.o.Base = "/v2" },
-		"Options.Service":         func(p *probed) { p.o.Service.Prefix, p.uncached = "acme", true },
-		"Options.Authenticate":    func(p *probed) { p.o.Authenticate = session(by(t, "user")) },
-		"Options.Failures":        func(p *probed) { p.o.Failures = ratelimit.MustParse("1-H") },
-		"Options.TrustedProxies":  func(p *probed) { p.o.TrustedProxies = trust("192.0.2.0/24") }, // the peer's of httptest
-		"Options.TrustUnixSocket": func(p *probed) { p.o.TrustUnixSocket = true },
-		"Options.Hooks":           func(p *probed) { p.o.Hooks = &middleware.Hooks{Logger: quiet().Logger} },
-
-		"Options.RequestIDHeader": func(p *probed) { p.o.RequestIDHeader = "Acme-Request-Id" },
-		"Options.TrustRequestID":  func(p *probed) { p.o.TrustRequestID = func(*http.Request) bool { return true } },
-
-		"Options.KeyHeader":      func(p *probed) { p.o.KeyHeader = "X-API-Key" },
-		"Options.Environment":    func(p *probed) { p.o.Environment = keystore.Sandbox },
-		"Options.RejectBrowsers": func(p *probed) { p.o.RejectBrowsers = true },
-		"Options.Uses":           func(p *probed) { p.o.Uses = p.lastUsed },
-
+		"Options.Base":                  func(p *probed) { p.o.Base = "/v2" },
+		"Options.Service":               func(p *probed) { p.o.Service.Prefix, p.uncached = "acme", true },
+		"Options.Authenticate":          func(p *probed) { p.o.Authenticate = session(by(t, "user")) },
+		"Options.Failures":              func(p *probed) { p.o.Failures = ratelimit.MustParse("1-H") },
+		"Options.TrustedProxies":        func(p *probed) { p.o.TrustedProxies = trust("192.0.2.0/24") }, // the peer
+		"Options.TrustUnixSocket":       func(p *probed) { p.o.TrustUnixSocket = true },
+		"Options.Hooks":                 func(p *probed) { p.o.Hooks = &middleware.Hooks{Logger: quiet().Logger} },
+		"Options.RequestIDHeader":       func(p *probed) { p.o.RequestIDHeader = "Acme-Request-Id" },
+		"Options.TrustRequestID":        func(p *probed) { p.o.TrustRequestID = func(*http.Request) bool { return true } },
+		"Options.KeyHeader":             func(p *probed) { p.o.KeyHeader = "X-API-Key" },
+		"Options.Environment":           func(p *probed) { p.o.Environment = keystore.Sandbox },
+		"Options.RejectBrowsers":        func(p *probed) { p.o.RejectBrowsers = true },
+		"Options.Uses":                  func(p *probed) { p.o.Uses = p.lastUsed },
 		"RateLimitOptions.Store":        func(p *probed) { p.o.RateLimit.Store = failing },
 		"RateLimitOptions.Organization": func(p *probed) { p.o.RateLimit.Organization = one("x") },
 		"RateLimitOptions.Sandbox":      func(p *probed) { p.o.RateLimit.Sandbox = one("x") },
@@ -141,13 +138,10 @@ func TestEveryOption(t *testing.T) {
 		"RateLimitOptions.Client":       func(p *probed) { p.o.RateLimit.Client = one("x") },
 		"RateLimitOptions.Concurrent":   func(p *probed) { p.o.RateLimit.Concurrent = 1 },
 		"RateLimitOptions.Fields":       func(p *probed) { p.o.RateLimit.Fields = middleware.FieldsGitHub },
-
-		"IdempotencyOptions.Runner": func(p *probed) { p.o.Idempotency.Runner = nil },
-		"IdempotencyOptions.Off": func(p *probed) {
-			p.o.Idempotency = keyedOptions{Off: true}
-		},
-		"IdempotencyOptions.Methods":  func(p *probed) { p.o.Idempotency.Methods = []string{"PUT"} },
-		"IdempotencyOptions.Required": func(p *probed) { p.o.Idempotency.Required = true },
+		"IdempotencyOptions.Runner":     func(p *probed) { p.o.Idempotency.Runner = nil },
+		"IdempotencyOptions.Off":        func(p *probed) { p.o.Idempotency = keyedOptions{Off: true} },
+		"IdempotencyOptions.Methods":    func(p *probed) { p.o.Idempotency.Methods = []string{"PUT"} },
+		"IdempotencyOptions.Required":   func(p *probed) { p.o.Idempotency.Required = true },
 		"IdempotencyOptions.Partition": func(p *probed) {
 			p.o.Idempotency.Partition = func(r *http.Request) string { return r.Header.Get("X-Part") }
 		},
@@ -163,23 +157,16 @@ func TestEveryOption(t *testing.T) {
 		"IdempotencyOptions.Streaming":      func(p *probed) { p.o.Idempotency.Streaming = []string{"text/x-log"} },
 		"IdempotencyOptions.Timeout":        func(p *probed) { p.o.Idempotency.Timeout = time.Minute },
 		"IdempotencyOptions.FreeOn":         func(p *probed) { p.o.Idempotency.FreeOn = []int{418} },
-
-		"Options.ResourceMetadata": func(p *probed) { p.o.ResourceMetadata = "https://example.com/meta" },
-		"Options.NoShouldRetry":    func(p *probed) { p.o.NoShouldRetry = true },
-
-		"Options.ReportOnly":  func(p *probed) { p.o.ReportOnly = true },
-		"RouteOptions.Policy": func(p *probed) { p.route.Policy = one("x") },
-		"RouteOptions.Cost":   func(p *probed) { p.route.Cost = 600 },
-		"RouteOptions.Idempotency": func(p *probed) {
-			p.route.Idempotency = keyedOptions{Required: true}
-		},
-		"RouteOptions.Deprecated": func(p *probed) { p.route.Deprecated = time.Unix(1e9, 0) },
-		"RouteOptions.Sunset":     func(p *probed) { p.route.Sunset = time.Unix(1e9, 0) },
-		"RouteOptions.Successor": func(p *probed) {
-			p.route.Successor, p.route.Sunset = "/v2", time.Unix(2e9, 0)
-		},
-
-		"Hooks.Logger": func(p *probed) { p.o.Hooks.Logger = p.o.Hooks.Logger.With("own", true) },
+		"Options.ResourceMetadata":          func(p *probed) { p.o.ResourceMetadata = "https://example.com/meta" },
+		"Options.NoShouldRetry":             func(p *probed) { p.o.NoShouldRetry = true },
+		"Options.ReportOnly":                func(p *probed) { p.o.ReportOnly = true },
+		"RouteOptions.Policy":               func(p *probed) { p.route.Policy = one("x") },
+		"RouteOptions.Cost":                 func(p *probed) { p.route.Cost = 600 },
+		"RouteOptions.Idempotency":          func(p *probed) { p.route.Idempotency = keyedOptions{Required: true} },
+		"RouteOptions.Deprecated":           func(p *probed) { p.route.Deprecated = time.Unix(1e9, 0) },
+		"RouteOptions.Sunset":               func(p *probed) { p.route.Sunset = time.Unix(1e9, 0) },
+		"RouteOptions.Successor":            func(p *probed) { p.route.Successor, p.route.Sunset = "/v2", time.Unix(2e9, 0) },
+		"Hooks.Logger":                      func(p *probed) { p.o.Hooks.Logger = p.o.Hooks.Logger.With("own", true) },
 		"Hooks.ProblemBody": func(p *probed) {
 			p.o.Hooks.ProblemBody = func(*http.Request, middleware.Problem) (string, []byte) {
 				return "text/plain", []byte("no")

@@ -43,8 +43,7 @@ func TestAPIBehindTimeoutHandler(t *testing.T) {
 	// In time, the inner response is the outer one's, and the Events say so.
 	var nested []middleware.Event
 	o := &observed{t: t}
-	hooks := quiet()
-	hooks.Observe = func(_ context.Context, e middleware.Event) { nested = append(nested, e) }
+	hooks := quiet(func(e middleware.Event) { nested = append(nested, e) })
 	api, token = oneRoute(t, sayOK, middleware.Options{Hooks: hooks})
 	h = middleware.New(nil, middleware.Options{Hooks: o.hooks()}).RequestID(http.TimeoutHandler(api, hangs, "late"))
 	outer, res := o.ask(h, request("GET", "/api/v1/x", token, ""))
@@ -322,9 +321,7 @@ func TestRequestWithinRequest(t *testing.T) {
 		var parallel sync.WaitGroup
 		for range 100 {
 			parallel.Go(func() {
-				if got := within("POST", "tasks", weak, "other "+r.URL.Path); got.StatusCode != 403 {
-					t.Errorf("a key without the scope got %d as %s", got.StatusCode, got.body)
-				}
+				wantStatus(t, "a key without the scope", within("POST", "tasks", weak, "other "+r.URL.Path), 403)
 			})
 			parallel.Go(func() {
 				got := within("POST", "tasks", strong, "other "+r.URL.Path)

@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -85,14 +86,10 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 					own, _ := http.NewRequestWithContext(r.Context(), "POST", "/api/v1/x", r.Body)
 					own.Header = r.Header // which http.Request.Clone would have copied
 					own.Header.Set("Authorization", "Bearer "+key)
-					if a := serve(h, own); a.StatusCode != want {
-						t.Errorf("%s, %s: a request within the request got %d %s, want %d", outer, inner, a.StatusCode, a.body, want)
-					}
+					wantStatus(t, fmt.Sprintf("%s, %s: a request within the request", outer, inner), serve(h, own), want)
 				}
 			}))
-			if a := send(h, with); a.StatusCode != 200 {
-				t.Errorf("%s, %s: the request around it got %d %s", outer, inner, a.StatusCode, a.body)
-			}
+			wantStatus(t, fmt.Sprintf("%s, %s: the request around it", outer, inner), send(h, with), 200)
 		}
 	}
 }

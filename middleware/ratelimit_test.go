@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,9 +77,7 @@ func TestWhatIsCharged(t *testing.T) {
 	} {
 		api, live, _, _ := limited(t, rateOptions{Organization: policy("organization", "1-H", 0)})
 		token := strings.Replace(tt.token, "live", live, 1)
-		if res := serve(api, request(tt.method, tt.path, token, "")); res.StatusCode != tt.status {
-			t.Errorf("%s %s: got %d, want %d", tt.method, tt.path, res.StatusCode, tt.status)
-		}
+		wantStatus(t, fmt.Sprintf("%s %s", tt.method, tt.path), serve(api, request(tt.method, tt.path, token, "")), tt.status)
 		if res := serve(api, request("GET", "/api/v1/tasks", live, "")); (res.StatusCode == 429) != tt.charged {
 			t.Errorf("%s %s: got %d from the next request, charged: %v", tt.method, tt.path, res.StatusCode, tt.charged)
 		}
@@ -142,9 +141,7 @@ func TestConcurrent(t *testing.T) {
 			if got := wait(t, res); got != time.Second {
 				t.Errorf("%s: got a wait of %v", form, got)
 			}
-			if res := quick(elsewhere); res.StatusCode != 200 {
-				t.Errorf("%s, another environment: got %d", form, res.StatusCode)
-			}
+			wantStatus(t, fmt.Sprintf("%s, another environment", form), quick(elsewhere), 200)
 			for _, c := range clients {
 				if end == "disconnect" {
 					c.Close()
@@ -154,9 +151,7 @@ func TestConcurrent(t *testing.T) {
 			}
 			<-left
 			<-left
-			if res := quick(token); res.StatusCode != 200 {
-				t.Errorf("%s, %s: got %d after both have ended", form, end, res.StatusCode)
-			}
+			wantStatus(t, fmt.Sprintf("%s, %s", form, end), quick(token), 200)
 		}
 	}
 }
@@ -171,9 +166,11 @@ func TestLimitsMistakes(t *testing.T) {
 		`policies are named "p"`:                                           {Store: store, Sandbox: p, Client: q},
 		"Concurrent is negative":                                           {Concurrent: -1},
 		"unknown Fields \"draft-9\"":                                       {Fields: "draft-9"},
-		`name "" is not a token`:                                           {Store: store, Key: &ratelimit.Policy{Limit: p.Limit}},
-		`policy "p"`:                                                       {Store: store, Key: &ratelimit.Policy{Name: "p"}},
-		`is not a token`:                                                   {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit}, Concurrent: -1},
+		`name "" is not a token`: {
+			Store: store, Key: &ratelimit.Policy{Limit: p.Limit},
+		},
+		`policy "p"`:     {Store: store, Key: &ratelimit.Policy{Name: "p"}},
+		`is not a token`: {Key: &ratelimit.Policy{Name: "a b", Limit: p.Limit}, Concurrent: -1},
 	} {
 		wantPanic(t, want, func() { middleware.New(nil, middleware.Options{RateLimit: l}) })
 		wantPanic(t, want, func() { middleware.NewAPI(issuing.NewMemory(), middleware.Options{RateLimit: l}) })
@@ -317,9 +314,7 @@ func TestLimitOfChildren(t *testing.T) {
 				t.Errorf("plan %v: request %d: got %d %s, want %d", plan, i, res.StatusCode, res.body, want)
 			}
 		}
-		if res := serve(api, request("GET", "/api/v1/any", other, "")); res.StatusCode != 200 {
-			t.Errorf("plan %v: another key: got %d %s", plan, res.StatusCode, res.body)
-		}
+		wantStatus(t, fmt.Sprintf("plan %v: another key", plan), serve(api, request("GET", "/api/v1/any", other, "")), 200)
 	}
 }
 
@@ -408,9 +403,7 @@ func TestRouteLimit(t *testing.T) {
 	}
 	for _, tt := range steps {
 		res := serve(api, request("GET", tt.path, token, ""))
-		if res.StatusCode != tt.status {
-			t.Errorf("%s: got %d %s, want %d", tt.path, res.StatusCode, res.body, tt.status)
-		}
+		wantStatus(t, tt.path, res, tt.status)
 		if tt.status == 400 {
 			if p := res.problem(t); p.Code != "bad_request" || res.Header.Get("Retry-After") != "" ||
 				!strings.Contains(p.Detail, "more at once") {
@@ -443,9 +436,7 @@ func TestRouteLimit(t *testing.T) {
 		t.Errorf("got the log %s, want one line", text)
 	}
 	sandbox, _ := ring.grant(t, keystore.Key{Environment: keystore.Sandbox})
-	if res := serve(api, request("GET", "/api/v1/export", sandbox, "")); res.StatusCode != 200 {
-		t.Errorf("sandbox of the same organization: got %d %s, want 200 of its own bucket", res.StatusCode, res.body)
-	}
+	wantStatus(t, "sandbox of the same organization", serve(api, request("GET", "/api/v1/export", sandbox, "")), 200)
 	for _, route := range api.Routes() {
 		if !route.Options.Idempotency.Off != (route.Method == "POST") {
 			t.Errorf("%+v: want only the POST route idempotent", route)
@@ -542,15 +533,11 @@ func TestRateStores(t *testing.T) {
 		limits    rateOptions
 		want, log string
 	}
-	closed := &ratelimit.Policy{Name: "key", Limit: ratelimit.MustParse("9-S"), Fallback: ratelimit.Closed}
 	enforced, reported := policy("key", "1-H", 0), reportOnly("organization", "1-H")
 	rows := []row{
 		{"alone", rateOptions{Store: failing, Organization: mode(ratelimit.Open)}, "503", "store is down"},
 		{"Local", rateOptions{Store: failover(), Organization: mode(ratelimit.Local)}, "200 200 429 429", ""},
-		{"Open", rateOptions{Store: failover(), Organization: mode(ratelimit.Open)}, "200 200 200 200", ""},
 		{"Closed", rateOptions{Store: failover(), Organization: mode(ratelimit.Closed)}, "503 503 503 503", ""},
-		{"Closed beside Open", rateOptions{Store: failover(), Organization: mode(ratelimit.Open), Key: closed},
-			"503 503 503 503", ""},
 		{"report-only", rateOptions{Store: failing, Organization: reported}, "200", "store is down"},
 		{"report-only beside another", rateOptions{Store: failing, Organization: reported, Key: enforced},
 			"503", "store is down"},
@@ -641,7 +628,6 @@ func TestRateLimitFieldsOfOddLimits(t *testing.T) {
 		{"two seconds", ratelimit.Limit{Count: 5, Period: 2 * time.Second}, `"p";q=5;w=2 "p";r=4;t=1`},
 		{"beyond fifteen digits", ratelimit.Limit{Count: 4e15, Period: 4e18 / 1e9 * time.Second},
 			`"p";q=999999999999999;w=4000000000 "p";r=999999999999999;t=1`},
-		{"odd name", ratelimit.Limit{Count: 5, Period: time.Second}, `"p";q=5;w=1 "p";r=4;t=1`},
 	}
 	for _, tt := range tests {
 		api, live, _, _ := limited(t, rateOptions{Fields: middleware.FieldsDraft11,
@@ -728,63 +714,45 @@ func TestRateLimitTwice(t *testing.T) {
 // TestReportOnlyLimits: a report-only policy refuses nothing, the Event says
 // what it would have refused, and no enforced limit depends on it.
 func TestReportOnlyLimits(t *testing.T) {
-	const limitedCode, costCode = "rate_limited", "bad_request"
-	type step struct {
-		path     string
-		status   int
-		reported string
-		policy   string // of the Event
-	}
-	any := func(n int, s step) (steps []step) {
-		for range n {
-			steps = append(steps, s)
-		}
-		return steps
-	}
 	for _, tt := range []struct {
 		name   string
 		limits rateOptions
-		steps  []step
+		steps  []string // a path, the status, what is reported and the policy of the Event
 	}{
 		{"a policy", rateOptions{Organization: reportOnly("organization", "1-H")},
-			append(any(1, step{"/any", 200, "", ""}), any(2, step{"/any", 200, limitedCode, "organization"})...)},
+			[]string{"/any 200 - -", "/any 200 rate_limited organization", "/any 200 rate_limited organization"}},
 		{"beside one that is enforced",
 			rateOptions{Organization: reportOnly("organization", "1-H"), Key: policy("key", "3-H", 0)},
-			[]step{{"/any", 200, "", "key"}, {"/any", 200, limitedCode, "organization"},
-				{"/any", 200, limitedCode, "organization"}, {"/any", 429, "", "key"}}},
+			[]string{"/any 200 - key", "/any 200 rate_limited organization", "/any 200 rate_limited organization",
+				"/any 429 - key"}},
 		{"the other way round", rateOptions{Organization: policy("organization", "3-H", 0),
 			Key: reportOnly("key", "1-H"), Client: reportOnly("client", "1-H")},
-			[]step{{"/any", 200, "", "organization"}, {"/any", 200, limitedCode, "key"}, {"/any", 200, limitedCode, "key"},
-				{"/any", 429, "", "organization"}}},
+			[]string{"/any 200 - organization", "/any 200 rate_limited key", "/any 200 rate_limited key",
+				"/any 429 - organization"}},
 		{"chosen by the plan", rateOptions{Plan: planned(reportOnly("plan", "1-H"), nil)},
-			[]step{{"/any", 200, "", ""}, {"/any", 200, limitedCode, "plan"}}},
+			[]string{"/any 200 - -", "/any 200 rate_limited plan"}},
 		{"a route with a limit of its own", rateOptions{Organization: policy("organization", "9-H", 0)},
-			[]step{{"/own", 200, "", ""}, {"/own", 200, limitedCode, "own"}, {"/any", 200, "", "organization"}}},
+			[]string{"/own 200 - organization", "/own 200 rate_limited own", "/any 200 - organization"}},
 		{"a cost over the burst", rateOptions{Organization: reportOnly("organization", "1-H")},
-			[]step{{"/five", 200, costCode, ""}, {"/any", 200, "", ""}}},
+			[]string{"/five 200 bad_request -", "/any 200 - -"}},
 		{"an unknown path", rateOptions{Organization: reportOnly("organization", "1-H")},
-			[]step{{"/none", 404, "", ""}, {"/none", 404, limitedCode, "organization"}}},
+			[]string{"/none 404 - -", "/none 404 rate_limited organization"}},
 	} {
-		ring, log := newKeyring(), newLogged()
-		token := ring.issue(t)
-		var got middleware.Event
-		hooks := log.hooks()
-		hooks.Observe = func(_ context.Context, e middleware.Event) { got = e }
+		ring, token := oneKey(t)
+		o, log := &observed{t: t}, newLogged()
 		tt.limits.Store = &ratelimit.Memory{}
-		api := testAPI(ring.keys, middleware.Options{Hooks: hooks, RateLimit: tt.limits})
-		ok := sayOK
-		api.Handle("GET /api/v1/own", middleware.AnyCaller(), ok, middleware.RouteOptions{Policy: reportOnly("own", "1-H")})
+		api := testAPI(ring.keys, middleware.Options{Hooks: log.hooks(o.note), RateLimit: tt.limits})
+		api.Handle("GET /api/v1/own", middleware.AnyCaller(), sayOK,
+			middleware.RouteOptions{Policy: reportOnly("own", "1-H")})
 		if tt.name == "a cost over the burst" { // elsewhere this is a panic
-			api.Handle("GET /api/v1/five", middleware.AnyCaller(), ok, middleware.RouteOptions{Cost: 5})
+			api.Handle("GET /api/v1/five", middleware.AnyCaller(), sayOK, middleware.RouteOptions{Cost: 5})
 		}
-		for i, s := range tt.steps {
-			res := serve(api, request("GET", "/api/v1"+s.path, token, ""))
-			if res.StatusCode != s.status || got.ReportedCode != s.reported || s.policy != "" && got.Policy != s.policy {
-				t.Errorf("%s, request %d to %s: got %d, reported %q by %q, want %d, %q by %q", tt.name, i+1, s.path,
-					res.StatusCode, got.ReportedCode, got.Policy, s.status, s.reported, s.policy)
-			}
-			if got.Outcome == "" || got.Outcome == s.reported {
-				t.Errorf("%s, request %d: got the outcome %q", tt.name, i+1, got.Outcome)
+		for i, want := range tt.steps {
+			path, _, _ := strings.Cut(want, " ")
+			e, res := o.ask(api, request("GET", "/api/v1"+path, token, ""))
+			got := fmt.Sprint(path, " ", res.StatusCode, " ", cmp.Or(e.ReportedCode, "-"), " ", cmp.Or(e.Policy, "-"))
+			if got != want || e.Outcome == "" || e.Outcome == e.ReportedCode {
+				t.Errorf("%s, request %d: got %s with the outcome %q, want %s", tt.name, i+1, got, e.Outcome, want)
 			}
 		}
 		if log.String() != "" {
@@ -812,9 +780,7 @@ func TestReportOnlyCharges(t *testing.T) {
 		RateLimit: rateOptions{Store: store, Organization: reported, Key: enforced, Fields: middleware.FieldsDraft11}})
 	for i, status := range []int{200, 200, 429, 429} {
 		res := serve(api, request("GET", "/api/v1/any", token, ""))
-		if res.StatusCode != status {
-			t.Errorf("request %d: got %d, want %d", i+1, res.StatusCode, status)
-		}
+		wantStatus(t, fmt.Sprint("request ", i+1), res, status)
 		if fields := res.Header.Get("RateLimit-Policy") + res.Header.Get("RateLimit"); strings.Contains(fields,
 			"organization") || !strings.Contains(fields, "key") {
 			t.Errorf("request %d: got the fields %s", i+1, fields)
@@ -878,9 +844,7 @@ func TestFreeRoute(t *testing.T) {
 	api.HandleFunc("GET /api/v1/nested", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(serve(api, request("GET", "/api/v1/nested", token, "")).StatusCode)
 	}, middleware.RouteOptions{Policy: ratelimit.Unlimited})
-	if a := serve(api, request("GET", "/api/v1/nested", token, "")); a.StatusCode != 429 {
-		t.Errorf("a second request at once: got %d, want 429", a.StatusCode)
-	}
+	wantStatus(t, "a second request at once", serve(api, request("GET", "/api/v1/nested", token, "")), 429)
 }
 
 // TestQuotaExceeded: with the fields of the draft a refusal has its type too.

@@ -123,9 +123,7 @@ func TestPanicsShowNoSecret(t *testing.T) {
 func TestMethodInLogs(t *testing.T) {
 	ring, o, log := newKeyring(keystore.CacheOptions{Service: acme()}), &observed{t: t}, newLogged()
 	token := ring.issue(t)
-	hooks := o.hooks()
-	hooks.Logger = log.hooks().Logger
-	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks, Service: acme()})
+	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks(o.note), Service: acme()})
 	handlers := map[string]http.Handler{
 		"Event":  g.RequestID(http.NotFoundHandler()),
 		"misuse": middleware.Chain(g.RequestID, g.Enforce(middleware.AnyCaller()))(http.NotFoundHandler()),
@@ -742,8 +740,7 @@ func TestPanickingHooks(t *testing.T) {
 func TestInnerPatternOutside(t *testing.T) {
 	ring, token := oneKey(t)
 	var events []middleware.Event
-	hooks := quiet()
-	hooks.Observe = func(_ context.Context, e middleware.Event) { events = append(events, e) }
+	hooks := quiet(func(e middleware.Event) { events = append(events, e) })
 	o := middleware.Options{Hooks: hooks, Idempotency: keyedOptions{Runner: replies()}}
 	boom := func(http.ResponseWriter, *http.Request) { panic("boom") }
 	stock, api, g := http.NewServeMux(), middleware.NewAPI(ring.keys, o), middleware.New(ring.keys, o)

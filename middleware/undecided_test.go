@@ -2,6 +2,7 @@ package middleware_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httputil"
@@ -176,15 +177,11 @@ func TestSuccessWithDecision(t *testing.T) {
 			if name == "an API inside" {
 				a = do(t, client, newRequest(t, "DELETE", srv.URL+"/tasks/1", token, nil))
 			}
-			if a.StatusCode != tt.want {
-				t.Errorf("%s, %s: got %d %q, want %d", name, protocol, a.StatusCode, a.body, tt.want)
-			}
+			wantStatus(t, fmt.Sprintf("%s, %s", name, protocol), a, tt.want)
 		}
 	}
 	srv, client := listen(t, "HTTP/1.1", outer(mux))
-	if a := do(t, client, newRequest(t, "GET", srv.URL+"/tasks/1", token, nil)); a.StatusCode != 307 {
-		t.Errorf("a redirect of the mux: got %d, want 307", a.StatusCode)
-	}
+	wantStatus(t, "a redirect of the mux", do(t, client, newRequest(t, "GET", srv.URL+"/tasks/1", token, nil)), 307)
 	if text := log.String(); strings.Contains(text, "no Enforce") {
 		t.Errorf("got the log %s", text)
 	}
@@ -203,9 +200,7 @@ func TestDecisionIsOfItsRequest(t *testing.T) {
 	within := func(inner http.Handler, want int) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			own := request("GET", "/api/v1/x", token, "").WithContext(r.Context())
-			if a := serve(inner, own); a.StatusCode != want {
-				t.Errorf("the request within: got %d, want %d", a.StatusCode, want)
-			}
+			wantStatus(t, "the request within", serve(inner, own), want)
 			sayOK(w, r)
 		})
 	}
@@ -221,9 +216,7 @@ func TestDecisionIsOfItsRequest(t *testing.T) {
 		"refused within, AnyCaller out": {outer(any(within(
 			outer(g.Enforce(middleware.Require(scope.TasksRead))(ok)), 403))), 200},
 	} {
-		if a := serve(tt.h, request("GET", "/api/v1/x", token, "")); a.StatusCode != tt.want {
-			t.Errorf("%s: got %d %s, want %d", name, a.StatusCode, a.body, tt.want)
-		}
+		wantStatus(t, name, serve(tt.h, request("GET", "/api/v1/x", token, "")), tt.want)
 	}
 }
 
@@ -233,9 +226,7 @@ func TestUndecidedKeepsOuterFields(t *testing.T) {
 	ring := newKeyring()
 	token, log := ring.issue(t), newLogged()
 	o := &observed{t: t}
-	hooks := o.hooks()
-	hooks.Logger = log.hooks().Logger
-	g := middleware.New(ring.keys, middleware.Options{Hooks: hooks})
+	g := middleware.New(ring.keys, middleware.Options{Hooks: log.hooks(o.note)})
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /keys/{id}", steps("Set-Cookie: session=secret", "201"))
 	h := middleware.Chain(cors, g.RequestID, g.Recover, g.Authenticate)(mux)
