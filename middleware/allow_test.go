@@ -130,7 +130,7 @@ func TestAllowOfWithCaller(t *testing.T) {
 	} {
 		r := request("GET", "/", "", "")
 		r = r.WithContext(middleware.WithCaller(r.Context(), p))
-		wantStatus(t, p.Subject(), serve(h, r), want)
+		wantAnswer(t, p.Subject(), serve(h, r), want)
 		e, _ := o.ask(withID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h(w, r.WithContext(middleware.WithCaller(r.Context(), p)))
 		})), request("GET", "/", "", ""))

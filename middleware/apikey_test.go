@@ -58,7 +58,7 @@ func TestAPIKeyHeader(t *testing.T) {
 		}
 	}
 	without := testAPI(ring.keys, middleware.Options{Hooks: quiet()})
-	wantStatus(t, "without the option", serve(without, request("GET", "/api/v1/any", "", "", "X-API-Key: "+token)), 401)
+	wantAnswer(t, "without the option", serve(without, request("GET", "/api/v1/any", "", "", "X-API-Key: "+token)), 401)
 }
 
 func TestAPIKeyHeaderMistakes(t *testing.T) {
@@ -179,7 +179,7 @@ func TestFailuresRemember(t *testing.T) {
 			want  int
 		}{{token, 200}, {wrong, 401}, {wrong, 401}, {wrong, 429}, {token, tt.want}} {
 			res := serve(api, request("GET", "/api/v1/any", step.token, ""))
-			wantStatus(t, fmt.Sprintf("%s, request %d", name, i), res, step.want)
+			wantAnswer(t, fmt.Sprintf("%s, request %d", name, i), res, step.want)
 		}
 		if n := strings.Count(log.String(), "Options.Failures without a keystore.Cached"); n != tt.warns {
 			t.Errorf("%s: the log has the line %d times, want %d", name, n, tt.warns)
@@ -298,9 +298,7 @@ func TestAuthorizationHeader(t *testing.T) {
 		}
 		switch res := serve(api, r); tt.want {
 		case ok:
-			if res.StatusCode != 200 || res.body != "ok" {
-				t.Errorf("%s: got %d %s", tt.name, res.StatusCode, res.body)
-			}
+			wantAnswer(t, tt.name, res, 200, "ok")
 		case missing:
 			wantRefusal(t, tt.name, res, 401, "api_key_missing", missing)
 		case invalid:

@@ -55,7 +55,7 @@ func TestJSONByValueInAFleet(t *testing.T) {
 									var both sync.WaitGroup
 									for range 2 {
 										both.Go(func() {
-											wantStatus(t, fmt.Sprintf("%.20q", repeat), serve(h, f.post(repeat)), wanted)
+											wantAnswer(t, fmt.Sprintf("%.20q", repeat), serve(h, f.post(repeat)), wanted)
 										})
 									}
 									both.Wait()

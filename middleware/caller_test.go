@@ -49,13 +49,13 @@ func TestWithCaller(t *testing.T) {
 					replayed)
 			}
 		}
-		wantStatus(t, "without the scope", ask(reader, "a"), 403)
+		wantAnswer(t, "without the scope", ask(reader, "a"), 403)
 		// The same key of another subject is another operation.
 		if res := ask(by(t, "user_3", scope.TasksWrite), "a"); res.StatusCode != 201 || res.body != "user_3" ||
 			res.Header.Get("Idempotent-Replayed") != "" || runs != 2 {
 			t.Errorf("another subject: got %d %s after %d runs", res.StatusCode, res.body, runs)
 		}
-		wantStatus(t, "another key", ask(writer, "b"), 201)
+		wantAnswer(t, "another key", ask(writer, "b"), 201)
 		if res := ask(writer, "a"); res.StatusCode != 429 {
 			t.Errorf("over the organization's limit: got %d", res.StatusCode)
 		}

@@ -29,7 +29,7 @@ func TestOneWriter(t *testing.T) {
 		}
 	})
 	h := middleware.Chain(g.RequestID, note, g.Recover, anyCaller(g))(same)
-	wantStatus(t, "through all stages", serve(h, request("GET", "/", token, "")), 200)
+	wantAnswer(t, "through all stages", serve(h, request("GET", "/", token, "")), 200)
 }
 
 // TestForeignWriters: a stage of somebody else may stand outside ours or
@@ -228,7 +228,7 @@ func TestSwitchingProtocols(t *testing.T) {
 	}
 	for name, h := range map[string]func(http.Handler) http.Handler{"net/http": middleware.Chain(), "RequestID": stage()} {
 		srv := startTLS(t, h(steps("101", "418")))
-		wantStatus(t, name, do(t, srv.Client(), get(t, srv, "/", "")), http.StatusTeapot)
+		wantAnswer(t, name, do(t, srv.Client(), get(t, srv, "/", "")), http.StatusTeapot)
 	}
 }
 

@@ -141,7 +141,7 @@ func TestGatewayNeedsTheClient(t *testing.T) {
 		}
 	}
 	trusting, reader, _, _ := newGateway(t, middleware.Options{TrustUnixSocket: true}, middleware.GatewayOptions{})
-	wantStatus(t, "a trusted socket", serve(trusting, from("@", asked("/verify/tasks-read", reader))), 200)
+	wantAnswer(t, "a trusted socket", serve(trusting, from("@", asked("/verify/tasks-read", reader))), 200)
 }
 
 // TestGatewayCharges: once for each request, failures included, by the client's
@@ -174,7 +174,7 @@ func TestGatewayCharges(t *testing.T) {
 			}
 			other := asked("/verify/tasks-read", "svc_test_wrong")
 			other.Header.Set("X-Forwarded-For", "198.51.100.8")
-			wantStatus(t, "another client", serve(gateway, other), 401)
+			wantAnswer(t, "another client", serve(gateway, other), 401)
 		})
 	}
 }
@@ -287,7 +287,7 @@ func TestFromGatewayBesideKeys(t *testing.T) {
 		"a key beside a wrong proof": {asked("/", token, "Svc-Caller-Signature: 99999999999.00"), 400},
 		"nothing":                    {asked("/", ""), 401},
 	} {
-		wantStatus(t, name, serve(h, tt.r), tt.want)
+		wantAnswer(t, name, serve(h, tt.r), tt.want)
 	}
 }
 

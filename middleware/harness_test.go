@@ -163,11 +163,11 @@ func wantRefusal(t testing.TB, what string, res answer, status int, code, challe
 
 type authenticate = func(*http.Request) (*keystore.Caller, error)
 
-// wantStatus checks the status of an answer.
-func wantStatus(t testing.TB, what string, a answer, status int) {
+// wantAnswer checks the status of an answer, and its body where it is given.
+func wantAnswer(t testing.TB, what string, a answer, status int, body ...string) {
 	t.Helper()
-	if a.StatusCode != status {
-		t.Errorf("%s: got %d %s, want %d", what, a.StatusCode, a.body, status)
+	if a.StatusCode != status || len(body) > 0 && a.body != body[0] {
+		t.Errorf("%s: got %d %q, want %d %q", what, a.StatusCode, a.body, status, body)
 	}
 }
 

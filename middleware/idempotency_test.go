@@ -247,7 +247,7 @@ func TestRepliesByDefault(t *testing.T) {
 		}
 		for range 2 {
 			a := serve(h, request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: a"))
-			wantStatus(t, name, a, 201)
+			wantAnswer(t, name, a, 201)
 		}
 		if int(runs.Load()) != tt.runs {
 			t.Errorf("%s: ran %d times, want %d", name, runs.Load(), tt.runs)

@@ -140,7 +140,7 @@ func TestStreamsBeyondTheRoom(t *testing.T) {
 		if a := ask(); a.StatusCode != 200 || len(a.body) != row.length {
 			t.Errorf("%d: %d with %d bytes, want 200 with %d", i, a.StatusCode, len(a.body), row.length)
 		}
-		wantStatus(t, fmt.Sprint(i, ", the repeat"), ask(), row.repeat)
+		wantAnswer(t, fmt.Sprint(i, ", the repeat"), ask(), row.repeat)
 	}
 	if n := strings.Count(s.log.String(), "IdempotencyOptions.MaxBodies"); n != 1 {
 		t.Errorf("%d lines name MaxBodies, want one: %s", n, s.log)

@@ -522,7 +522,7 @@ func TestOneLineForAnOutcome(t *testing.T) {
 		store.Always(idemtest.Settle, idemtest.Fail)
 		runner := runnerOf(store, idem.Options{Logger: log.hooks().Logger})
 		h := keyed(ring, logging(log, keyedOptions{Runner: runner}), sayOK)
-		wantStatus(t, "an outcome that is not saved", serve(h, post(ring.issue(t), "a")), 200)
+		wantAnswer(t, "an outcome that is not saved", serve(h, post(ring.issue(t), "a")), 200)
 		for _, want := range []string{"could not be saved", "is saved"} {
 			if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), want) {
 				t.Errorf("%d lines, want one that says that the outcome %s:\n%s", n, want, log)
@@ -561,9 +561,7 @@ func TestStreamLostAtItsEnd(t *testing.T) {
 	faulty := idemtest.NewFaulty(&idem.Memory{})
 	faulty.Next(idemtest.Settle, idemtest.Lose)
 	s := newSite(t, keyedOptions{Runner: runnerOf(faulty)}, events(2, 0, func(*http.Request, error) {}))
-	if a := s.post("a"); a.StatusCode != 201 || a.body != eventText(2) {
-		t.Errorf("got %d %q, want the stream alone", a.StatusCode, a.body)
-	}
+	wantAnswer(t, "the stream alone", s.post("a"), 201, eventText(2))
 }
 
 // TestJoinedStreams: the rows of a stream are committed before its first byte

@@ -60,9 +60,7 @@ func TestLateResponse(t *testing.T) {
 			}
 		}
 		ask("freed", "free")
-		if a := ask("freed", "write"); a.StatusCode != 200 || a.body != "fine" {
-			t.Errorf("after Free: %d %s, want another run", a.StatusCode, a.body)
-		}
+		wantAnswer(t, "after Free", ask("freed", "write"), 200, "fine")
 		runs = 0
 		id := ask("a", "").Header.Get("Svc-Request-Id")
 		_, text, _ := strings.Cut(log.String(), "level=ERROR")
@@ -114,9 +112,7 @@ func TestResponsePastTheStage(t *testing.T) {
 		if row.all {
 			h = note(before(stage))
 		}
-		if a := serve(h, post(token, "a")); a.StatusCode != 201 || a.body != "" {
-			t.Errorf("%s: got %d %q, want the handler's 201 alone", name, a.StatusCode, a.body)
-		}
+		wantAnswer(t, name+", the handler's alone", serve(h, post(token, "a")), 201, "")
 		text := log.String()
 		if strings.Count(text, "\n") != 1 || !strings.Contains(text, "sent past the Idempotent stage") {
 			t.Errorf("%s: the log has %q", name, text)

@@ -300,7 +300,7 @@ func TestLateHandlerOfABypass(t *testing.T) {
 	})), keyedRequest(t, "/x", ring.issue(t), "a"))
 	over.Store(true)
 	late.Wait()
-	wantStatus(t, "past the stage", got, http.StatusTeapot)
+	wantAnswer(t, "past the stage", got, http.StatusTeapot)
 }
 
 type onWrite func()
@@ -428,7 +428,7 @@ func TestHeaderAfterTheReturn(t *testing.T) {
 		header["Trailer:X-Sum"] = []string{"1"}
 		w.WriteHeader(http.StatusCreated)
 	})
-	wantStatus(t, "beside a late header", s.post("a"), http.StatusCreated)
+	wantAnswer(t, "beside a late header", s.post("a"), http.StatusCreated)
 	close(stop)
 	<-stopped
 }

@@ -116,7 +116,7 @@ func TestWaiterLeaves(t *testing.T) {
 		waiter.Close()
 	}
 	close(release)
-	wantStatus(t, "the first", first.next("POST"), 201)
+	wantAnswer(t, "the first", first.next("POST"), 201)
 }
 
 // TestTransportResends: http.Transport by itself sends a request with an
@@ -170,9 +170,7 @@ func TestServerTimeouts(t *testing.T) {
 		<-entered
 		repeat := do(t, client, keyedRequest(t, "http://api.example.com", token, "a"))
 		for _, a := range []answer{<-first, repeat} {
-			if a.StatusCode != 201 || a.body != `{"id":"task_1"}` {
-				t.Errorf("%d %s, want task_1", a.StatusCode, a.body)
-			}
+			wantAnswer(t, "one task", a, 201, `{"id":"task_1"}`)
 		}
 	})
 }
@@ -504,9 +502,7 @@ func TestPartitionOfTheBody(t *testing.T) {
 	}}), echo)
 	for _, body := range []string{"one", "two"} {
 		res := serve(h, request("POST", "/a", token, body, "Idempotency-Key: k"))
-		if res.StatusCode != 200 || res.body != body {
-			t.Errorf("got %d %q, want 200 and %q", res.StatusCode, res.body, body)
-		}
+		wantAnswer(t, body, res, 200, body)
 	}
 }
 

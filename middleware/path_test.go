@@ -321,13 +321,11 @@ func TestRequestWithinRequest(t *testing.T) {
 		var parallel sync.WaitGroup
 		for range 100 {
 			parallel.Go(func() {
-				wantStatus(t, "a key without the scope", within("POST", "tasks", weak, "other "+r.URL.Path), 403)
+				wantAnswer(t, "a key without the scope", within("POST", "tasks", weak, "other "+r.URL.Path), 403)
 			})
 			parallel.Go(func() {
 				got := within("POST", "tasks", strong, "other "+r.URL.Path)
-				if got.StatusCode != 201 || got.body != "org_strong" {
-					t.Errorf("a key with the scope got %d as %s", got.StatusCode, got.body)
-				}
+				wantAnswer(t, "a key with the scope", got, 201, "org_strong")
 			})
 		}
 		parallel.Wait()
@@ -335,9 +333,7 @@ func TestRequestWithinRequest(t *testing.T) {
 	}
 	api.HandleFunc("POST /api/v1/batch", middleware.AnyCaller(), batch)
 	got := serve(api, request("POST", "/api/v1/batch", outer, "{}", "Idempotency-Key: outer"))
-	if got.StatusCode != 200 || got.body != "org_1" {
-		t.Errorf("the outer request: %d %q, want 200 and its own organization", got.StatusCode, got.body)
-	}
+	wantAnswer(t, "the outer request", got, 200, "org_1")
 	// Nobody is authenticated there, before or after.
 	if got := serve(stage()(http.HandlerFunc(batch)), request("POST", "/batch", "", "")); got.body != "" {
 		t.Errorf("the request outside the API has become %s", got.body)
@@ -482,9 +478,7 @@ func TestExpectContinue(t *testing.T) {
 			continue
 		}
 		c.send("body")
-		if res := c.next("POST"); res.StatusCode != 200 || res.body != "body" {
-			t.Errorf("%+v: got %d %q", tt, res.StatusCode, res.body)
-		}
+		wantAnswer(t, fmt.Sprintf("%+v", tt), c.next("POST"), 200, "body")
 	}
 }
 

@@ -86,10 +86,10 @@ func TestDecisionsInsideIdempotent(t *testing.T) {
 					own, _ := http.NewRequestWithContext(r.Context(), "POST", "/api/v1/x", r.Body)
 					own.Header = r.Header // which http.Request.Clone would have copied
 					own.Header.Set("Authorization", "Bearer "+key)
-					wantStatus(t, fmt.Sprintf("%s, %s: a request within the request", outer, inner), serve(h, own), want)
+					wantAnswer(t, fmt.Sprintf("%s, %s: a request within the request", outer, inner), serve(h, own), want)
 				}
 			}))
-			wantStatus(t, fmt.Sprintf("%s, %s: the request around it", outer, inner), send(h, with), 200)
+			wantAnswer(t, fmt.Sprintf("%s, %s: the request around it", outer, inner), send(h, with), 200)
 		}
 	}
 }

@@ -77,7 +77,7 @@ func TestWhatIsCharged(t *testing.T) {
 	} {
 		api, live, _, _ := limited(t, rateOptions{Organization: policy("organization", "1-H", 0)})
 		token := strings.Replace(tt.token, "live", live, 1)
-		wantStatus(t, fmt.Sprintf("%s %s", tt.method, tt.path), serve(api, request(tt.method, tt.path, token, "")), tt.status)
+		wantAnswer(t, fmt.Sprintf("%s %s", tt.method, tt.path), serve(api, request(tt.method, tt.path, token, "")), tt.status)
 		if res := serve(api, request("GET", "/api/v1/tasks", live, "")); (res.StatusCode == 429) != tt.charged {
 			t.Errorf("%s %s: got %d from the next request, charged: %v", tt.method, tt.path, res.StatusCode, tt.charged)
 		}
@@ -141,7 +141,7 @@ func TestConcurrent(t *testing.T) {
 			if got := wait(t, res); got != time.Second {
 				t.Errorf("%s: got a wait of %v", form, got)
 			}
-			wantStatus(t, fmt.Sprintf("%s, another environment", form), quick(elsewhere), 200)
+			wantAnswer(t, fmt.Sprintf("%s, another environment", form), quick(elsewhere), 200)
 			for _, c := range clients {
 				if end == "disconnect" {
 					c.Close()
@@ -151,7 +151,7 @@ func TestConcurrent(t *testing.T) {
 			}
 			<-left
 			<-left
-			wantStatus(t, fmt.Sprintf("%s, %s", form, end), quick(token), 200)
+			wantAnswer(t, fmt.Sprintf("%s, %s", form, end), quick(token), 200)
 		}
 	}
 }
@@ -314,7 +314,7 @@ func TestLimitOfChildren(t *testing.T) {
 				t.Errorf("plan %v: request %d: got %d %s, want %d", plan, i, res.StatusCode, res.body, want)
 			}
 		}
-		wantStatus(t, fmt.Sprintf("plan %v: another key", plan), serve(api, request("GET", "/api/v1/any", other, "")), 200)
+		wantAnswer(t, fmt.Sprintf("plan %v: another key", plan), serve(api, request("GET", "/api/v1/any", other, "")), 200)
 	}
 }
 
@@ -403,7 +403,7 @@ func TestRouteLimit(t *testing.T) {
 	}
 	for _, tt := range steps {
 		res := serve(api, request("GET", tt.path, token, ""))
-		wantStatus(t, tt.path, res, tt.status)
+		wantAnswer(t, tt.path, res, tt.status)
 		if tt.status == 400 {
 			if p := res.problem(t); p.Code != "bad_request" || res.Header.Get("Retry-After") != "" ||
 				!strings.Contains(p.Detail, "more at once") {
@@ -436,7 +436,7 @@ func TestRouteLimit(t *testing.T) {
 		t.Errorf("got the log %s, want one line", text)
 	}
 	sandbox, _ := ring.grant(t, keystore.Key{Environment: keystore.Sandbox})
-	wantStatus(t, "sandbox of the same organization", serve(api, request("GET", "/api/v1/export", sandbox, "")), 200)
+	wantAnswer(t, "sandbox of the same organization", serve(api, request("GET", "/api/v1/export", sandbox, "")), 200)
 	for _, route := range api.Routes() {
 		if !route.Options.Idempotency.Off != (route.Method == "POST") {
 			t.Errorf("%+v: want only the POST route idempotent", route)
@@ -780,7 +780,7 @@ func TestReportOnlyCharges(t *testing.T) {
 		RateLimit: rateOptions{Store: store, Organization: reported, Key: enforced, Fields: middleware.FieldsDraft11}})
 	for i, status := range []int{200, 200, 429, 429} {
 		res := serve(api, request("GET", "/api/v1/any", token, ""))
-		wantStatus(t, fmt.Sprint("request ", i+1), res, status)
+		wantAnswer(t, fmt.Sprint("request ", i+1), res, status)
 		if fields := res.Header.Get("RateLimit-Policy") + res.Header.Get("RateLimit"); strings.Contains(fields,
 			"organization") || !strings.Contains(fields, "key") {
 			t.Errorf("request %d: got the fields %s", i+1, fields)
@@ -844,7 +844,7 @@ func TestFreeRoute(t *testing.T) {
 	api.HandleFunc("GET /api/v1/nested", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(serve(api, request("GET", "/api/v1/nested", token, "")).StatusCode)
 	}, middleware.RouteOptions{Policy: ratelimit.Unlimited})
-	wantStatus(t, "a second request at once", serve(api, request("GET", "/api/v1/nested", token, "")), 429)
+	wantAnswer(t, "a second request at once", serve(api, request("GET", "/api/v1/nested", token, "")), 429)
 }
 
 // TestQuotaExceeded: with the fields of the draft a refusal has its type too.

@@ -104,10 +104,10 @@ func TestThrottleFailures(t *testing.T) {
 		}
 		wantRefusal(t, "malformed key", ask(here, "x"), 429, "too_many_failures", "")
 		wantRefusal(t, "no key", ask(here, ""), 401, "api_key_missing", missing)
-		wantStatus(t, "an active key that is cached", ask(here, live), 200)
+		wantAnswer(t, "an active key that is cached", ask(here, live), 200)
 		wantRefusal(t, "an active key that is not", ask(here, unseen), 429, "too_many_failures", "")
 		wantRefusal(t, "wrong key elsewhere", ask(elsewhere, wellFormed()), 401, "api_key_invalid", invalid)
-		wantStatus(t, "an active key elsewhere", ask(elsewhere, unseen), 200)
+		wantAnswer(t, "an active key elsewhere", ask(elsewhere, unseen), 200)
 		if res := ask(here, unseen); res.StatusCode != 200 {
 			t.Errorf("the active key, now cached: got %d", res.StatusCode)
 		}
@@ -189,7 +189,7 @@ func TestThrottleChargesFailures(t *testing.T) {
 	ask := func(token string) answer { return serve(api, request("GET", "/api/v1/any", token, "")) }
 	wantRefusal(t, "wrong key", ask(wellFormed()), 401, "api_key_invalid", invalid)
 	for range 10 {
-		wantStatus(t, "an active key", ask(ring.issue(t)), 200)
+		wantAnswer(t, "an active key", ask(ring.issue(t)), 200)
 	}
 	down = true
 	for range 10 {

@@ -177,11 +177,11 @@ func TestSuccessWithDecision(t *testing.T) {
 			if name == "an API inside" {
 				a = do(t, client, newRequest(t, "DELETE", srv.URL+"/tasks/1", token, nil))
 			}
-			wantStatus(t, fmt.Sprintf("%s, %s", name, protocol), a, tt.want)
+			wantAnswer(t, fmt.Sprintf("%s, %s", name, protocol), a, tt.want)
 		}
 	}
 	srv, client := listen(t, "HTTP/1.1", outer(mux))
-	wantStatus(t, "a redirect of the mux", do(t, client, newRequest(t, "GET", srv.URL+"/tasks/1", token, nil)), 307)
+	wantAnswer(t, "a redirect of the mux", do(t, client, newRequest(t, "GET", srv.URL+"/tasks/1", token, nil)), 307)
 	if text := log.String(); strings.Contains(text, "no Enforce") {
 		t.Errorf("got the log %s", text)
 	}
@@ -200,7 +200,7 @@ func TestDecisionIsOfItsRequest(t *testing.T) {
 	within := func(inner http.Handler, want int) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			own := request("GET", "/api/v1/x", token, "").WithContext(r.Context())
-			wantStatus(t, "the request within", serve(inner, own), want)
+			wantAnswer(t, "the request within", serve(inner, own), want)
 			sayOK(w, r)
 		})
 	}
@@ -216,7 +216,7 @@ func TestDecisionIsOfItsRequest(t *testing.T) {
 		"refused within, AnyCaller out": {outer(any(within(
 			outer(g.Enforce(middleware.Require(scope.TasksRead))(ok)), 403))), 200},
 	} {
-		wantStatus(t, name, serve(tt.h, request("GET", "/api/v1/x", token, "")), tt.want)
+		wantAnswer(t, name, serve(tt.h, request("GET", "/api/v1/x", token, "")), tt.want)
 	}
 }
 
