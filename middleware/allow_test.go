@@ -113,8 +113,8 @@ func TestAllowMisused(t *testing.T) {
 			""},
 	} {
 		h := middleware.Chain(tt.stages...)(needs(tt.need))
-		if res := serve(h, request("GET", "/", tt.token, "")); res.StatusCode != tt.status ||
-			res.body == "" || !strings.Contains(log.String(), tt.line) {
+		if res := serve(h, request("GET", "/", tt.token, "")); res.StatusCode != tt.status || res.body == "" ||
+			!strings.Contains(log.String(), tt.line) {
 			t.Errorf("%s: got %d with the log %s", name, res.StatusCode, log)
 		}
 	}

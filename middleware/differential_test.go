@@ -483,8 +483,8 @@ func difference(p *program, s *side, ran, x *execution, bare, got sight) string 
 		same = got.Status == 500 && got.Whole && got.Header.Get("Content-Type") == "application/problem+json"
 	case !bare.Whole:
 		// How much of an aborted response the client gets depends on buffers.
-		same = !got.Whole && (bare.Status*got.Status == 0 ||
-			bare.Status == got.Status && reflect.DeepEqual(bare.Header, got.Header))
+		same = !got.Whole && (bare.Status*got.Status == 0 || bare.Status == got.Status &&
+			reflect.DeepEqual(bare.Header, got.Header))
 	case s.protocol == "HTTP/1.1" && bare.Status == http.StatusRequestEntityTooLarge:
 		// No wrapper can forward the method by which http.MaxBytesReader asks
 		// for the connection to be closed, so each 413 closes it.

@@ -448,8 +448,8 @@ func TestAccessLog(t *testing.T) {
 		middleware.AccessLog(log.hooks().Logger)(t.Context(), tt.event)
 		line := log.String()
 		start, end, cut := strings.Cut(tt.want, "* ")
-		if strings.Count(line, "\n") != 1 || !strings.Contains(line, start) ||
-			cut && !strings.HasSuffix(line, " "+end+"\n") || !cut && strings.Contains(line, "aborted") {
+		if strings.Count(line, "\n") != 1 || !strings.Contains(line, start) || cut &&
+			!strings.HasSuffix(line, " "+end+"\n") || !cut && strings.Contains(line, "aborted") {
 			t.Errorf("%+v: got %s, want %s", tt.event, line, tt.want)
 		}
 	}

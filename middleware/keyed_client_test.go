@@ -212,8 +212,8 @@ func TestWriteErrors(t *testing.T) {
 					w.Header().Set("Content-Type", "text/event-stream")
 					write := func() error {
 						n, err := io.WriteString(w, "0123456789abcdef")
-						if flush := http.NewResponseController(w).Flush(); err == nil &&
-							(n != 16 || !errors.Is(flush, http.ErrNotSupported)) {
+						if flush := http.NewResponseController(w).Flush(); err == nil && (n != 16 ||
+							!errors.Is(flush, http.ErrNotSupported)) {
 							t.Errorf("wrote %d bytes, and Flush returned %v", n, flush)
 						}
 						return err

@@ -48,8 +48,8 @@ func TestAPIBehindTimeoutHandler(t *testing.T) {
 	h = middleware.New(nil, middleware.Options{Hooks: o.hooks()}).RequestID(http.TimeoutHandler(api, hangs, "late"))
 	outer, res := o.ask(h, request("GET", "/api/v1/x", token, ""))
 	if res.StatusCode != 200 || outer.Nested || len(nested) != 1 || !nested[0].Nested ||
-		nested[0].Pattern != "GET /api/v1/x" ||
-		nested[0].RequestID != outer.RequestID || outer.RequestID != wantID(t, res.Response) {
+		nested[0].Pattern != "GET /api/v1/x" || nested[0].RequestID != outer.RequestID ||
+		outer.RequestID != wantID(t, res.Response) {
 		t.Errorf("in time: got %d with the Events %+v and %+v", res.StatusCode, outer, nested)
 	}
 	outer, _ = o.ask(h, request("GET", "/api/v1/x", "", ""))

@@ -278,9 +278,9 @@ func TestPlan(t *testing.T) {
 		if strings.HasPrefix(tt.want, "503") {
 			wantRefusal(t, tt.name, serve(api, request("GET", "/api/v1/any", live, "")), 503, "rate_store_unavailable", "")
 		}
-		if text := log.String(); tt.log == "" && text != "" ||
-			tt.log != "" && !(strings.Contains(text, "RateLimit.Plan gave no usable policy") &&
-				strings.Contains(text, tt.log)) || strings.Contains(text, "store does not answer") {
+		if text := log.String(); tt.log == "" && text != "" || tt.log != "" &&
+			!(strings.Contains(text, "RateLimit.Plan gave no usable policy") && strings.Contains(text, tt.log)) ||
+			strings.Contains(text, "store does not answer") {
 			t.Errorf("%s: the log has %q, want %q in it", tt.name, text, tt.log)
 		}
 	}
@@ -571,8 +571,8 @@ func TestRateStores(t *testing.T) {
 				items(t, res.Header, "RateLimit")
 			}
 		}
-		if text := log.String(); !strings.Contains(text, tt.log) || strings.Contains(text, "panic") ||
-			tt.log != "" && strings.Count(text, "\n") != 1 {
+		if text := log.String(); !strings.Contains(text, tt.log) || strings.Contains(text, "panic") || tt.log != "" &&
+			strings.Count(text, "\n") != 1 {
 			t.Errorf("%s: got the log %q, want one line about %q", tt.name, text, tt.log)
 		}
 	}

@@ -265,8 +265,8 @@ func TestProblemHook(t *testing.T) {
 	for _, tt := range tests {
 		res := serve(api, request("GET", tt.path, tt.token, ""))
 		want := fmt.Sprint(tt.code, tt.status != 401, " ", wantID(t, res.Response))
-		if res.StatusCode != tt.status || res.body != want ||
-			res.Header.Get("Content-Type") != "text/x-hook" || res.Header.Get(tt.header) == "" {
+		if res.StatusCode != tt.status || res.body != want || res.Header.Get("Content-Type") != "text/x-hook" ||
+			res.Header.Get(tt.header) == "" {
 			t.Errorf("%s: got %d %q with %v; want %d %q and a %s", tt.path, res.StatusCode, res.body, res.Header, tt.status,
 				want, tt.header)
 		}
