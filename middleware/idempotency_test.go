@@ -2,7 +2,6 @@ package middleware_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -354,115 +353,86 @@ func TestRequestOfAHandlerBehindTheSameGuard(t *testing.T) {
 	ring, token := oneKey(t)
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(), Idempotency: keyedOptions{Runner: replies()}})
 	mux := http.NewServeMux()
-	h := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))(mux)
+	h := middleware.Chain(g.RequestID, g.Recover, anyCaller(g))(mux)
 	outer, inner := 0, 0
-	mux.Handle("POST /batch/{path}", g.Idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.Handle("POST /batch/{steps}", g.Idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		outer++
 		// The caller is known already: the router alone gets the inner request.
-		sub := request("POST", "/"+r.PathValue("path"), "", "{}", "Idempotency-Key: inner")
+		sub := request("POST", "/"+r.PathValue("steps"), "", "{}", "Idempotency-Key: inner")
 		w.WriteHeader(serve(mux, sub.WithContext(r.Context())).StatusCode)
 	})))
-	for path, handle := range map[string]http.HandlerFunc{
-		"/frees":   func(w http.ResponseWriter, r *http.Request) { middleware.ExecutionFrom(r.Context()).Free() },
-		"/creates": func(w http.ResponseWriter, r *http.Request) {},
+	mux.Handle("POST /{steps}", g.Idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inner++
+		steps(r.PathValue("steps"), "201")(w, r)
+	})))
+	for i, row := range []struct {
+		path, key    string
+		outer, inner int // how often they have run by then
+	}{
+		{"/batch/free", "outer", 1, 1}, {"/batch/free", "outer", 1, 1},
+		{"/batch/none", "1", 2, 2}, {"/batch/none", "2", 3, 2}, {"/none", "inner", 3, 2},
 	} {
-		mux.Handle("POST "+path, g.Idempotent(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			inner++
-			handle(w, r)
-			w.WriteHeader(201)
-		})))
-	}
-	for range 3 {
-		serve(h, request("POST", "/batch/frees", token, "{}", "Idempotency-Key: outer"))
-	}
-	if outer != 1 || inner != 1 {
-		t.Errorf("the outer create ran %d times, the inner one %d times, want once each", outer, inner)
-	}
-	inner = 0
-	for i := range 3 {
-		serve(h, request("POST", "/batch/creates", token, "{}", fmt.Sprint("Idempotency-Key: ", i)))
-	}
-	serve(h, request("POST", "/creates", token, "{}", "Idempotency-Key: inner"))
-	if inner != 1 {
-		t.Errorf("the create under the inner key ran %d times, want once", inner)
+		serve(h, request("POST", row.path, token, "{}", "Idempotency-Key: "+row.key))
+		if outer != row.outer || inner != row.inner {
+			t.Errorf("request %d: the outer create ran %d times, the inner one %d times, want %+v", i+1, outer, inner, row)
+		}
 	}
 }
 
 // TestRefusalInsideFreesTheKey: a limiter inside Idempotent frees the key of a
 // request that it refuses, unless a handler may have worked before.
 func TestRefusalInsideFreesTheKey(t *testing.T) {
-	type wrapped = func(limited http.Handler) http.HandlerFunc
-	forward := func(make func(r *http.Request) *http.Request) wrapped {
-		return func(limited http.Handler) http.HandlerFunc {
-			return func(w http.ResponseWriter, r *http.Request) { limited.ServeHTTP(w, make(r)) }
+	type forward = func(w http.ResponseWriter, r *http.Request) *http.Request
+	changed := func(change func(r *http.Request)) forward {
+		return func(_ http.ResponseWriter, r *http.Request) *http.Request {
+			r = r.WithContext(context.WithValue(r.Context(), outsideKey{}, 1))
+			change(r)
+			return r
 		}
 	}
-	rows := []struct {
-		name  string
-		wrap  wrapped
-		frees bool
+	for name, row := range map[string]struct {
+		forward forward
+		frees   bool
 	}{
-		{"nothing between", forward(func(r *http.Request) *http.Request { return r }), true},
-		{"a copy", forward(func(r *http.Request) *http.Request {
-			return r.WithContext(context.WithValue(r.Context(), outsideKey{}, 1))
-		}), true},
-		{"StripPrefix", func(limited http.Handler) http.HandlerFunc {
-			return http.StripPrefix("/api", limited).ServeHTTP
+		"nothing between": {func(_ http.ResponseWriter, r *http.Request) *http.Request { return r }, true},
+		"a copy":          {changed(func(*http.Request) {}), true},
+		"StripPrefix": {func(w http.ResponseWriter, r *http.Request) (stripped *http.Request) {
+			keep := func(_ http.ResponseWriter, r *http.Request) { stripped = r }
+			http.StripPrefix("/api", http.HandlerFunc(keep)).ServeHTTP(w, r)
+			return stripped
 		}, true},
-		{"another path", forward(func(r *http.Request) *http.Request {
-			other := r.WithContext(r.Context())
-			other.URL = &url.URL{Path: "/limited"}
-			return other
-		}), false},
-		{"another query", forward(func(r *http.Request) *http.Request {
-			other := r.WithContext(r.Context())
-			other.URL = &url.URL{Path: r.URL.Path, RawQuery: "a=b"}
-			return other
-		}), false},
-		{"another method", forward(func(r *http.Request) *http.Request {
-			other := r.WithContext(r.Context())
-			other.Method = "PUT"
-			return other
-		}), false},
-		{"a request of the handler", forward(func(r *http.Request) *http.Request {
-			other, _ := http.NewRequestWithContext(r.Context(), r.Method, r.URL.String(), nil)
-			return other
-		}), false},
-		{"an interim response", func(limited http.Handler) http.HandlerFunc {
-			return func(w http.ResponseWriter, r *http.Request) {
-				w.WriteHeader(http.StatusEarlyHints)
-				limited.ServeHTTP(w, r)
-			}
+		"another path":   {changed(func(r *http.Request) { r.URL = &url.URL{Path: "/limited"} }), false},
+		"another query":  {changed(func(r *http.Request) { r.URL = &url.URL{Path: r.URL.Path, RawQuery: "a=b"} }), false},
+		"another method": {changed(func(r *http.Request) { r.Method = "PUT" }), false},
+		"a request of the handler": {func(_ http.ResponseWriter, r *http.Request) *http.Request {
+			own, _ := http.NewRequestWithContext(r.Context(), r.Method, r.URL.String(), nil)
+			return own
 		}, false},
-		{"the body was read and rewound", forward(func(r *http.Request) *http.Request {
+		"an interim response": {func(w http.ResponseWriter, r *http.Request) *http.Request {
+			w.WriteHeader(http.StatusEarlyHints)
+			return r
+		}, false},
+		"the body was read": {changed(func(r *http.Request) { _, _ = io.ReadAll(r.Body) }), false},
+		"the body was read and rewound": {changed(func(r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			if body, ok := r.Body.(io.Seeker); ok {
 				_, _ = body.Seek(0, io.SeekStart)
 			}
-			return r
 		}), false},
-		{"the body was read", forward(func(r *http.Request) *http.Request {
-			_, _ = io.ReadAll(r.Body)
-			return r
-		}), false},
-	}
-	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			ring, token := oneKey(t)
-			g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(),
-				RateLimit: perOrganization(&ratelimit.Memory{}, ratelimit.Limit{Count: 1, Period: 24 * time.Hour})})
-			worked := 0
-			inner := row.wrap(g.RateLimit(sayOK))
-			h := keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
-				worked++
-				inner(w, r)
-			})
-			for _, key := range []string{"spends", "a", "a"} {
-				serve(h, request("POST", "/api/tasks", token, "{}", "Idempotency-Key: "+key))
-			}
-			if want := map[bool]int{false: 2, true: 3}[row.frees]; worked != want {
-				t.Errorf("the handler ran %d times, want %d", worked, want)
-			}
+	} {
+		ring, token := oneKey(t)
+		g := middleware.New(ring.keys, middleware.Options{Hooks: quiet(),
+			RateLimit: perOrganization(&ratelimit.Memory{}, ratelimit.Limit{Count: 1, Period: 24 * time.Hour})})
+		worked, limited := 0, g.RateLimit(sayOK)
+		h := keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			worked++
+			limited.ServeHTTP(w, row.forward(w, r))
 		})
+		for _, key := range []string{"spends", "a", "a"} {
+			serve(h, request("POST", "/api/tasks", token, "{}", "Idempotency-Key: "+key))
+		}
+		if want := map[bool]int{false: 2, true: 3}[row.frees]; worked != want {
+			t.Errorf("%s: the handler ran %d times, want %d", name, worked, want)
+		}
 	}
 }

@@ -94,44 +94,23 @@ func TestBodiesAreReleased(t *testing.T) {
 // nothing runs, and the key is free for a request that is whole.
 func TestBadBodies(t *testing.T) {
 	ring, token := oneKey(t)
-	head := "POST / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nIdempotency-Key: a\r\n"
+	const length, chunked, tooLarge = "Content-Length: ", "Transfer-Encoding: chunked\r\n\r\n", "body_too_large"
 	rows := []struct {
-		name   string
-		send   func(*wire)
-		status int
-		code   string
+		name, sent string
+		closes     bool // the client, behind that
+		status     int
+		code       string
 	}{
-		{"declared too large", func(c *wire) { c.send(head + "Content-Length: 1001\r\n\r\nonly the beginning") }, 413,
-			"body_too_large"},
-		{"declared far too large", func(c *wire) { c.send(head + "Content-Length: 9223372036854775807\r\n\r\n") },
-			413, "body_too_large"},
-		{"declared too large, 100-continue",
-			func(c *wire) { c.send(head + "Expect: 100-continue\r\nContent-Length: 1001\r\n\r\n") }, 413,
-			"body_too_large"},
-		{"chunked and too large", func(c *wire) {
-			c.send(head + "Transfer-Encoding: chunked\r\n\r\n3e9\r\n" + strings.Repeat("a", 1001) + "\r\n")
-		}, 413, "body_too_large"},
-		{"never ending", func(c *wire) {
-			c.send(head + "Transfer-Encoding: chunked\r\n\r\n")
-			for range 200 { // the server stops reading long before
-				if _, err := io.WriteString(c, "400\r\n"+strings.Repeat("a", 1024)+"\r\n"); err != nil {
-					break
-				}
-			}
-		}, 413, "body_too_large"},
-		{"short", func(c *wire) {
-			c.send(head + "Content-Length: 10\r\n\r\n{}")
-			_ = c.Conn.(interface{ CloseWrite() error }).CloseWrite()
-		}, 400, "bad_request"},
-		{"no chunk size", func(c *wire) { c.send(head + "Transfer-Encoding: chunked\r\n\r\nxyz\r\n") }, 400, "bad_request"},
-		{"chunk longer than its size",
-			func(c *wire) { c.send(head + "Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n") }, 400,
-			"bad_request"},
-		{"chunks without an end", func(c *wire) {
-			c.send(head + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
-			_ = c.Conn.(interface{ CloseWrite() error }).CloseWrite()
-		}, 400, "bad_request"},
-		{"stalled", func(c *wire) { c.send(head + "Content-Length: 10\r\n\r\n{}") }, 400, "bad_request"},
+		{"declared too large", length + "1001\r\n\r\nonly the beginning", false, 413, tooLarge},
+		{"declared far too large", length + "9223372036854775807\r\n\r\n", false, 413, tooLarge},
+		{"declared too large, 100-continue", "Expect: 100-continue\r\n" + length + "1001\r\n\r\n", false, 413, tooLarge},
+		{"chunked and too large", chunked + "3e9\r\n" + strings.Repeat("a", 1001) + "\r\n", false, 413, tooLarge},
+		{"never ending", chunked, false, 413, tooLarge},
+		{"short", length + "10\r\n\r\n{}", true, 400, "bad_request"},
+		{"no chunk size", chunked + "xyz\r\n", false, 400, "bad_request"},
+		{"chunk longer than its size", chunked + "1\r\n{}\r\n0\r\n\r\n", false, 400, "bad_request"},
+		{"chunks without an end", chunked + "2\r\n{}\r\n", true, 400, "bad_request"},
+		{"stalled", length + "10\r\n\r\n{}", false, 400, "bad_request"},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
@@ -146,7 +125,15 @@ func TestBadBodies(t *testing.T) {
 				h.ServeHTTP(w, r)
 			}))
 			c := dial(t, srv)
-			row.send(c)
+			c.send("POST / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + token + "\r\nIdempotency-Key: a\r\n" + row.sent)
+			for i := 0; row.name == "never ending" && i < 200; i++ { // the server stops reading long before
+				if _, err := io.WriteString(c, "400\r\n"+strings.Repeat("a", 1024)+"\r\n"); err != nil {
+					break
+				}
+			}
+			if row.closes {
+				_ = c.Conn.(interface{ CloseWrite() error }).CloseWrite()
+			}
 			a := c.next("POST")
 			if p := a.problem(t); a.StatusCode != row.status || p.Code != row.code || p.Detail == "" {
 				t.Errorf("%d %s, want %d %s", a.StatusCode, a.body, row.status, row.code)

@@ -202,30 +202,26 @@ func TestWriteProblemOutsideAllStages(t *testing.T) {
 func TestWriteProblemTooLate(t *testing.T) {
 	late := func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "begun")
-		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "late"})
+		middleware.WriteProblem(w, r, middleware.Problem{Status: 409, Code: "late", RetryAfter: time.Second})
 	}
-	for name, h := range map[string]http.HandlerFunc{
-		"direct":  late,
-		"foreign": func(w http.ResponseWriter, r *http.Request) { late(unwrapper{w}, r) },
-		"hook": func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Hook", "1")
-			late(w, r)
-		},
+	body := func(*http.Request, middleware.Problem) (string, []byte) { return "text/plain", []byte("from the hook") }
+	for name, row := range map[string]struct {
+		handle http.HandlerFunc
+		body   func(*http.Request, middleware.Problem) (string, []byte)
+	}{
+		"direct": {late, nil}, "hook": {late, body},
+		"foreign": {func(w http.ResponseWriter, r *http.Request) { late(unwrapper{w}, r) }, nil},
 	} {
 		hooks := quiet()
-		if name == "hook" {
-			hooks.ProblemBody = func(r *http.Request, p middleware.Problem) (string, []byte) {
-				return "text/plain", []byte("from the hook")
-			}
-		}
-		api, token := oneRoute(t, h, middleware.Options{Hooks: hooks, Idempotency: keyedOptions{Runner: replies()}})
+		hooks.ProblemBody = row.body
+		api, token := oneRoute(t, row.handle, middleware.Options{Hooks: hooks, Idempotency: keyedOptions{Runner: replies()}})
 		srv := start(t, api)
-		for _, r := range []*http.Request{get(t, srv, "/api/v1/x", token),
-			newRequest(t, "POST", srv.URL+"/api/v1/x", token, nil)} {
+		for _, method := range []string{"GET", "POST"} {
+			r := newRequest(t, method, srv.URL+"/api/v1/x", token, nil)
 			r.Header.Set("Idempotency-Key", name)
-			if res := do(t, srv.Client(), r); res.StatusCode != 200 || res.body != "begun" ||
-				res.Header.Get("Retry-After") != "" {
-				t.Errorf("%s %s: got %d %q", name, r.Method, res.StatusCode, res.body)
+			a := do(t, srv.Client(), r)
+			if wantAnswer(t, name+" "+method, a, 200, "begun"); a.Header.Get("Retry-After") != "" {
+				t.Errorf("%s %s: got %v", name, method, a.Header)
 			}
 		}
 	}

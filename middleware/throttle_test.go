@@ -18,54 +18,44 @@ import (
 
 // TestThrottleLegacyKeys: over budget, an active key that the cache knows under
 // any of its digests passes, and no other token reaches the store.
-func TestThrottleLegacyKeys(t *testing.T) { synctest.Test(t, throttleLegacyKeys) }
-
-func throttleLegacyKeys(t *testing.T) {
-	ring := newKeyring()
-	importOld(t, ring, oldKey, "the old pepper", keystore.Production)
-	key2 := importOld(t, ring, oldKey2, "the old pepper", keystore.Production)
-	store := &countedStore{Store: ring.memory}
-	cached := keystore.NewCached(store, keystore.CacheOptions{Service: acme()})
-	api := testAPI(cached, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("2-H")})
-	ask := func(token string) int { return serve(api, request("GET", "/api/v1/any", token, "")).StatusCode }
-	unknown := func(i int) string { return fmt.Sprintf("acme_%040d", i) }
-
-	for i, want := range []int{200, 200, 401, 401, 429, 429} {
-		token := unknown(i)
-		if i < 2 {
-			token = []string{oldKey, oldKey2}[i]
+func TestThrottleLegacyKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := newKeyring()
+		importOld(t, ring, oldKey, "the old pepper", keystore.Production)
+		key2 := importOld(t, ring, oldKey2, "the old pepper", keystore.Production)
+		store := &countedStore{Store: ring.memory}
+		cached := keystore.NewCached(store, keystore.CacheOptions{Service: acme()})
+		api := testAPI(cached, middleware.Options{Hooks: quiet(), Failures: ratelimit.MustParse("2-H")})
+		ask := func(what, token string, want int) {
+			t.Helper()
+			wantAnswer(t, what, serve(api, request("GET", "/api/v1/any", token, "")), want)
 		}
-		if got := ask(token); got != want {
-			t.Fatalf("request %d: got %d, want %d", i, got, want)
+		unknown := func(i int) string { return fmt.Sprintf("acme_%040d", i) }
+		ask("an active key", oldKey, 200)
+		ask("another", oldKey2, 200)
+		ask("an unknown key", unknown(1), 401)
+		ask("an unknown key", unknown(2), 401)
+		before := store.lookups.Load()
+		for i := range 20 {
+			ask("an unknown key over budget", unknown(100+i), 429)
+			ask("an active key over budget", oldKey, 200)
 		}
-	}
-	before := store.lookups.Load()
-	for i := range 20 {
-		if got := ask(unknown(100 + i)); got != 429 {
-			t.Errorf("an unknown key over budget: got %d", got)
+		if asked := store.lookups.Load() - before; asked != 0 {
+			t.Errorf("the store was asked %d times over budget", asked)
 		}
-		if got := ask(oldKey); got != 200 {
-			t.Errorf("an active key over budget: got %d", got)
+		// What the cache remembers is too old by now: the store decides.
+		time.Sleep(5 * time.Minute)
+		if ask("an active key that is looked up again", oldKey, 200); store.lookups.Load() == before {
+			t.Error("the store was not asked again")
 		}
-	}
-	if asked := store.lookups.Load() - before; asked != 0 {
-		t.Errorf("the store was asked %d times over budget", asked)
-	}
-	// What the cache remembers is too old by now: the store decides.
-	time.Sleep(5 * time.Minute)
-	if got := ask(oldKey); got != 200 || store.lookups.Load() == before {
-		t.Errorf("an active key over budget that is looked up again: got %d after %d look-ups",
-			got, store.lookups.Load()-before)
-	}
-	suspended := key2.Clone()
-	suspended.Suspended = true
-	if err := ring.memory.Update(t.Context(), suspended, issuing.AuditEntry{}); err != nil {
-		t.Fatal(err)
-	}
-	cached.Invalidate(key2.Digest)
-	if got := ask(oldKey2); got != 429 {
-		t.Errorf("a key that is not live any more: got %d, want the throttle's refusal", got)
-	}
+		suspended := key2.Clone()
+		suspended.Suspended = true
+		if err := ring.memory.Update(t.Context(), suspended, issuing.AuditEntry{}); err != nil {
+			t.Fatal(err)
+		}
+		cached.Invalidate(key2.Digest)
+		ask("a key that is not live any more", oldKey2, 429)
+	})
 }
 
 // TestThrottleFailures: 60 wrong keys of one address. Those over the limit cost
