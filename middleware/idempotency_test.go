@@ -112,40 +112,25 @@ func TestIdempotentInsideARoute(t *testing.T) {
 // TestRunnerOfARoute: the API leaves a request to a route's own Runner.
 func TestRunnerOfARoute(t *testing.T) {
 	ring, token := oneKey(t)
-	held := func(m *idem.Memory) int { return m.Stats().Keys }
-
 	var runs atomic.Int64
 	shared, own := &idem.Memory{}, &idem.Memory{}
 	api := middleware.NewAPI(ring.keys, middleware.Options{Idempotency: keyedOptions{Runner: runnerOf(shared)},
 		RateLimit: rateOptions{Store: &ratelimit.Memory{}}})
-	route := middleware.RouteOptions{Idempotency: keyedOptions{Runner: runnerOf(own), Required: true}}
+	route := middleware.RouteOptions{Idempotency: keyedOptions{Runner: runnerOf(own)}}
 	api.Handle("POST /api/v1/own", middleware.AnyCaller(), numbered(&runs, nil), route)
-	route.Policy = &ratelimit.Policy{Name: "route", Limit: ratelimit.MustParse("9-H")}
+	route.Policy = policy("route", "9-H", 0)
 	api.Handle("POST /api/v1/limited", middleware.AnyCaller(), numbered(&runs, nil), route)
 	api.Handle("POST /api/v1/shared", middleware.AnyCaller(), numbered(&runs, nil))
-	api.Handle("PUT /api/v1/put", middleware.AnyCaller(), numbered(&runs, nil))
-	for _, r := range api.Routes() {
-		if want := r.Method == "POST"; r.Options.Idempotency.Off == want {
-			t.Errorf("%s %s: Off %t, want %t", r.Method, r.Path, want, !want)
-		}
-	}
-	for _, row := range []struct {
+	for i, row := range []struct {
 		path        string
-		own, shared int
-	}{{"/api/v1/own", 1, 0}, {"/api/v1/limited", 2, 0}, {"/api/v1/shared", 2, 1}} {
-		runs.Store(0)
+		own, shared int // keys in the stores by then
+	}{{"own", 1, 0}, {"limited", 2, 0}, {"shared", 2, 1}} {
 		for range 2 {
-			if a := serve(api, request("POST", row.path, token, "{}",
-				"Idempotency-Key: "+row.path)); a.StatusCode != 201 || runs.Load() != 1 {
-				t.Errorf("%s: %d %s with %d runs", row.path, a.StatusCode, a.body, runs.Load())
-			}
+			a := serve(api, request("POST", "/api/v1/"+row.path, token, "{}", "Idempotency-Key: "+row.path))
+			wantAnswer(t, row.path, a, 201)
 		}
-		if held(own) != row.own || held(shared) != row.shared {
-			t.Errorf("%s: the route's store holds %d, the API's %d, want %d and %d", row.path, held(own),
-				held(shared), row.own, row.shared)
-		}
-		if a := serve(api, request("POST", row.path, token, "{}")); (a.StatusCode == 400) != (row.path != "/api/v1/shared") {
-			t.Errorf("%s without a key: %d", row.path, a.StatusCode)
+		if a, b := own.Stats().Keys, shared.Stats().Keys; a != row.own || b != row.shared || runs.Load() != int64(i+1) {
+			t.Errorf("%s: the route's store holds %d, the API's %d after %d runs, want %+v", row.path, a, b, runs.Load(), row)
 		}
 	}
 }

@@ -257,46 +257,25 @@ func TestRequestOfTheHandler(t *testing.T) {
 // TestUnkeyedStreams: without an Idempotency-Key the handler has the body
 // before it is all there, and the client the response.
 func TestUnkeyedStreams(t *testing.T) {
-	ring, token := oneKey(t)
-	overBoth(t, func(t *testing.T, protocol string) {
-		faulty := idemtest.NewFaulty(&idem.Memory{})
-		srv, client := listen(t, protocol,
-			keyed(ring, with(keyedOptions{Runner: runnerOf(faulty), MaxBody: 1, MaxResponse: 1}),
-				func(w http.ResponseWriter, r *http.Request) {
-					ctrl := http.NewResponseController(w)
-					_ = ctrl.EnableFullDuplex()
-					_ = ctrl.Flush()
-					_, _ = io.Copy(flushing{w, ctrl}, r.Body)
-				}))
-		in, out := io.Pipe()
-		res, err := client.Do(newRequest(t, "POST", srv.URL, token, in))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		for _, word := range []string{"to ", "and ", "fro"} {
-			fmt.Fprint(out, word)
-			b := make([]byte, len(word))
-			if _, err := io.ReadFull(res.Body, b); err != nil || string(b) != word {
-				t.Fatalf("echo of %q: %q, %v", word, b, err)
-			}
-		}
-		out.Close()
-		if n := faulty.Calls(idemtest.Begin); n != 0 {
-			t.Errorf("%d claims", n)
+	synctest.Test(t, func(t *testing.T) {
+		faulty, more, w := idemtest.NewFaulty(&idem.Memory{}), make(chan struct{}), httptest.NewRecorder()
+		s := newSite(t, keyedOptions{Runner: runnerOf(faulty), MaxBody: 1, MaxResponse: 1},
+			func(rw http.ResponseWriter, r *http.Request) {
+				begun := make([]byte, 8)
+				n, err := io.ReadFull(r.Body, begun)
+				steps(string(begun), "flush")(rw, r)
+				if err != nil || !w.Flushed || w.Body.String() != string(begun) {
+					t.Errorf("read %d bytes, %v, and the client has %q", n, err, w.Body)
+				}
+				close(more)
+				_, _ = io.Copy(rw, r.Body)
+			})
+		r := request("POST", "/", s.token, "")
+		r.Body = io.NopCloser(&unfinished{letters{9}, more})
+		if s.ServeHTTP(w, r); w.Body.String() != "aaaaaaaaa" || faulty.Calls(idemtest.Begin) != 0 {
+			t.Errorf("got %q after %d claims", w.Body, faulty.Calls(idemtest.Begin))
 		}
 	})
-}
-
-type flushing struct {
-	io.Writer
-	*http.ResponseController
-}
-
-func (f flushing) Write(p []byte) (int, error) {
-	n, err := f.Writer.Write(p)
-	_ = f.Flush()
-	return n, err
 }
 
 // unfinished is a body whose last byte comes when more is closed.

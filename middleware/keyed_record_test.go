@@ -1,7 +1,6 @@
 package middleware_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -144,38 +143,6 @@ func TestStreamsBeyondTheRoom(t *testing.T) {
 	if n := strings.Count(s.log.String(), "IdempotencyOptions.MaxBodies"); n != 1 {
 		t.Errorf("%d lines name MaxBodies, want one: %s", n, s.log)
 	}
-}
-
-// TestEventsArriveLive: what a handler of a keyed request flushes is with the
-// client before it goes on.
-func TestEventsArriveLive(t *testing.T) {
-	ring, token := oneKey(t)
-	overBoth(t, func(t *testing.T, protocol string) {
-		read := make(chan struct{})
-		srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			for n := range 3 {
-				fmt.Fprintf(w, "data: %d\n", n)
-				_ = http.NewResponseController(w).Flush()
-				<-read
-			}
-		}))
-		res, err := client.Do(keyedRequest(t, srv.URL, token, "a"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer res.Body.Close()
-		lines := bufio.NewScanner(res.Body)
-		for n := range 3 {
-			if !lines.Scan() || lines.Text() != fmt.Sprintf("data: %d", n) {
-				t.Fatalf("line %d: %q, %v", n, lines.Text(), lines.Err())
-			}
-			read <- struct{}{}
-		}
-		if wantID(t, res); res.Header.Get("Content-Type") != "text/event-stream" {
-			t.Errorf("Content-Type %q", res.Header.Get("Content-Type"))
-		}
-	})
 }
 
 // TestReverseProxy: what httputil.ReverseProxy passes on is whole, with and
