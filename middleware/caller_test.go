@@ -88,10 +88,9 @@ func TestPartitionsOfCallers(t *testing.T) {
 		return p
 	}
 	callers := []*keystore.Caller{
-		identity("a", "b c", ""), identity("a b", "c", ""), identity("a b c", "", ""), identity("a", "b",
-			""), identity("ab", "", ""),
-		identity("a", "b", keystore.Sandbox), identity("a", "", ""), identity("a", "", keystore.Sandbox), identity("a",
-			"production", ""),
+		identity("a", "b c", ""), identity("a b", "c", ""), identity("a b c", "", ""), identity("a", "b", ""),
+		identity("ab", "", ""), identity("a", "b", keystore.Sandbox), identity("a", "", ""),
+		identity("a", "", keystore.Sandbox), identity("a", "production", ""),
 	}
 	runs := 0
 	limits := rateOptions{Store: &ratelimit.Memory{}, Key: policy("key", "1-H", 0)}

@@ -14,24 +14,6 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// TestOneWriter: all stages of a request share one writer.
-func TestOneWriter(t *testing.T) {
-	ring, token := oneKey(t)
-	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
-	var outer http.ResponseWriter
-	note := foreign(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		outer = w
-		next.ServeHTTP(w, r)
-	})
-	same := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if w != outer {
-			t.Errorf("got another writer, %T in place of %T", w, outer)
-		}
-	})
-	h := middleware.Chain(g.RequestID, note, g.Recover, anyCaller(g))(same)
-	wantAnswer(t, "through all stages", serve(h, request("GET", "/", token, "")), 200)
-}
-
 // TestForeignWriters: a stage of somebody else may stand outside ours or
 // between two of ours, and nobody flushes past the commit.
 func TestForeignWriters(t *testing.T) {

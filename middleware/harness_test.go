@@ -761,7 +761,7 @@ func listenInBubble(t testing.TB, protocol string, h http.Handler, configure fun
 	if configure != nil {
 		configure(srv)
 	}
-	ln := pipes{make(chan net.Conn), make(chan struct{})}
+	ln := newPipes()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -783,6 +783,8 @@ type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
 }
+
+func newPipes() pipes { return pipes{make(chan net.Conn), make(chan struct{})} }
 
 func (p pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()

@@ -13,11 +13,9 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/middleware"
 	"github.com/sallyport-go/sallyport/ratelimit"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // TestMethods: on methods that are not asked for the header is ignored, and its
@@ -56,39 +54,6 @@ func TestMethods(t *testing.T) {
 			a.problem(t).Code != "idempotency_key_required") {
 			t.Errorf("%+v without a key: %d %s", row, a.StatusCode, a.body)
 		}
-	}
-}
-
-// TestReplayBehindScopes: a stored reply is seen by keys alone that may see it.
-func TestReplayBehindScopes(t *testing.T) {
-	w := newWorld(t, nil)
-	first := serve(w.api, w.post("{}"))
-	for _, row := range []struct {
-		name   string
-		grant  keystore.Key
-		revoke bool
-		status int
-	}{
-		{"same scopes", keystore.Key{Scopes: []scope.Name{scope.TasksWrite}}, false, 201},
-		{"no scopes", keystore.Key{}, false, 403},
-		{"another scope", keystore.Key{Scopes: []scope.Name{scope.TasksRead}}, false, 403},
-		{"revoked", keystore.Key{Scopes: []scope.Name{scope.TasksWrite}}, true, 401},
-	} {
-		row.grant.Organization, row.grant.Environment = "org_1", keystore.Production
-		token, key := w.ring.grant(t, row.grant)
-		if row.revoke {
-			if _, err := w.ring.issuer.Revoke(t.Context(), "org_1", key.ID); err != nil {
-				t.Fatal(err)
-			}
-		}
-		a := serve(w.api, request("POST", "/api/v1/tasks", token, "{}", "Idempotency-Key: key-1"))
-		if a.StatusCode != row.status || (a.body == first.body) != (row.status == 201) || row.status != 201 &&
-			a.Header.Get("Location")+a.Header.Get("Svc-Original-Request-Id") != "" {
-			t.Errorf("%s: %d %s %v", row.name, a.StatusCode, a.body, a.Header)
-		}
-	}
-	if w.runs.Load() != 1 {
-		t.Errorf("ran %d times", w.runs.Load())
 	}
 }
 

@@ -177,6 +177,7 @@ func TestClientThatLeavesAStream(t *testing.T) {
 							close(ended)
 						})), nil)
 				ctx, leave := context.WithCancel(t.Context())
+				begun := time.Now()
 				res, err := client.Do(keyedRequest(t, "http://api.example/", token, "a").WithContext(ctx))
 				if err != nil {
 					t.Fatal(err)
@@ -187,7 +188,9 @@ func TestClientThatLeavesAStream(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				left = time.Now()
+				if left = time.Now(); left.Sub(begun) != 5*time.Second {
+					t.Errorf("the second event was there after %v, want 5s", left.Sub(begun))
+				}
 				leave()
 				_ = res.Body.Close()
 				<-ended

@@ -33,7 +33,7 @@ type hostsOwn struct{} // the key of a value in the context of Serve
 func serveInBubble(t *testing.T, upkeep ...func(context.Context) error) served {
 	ctx, stop := context.WithCancel(context.WithValue(t.Context(), hostsOwn{}, "of the host"))
 	s := served{
-		pipes{make(chan net.Conn), make(chan struct{})}, stop,
+		newPipes(), stop,
 		&http.Server{IdleTimeout: time.Hour, ReadTimeout: -1}, make(chan error, 1), newLogged(),
 	}
 	guard := middleware.New(issuing.NewMemory(), middleware.Options{Hooks: s.log.hooks(), RequestIDHeader: "Acme-Id"})
@@ -125,7 +125,7 @@ func TestServeWaitsForALongTimeout(t *testing.T) {
 					time.Sleep(time.Minute)
 				}
 			}, middleware.RouteOptions{Idempotency: keyedOptions{Timeout: of.route}})
-			p, ended := pipes{make(chan net.Conn), make(chan struct{})}, make(chan error, 1)
+			p, ended := newPipes(), make(chan error, 1)
 			go func() { ended <- api.Serve(ctx, new(http.Server), p) }()
 			r := newRequest(t, "POST", "http://api.test/api/v1/logs", ring.issue(t), strings.NewReader("{}"))
 			r.Header.Set("Idempotency-Key", "a")
@@ -152,7 +152,7 @@ func TestServeWaitsUntilRepliesAreSaved(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
-		err := api.Serve(ctx, new(http.Server), pipes{make(chan net.Conn), make(chan struct{})})
+		err := api.Serve(ctx, new(http.Server), newPipes())
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("with a reply that cannot be saved: got %v, want a deadline", err)
 		}
@@ -180,7 +180,7 @@ func TestServeClosesItsListener(t *testing.T) {
 			stop()
 			open, guard := true, middleware.New(issuing.NewMemory(), middleware.Options{})
 			err := guard.Serve(ctx, &http.Server{Handler: http.NotFoundHandler()},
-				slowListener{pipes{make(chan net.Conn), make(chan struct{})}, &open})
+				slowListener{newPipes(), &open})
 			if err != nil || open {
 				t.Errorf("Serve returned %v; the listener is open: %t", err, open)
 			}
@@ -226,12 +226,9 @@ func TestServeErrors(t *testing.T) {
 			t.Errorf("a listener that broke: got %v, want its error and that of upkeep", err)
 		}
 	})
-	defer func() {
-		if got := fmt.Sprint(recover()); !strings.Contains(got, "no Handler") {
-			t.Errorf("without a Handler: got %q", got)
-		}
-	}()
-	middleware.New(issuing.NewMemory(), middleware.Options{}).Serve(t.Context(), new(http.Server), pipes{})
+	wantPanic(t, "no Handler", func() {
+		middleware.New(issuing.NewMemory(), middleware.Options{}).Serve(t.Context(), new(http.Server), pipes{})
+	})
 }
 
 // What the host has set stays, be it a time or none.
@@ -251,7 +248,7 @@ func TestServeSetsTimeouts(t *testing.T) {
 		api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{})
 		srv := &http.Server{Handler: row.handler, ReadHeaderTimeout: row.set[0], ReadTimeout: row.set[1],
 			WriteTimeout: row.set[2], IdleTimeout: row.set[3]}
-		err := api.Serve(ctx, srv, pipes{make(chan net.Conn), make(chan struct{})})
+		err := api.Serve(ctx, srv, newPipes())
 		got := timeouts{srv.ReadHeaderTimeout, srv.ReadTimeout, srv.WriteTimeout, srv.IdleTimeout}
 		if err != nil || got != row.want || (srv.Handler == http.Handler(api)) != (row.handler == nil) {
 			t.Errorf("of %v: got %v, the timeouts %v and the handler %T, want %v and the API's for none", row.set, err,

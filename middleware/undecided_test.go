@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -269,29 +267,6 @@ func TestUndecidedNamesTheRoute(t *testing.T) {
 		a := serve(middleware.Chain(g.RequestID, g.Authenticate)(tt.h), request("DELETE", "/tasks/1", token, ""))
 		if a.StatusCode != 500 || !strings.Contains(log.String(), tt.want) {
 			t.Errorf("%s: got %d and the log %s, want %s in it", name, a.StatusCode, log, tt.want)
-		}
-	}
-}
-
-// TestUpgradeWithoutDecision: a connection that no Enforce let through is not
-// taken over.
-func TestUpgradeWithoutDecision(t *testing.T) {
-	ring, token := oneKey(t)
-	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
-	backend := start(t, steps("Connection: Upgrade", "Upgrade: echo", "101"))
-	target, err := url.Parse(backend.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, h := range map[string]http.Handler{
-		"101": successes["101"], "Hijack": successes["Hijack"], "a proxy": httputil.NewSingleHostReverseProxy(target),
-	} {
-		srv := start(t, middleware.Chain(g.RequestID, g.Recover, g.Authenticate)(h))
-		c := dial(t, srv)
-		c.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\nAuthorization: Bearer " + token +
-			"\r\n\r\n")
-		if a := c.next("GET"); a.StatusCode != 500 || a.problem(t).Code != "internal" {
-			t.Errorf("%s: got %d %s, want 500", name, a.StatusCode, a.body)
 		}
 	}
 }
