@@ -79,10 +79,9 @@ func TestAPIKeyHeaderMistakes(t *testing.T) {
 // Behind a trusted proxy that is the client's; nobody else's word counts.
 func TestKeyNetworks(t *testing.T) {
 	ring := newKeyring()
-	bound := ring.plant(t, keystore.Key{ID: "key_bound",
-		Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}})
+	bound := ring.plant(t, keystore.Key{ID: "key_bound", Networks: trust("192.0.2.0/24", "2001:db8::/32")})
 	free := ring.plant(t, keystore.Key{})
-	past := ring.plant(t, keystore.Key{Suspended: true, Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	past := ring.plant(t, keystore.Key{Suspended: true, Networks: trust("192.0.2.0/24")})
 	last := keystore.NewUses(ring.memory, keystore.UsesOptions{})
 	runs := 0
 	serveFrom := func(proxies []netip.Prefix, token, peer, forwarded string) answer {
@@ -336,7 +335,7 @@ func TestKeyElsewhere(t *testing.T) {
 // in the log, once.
 func TestHints(t *testing.T) {
 	ring, token := oneKey(t)
-	away, _ := ring.grant(t, keystore.Key{Networks: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}})
+	away, _ := ring.grant(t, keystore.Key{Networks: trust("203.0.113.0/24")})
 	preflight := []string{"Origin: https://a.example", "Access-Control-Request-Method: POST"}
 	for _, row := range []struct {
 		name, method, token string

@@ -237,8 +237,7 @@ func TestUsage(t *testing.T) {
 				continue
 			}
 			last := keystore.NewUses(ring.memory, keystore.UsesOptions{})
-			o := middleware.Options{Hooks: quiet(), Uses: last,
-				TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+			o := middleware.Options{Hooks: quiet(), Uses: last, TrustedProxies: trust("192.0.2.0/24")}
 			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				p := middleware.CallerFrom(r.Context())
 				p.Has(scope.ChatRead) // asks, and records nothing
@@ -307,7 +306,7 @@ func TestAuthenticateAlone(t *testing.T) {
 // confined returns a caller with an end and a network.
 func confined(t *testing.T, ends time.Duration, network string) *keystore.Caller {
 	c, err := keystore.NewCaller(nil, keystore.Identity{Organization: "org_1", ExpiresAt: time.Now().Add(ends),
-		Networks: []netip.Prefix{netip.MustParsePrefix(network)}})
+		Networks: trust(network)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -336,7 +336,7 @@ func TestEventOfARefusedKey(t *testing.T) {
 	if _, err := issuer.Revoke(t.Context(), "org_1", key.ID); err != nil {
 		t.Fatal(err)
 	}
-	elsewhere, bound := ring.grant(t, keystore.Key{Networks: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}})
+	elsewhere, bound := ring.grant(t, keystore.Key{Networks: trust("10.9.0.0/16")})
 	sandbox, _ := ring.grant(t, keystore.Key{Environment: keystore.Sandbox})
 	o := &observed{t: t}
 	api := testAPI(ring.keys, middleware.Options{Hooks: o.hooks(), Environment: keystore.Production})

@@ -201,17 +201,14 @@ func TestProxiedUpgrade(t *testing.T) {
 func TestSwitchingProtocols(t *testing.T) {
 	servers := newLogged()
 	api, token := oneRoute(t, steps("101", "418"), middleware.Options{Hooks: quiet()})
-	srv := start(t, api, func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(servers, "", 0) })
-	c := dial(t, srv)
+	c := dial(t, start(t, api, func(srv *httptest.Server) { srv.Config.ErrorLog = log.New(servers, "", 0) }))
 	c.send("GET /api/v1/x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer " + token + "\r\n\r\n")
 	if res := c.head("GET"); res.StatusCode != 101 || c.rest() != "" ||
 		!strings.Contains(servers.String(), "superfluous response.WriteHeader call from") {
 		t.Errorf("got %d and the log %q", res.StatusCode, servers)
 	}
-	for name, h := range map[string]func(http.Handler) http.Handler{"net/http": middleware.Chain(), "RequestID": stage()} {
-		srv := startTLS(t, h(steps("101", "418")))
-		wantAnswer(t, name, do(t, srv.Client(), get(t, srv, "/", "")), http.StatusTeapot)
-	}
+	srv := startTLS(t, api)
+	wantAnswer(t, "over HTTP/2", do(t, srv.Client(), get(t, srv, "/api/v1/x", token)), 418)
 }
 
 // upgrade is a request to /api/v1/x for another protocol.

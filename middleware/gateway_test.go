@@ -28,7 +28,7 @@ import (
 var (
 	gatewaySecret = bytes.Repeat([]byte("a"), 32)
 	gatewayOther  = bytes.Repeat([]byte("b"), 32)
-	byProxy       = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")} // of httptest.NewRequest
+	byProxy       = trust("192.0.2.1/32") // of httptest.NewRequest
 )
 
 // asked is a subrequest of a proxy for a client's request.

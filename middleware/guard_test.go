@@ -20,21 +20,19 @@ func TestUnusedStages(t *testing.T) {
 	ring, token := oneKey(t)
 	for _, row := range []struct {
 		method, header string
-		use            func(*middleware.Guard) []func(http.Handler) http.Handler
+		use            func(*middleware.Guard, http.Handler) http.Handler
 		want           []string
 	}{
 		{"POST", "Idempotency-Key: a", nil,
 			[]string{"RateLimit has not been used so far", "Idempotent has not been used so far"}},
 		{"POST", "X-Nothing: a", nil, []string{"RateLimit has not been used so far"}},
 		{"GET", "Idempotency-Key: a", nil, []string{"RateLimit has not been used so far"}},
-		{"POST", "Idempotency-Key: a", func(g *middleware.Guard) []func(http.Handler) http.Handler {
-			return []func(http.Handler) http.Handler{g.Idempotent}
-		}, []string{"RateLimit has not been used so far"}},
-		{"POST", "Idempotency-Key: a", func(g *middleware.Guard) []func(http.Handler) http.Handler {
-			late := func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-				g.RateLimit(g.Idempotent(next)).ServeHTTP(w, r) // as routers that apply stages to each request
-			}
-			return []func(http.Handler) http.Handler{foreign(late)}
+		{"POST", "Idempotency-Key: a", func(g *middleware.Guard, h http.Handler) http.Handler { return g.Idempotent(h) },
+			[]string{"RateLimit has not been used so far"}},
+		{"POST", "Idempotency-Key: a", func(g *middleware.Guard, h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				g.RateLimit(g.Idempotent(h)).ServeHTTP(w, r) // as routers that apply stages to each request
+			})
 		}, nil},
 	} {
 		log := newLogged()
@@ -44,7 +42,7 @@ func TestUnusedStages(t *testing.T) {
 		})
 		h := http.Handler(sayOK)
 		if row.use != nil {
-			h = middleware.Chain(row.use(g)...)(h)
+			h = row.use(g, h)
 		}
 		h = middleware.Chain(g.RequestID, g.Authenticate, g.Enforce(middleware.AnyCaller()))(h)
 		if text := log.String(); text != "" {

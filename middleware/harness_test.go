@@ -443,28 +443,28 @@ const hangs = 5 * time.Minute
 // start serves h on loopback until the test ends.
 func start(t testing.TB, h http.Handler, configure ...func(*httptest.Server)) *httptest.Server {
 	t.Helper()
-	srv := prepareServer(h, configure)
-	srv.Start()
-	t.Cleanup(srv.Close)
-	return srv
+	return startOver(t, "HTTP/1.1", h, configure)
 }
 
 // startTLS serves h over TLS; srv.Client speaks HTTP/2 with it.
 func startTLS(t testing.TB, h http.Handler, configure ...func(*httptest.Server)) *httptest.Server {
 	t.Helper()
-	srv := prepareServer(h, configure)
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	return srv
+	return startOver(t, "HTTP/2", h, configure)
 }
 
-func prepareServer(h http.Handler, configure []func(*httptest.Server)) *httptest.Server {
+func startOver(t testing.TB, protocol string, h http.Handler, configure []func(*httptest.Server)) *httptest.Server {
+	t.Helper()
 	srv := httptest.NewUnstartedServer(h)
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	for _, c := range configure {
 		c(srv)
 	}
+	if srv.EnableHTTP2 = protocol == "HTTP/2"; srv.EnableHTTP2 {
+		srv.StartTLS()
+	} else {
+		srv.Start()
+	}
+	t.Cleanup(srv.Close)
 	return srv
 }
 
@@ -737,11 +737,7 @@ var protocols = []string{"HTTP/1.1", "HTTP/2"}
 func listen(t testing.TB, protocol string, h http.Handler, configure ...func(*httptest.Server)) (*httptest.Server,
 	*http.Client) {
 	t.Helper()
-	serve := start
-	if protocol == "HTTP/2" {
-		serve = startTLS
-	}
-	srv := serve(t, h, configure...)
+	srv := startOver(t, protocol, h, configure)
 	srv.Client().Transport.(*http.Transport).DisableCompression = true
 	return srv, noRedirects(srv)
 }

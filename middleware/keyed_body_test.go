@@ -160,29 +160,27 @@ func TestBadBodies(t *testing.T) {
 // TestLargestBody: the limit itself is let through, in any framing.
 func TestLargestBody(t *testing.T) {
 	ring, token := oneKey(t)
-	for _, protocol := range protocols {
-		for _, size := range []int{0, 1, 511, 512, 513, 16 << 10, 16<<10 + 1, 1 << 20, 1<<20 + 1} {
-			for _, declared := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s %d declared %t", protocol, size, declared), func(t *testing.T) {
-					var got int
-					srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
-						b, err := io.ReadAll(r.Body)
-						if got = len(b); err != nil || strings.Trim(string(b), "a") != "" {
-							t.Errorf("body of %d bytes, %v", len(b), err)
-						}
-						if want := int64(size); declared && r.ContentLength != want || !declared && size > 0 && r.ContentLength != -1 {
-							t.Errorf("ContentLength %d", r.ContentLength)
-						}
-					}))
-					var body io.Reader = strings.NewReader(strings.Repeat("a", size))
-					if !declared {
-						body = struct{ io.Reader }{body}
-					}
+	overBoth(t, func(t *testing.T, protocol string) {
+		var got, length atomic.Int64
+		srv, client := listen(t, protocol, keyed(ring, middleware.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			length.Store(r.ContentLength)
+			b, err := io.ReadAll(r.Body)
+			if got.Store(int64(len(b))); err != nil || strings.Trim(string(b), "a") != "" {
+				t.Errorf("body of %d bytes, %v", len(b), err)
+			}
+		}))
+		for _, size := range []int64{0, 1, 511, 512, 513, 16 << 10, 16<<10 + 1, 1 << 20, 1<<20 + 1} {
+			for _, declared := range []int64{size, -1} {
+				t.Run(fmt.Sprintf("%d declared %d", size, declared), func(t *testing.T) {
+					body := struct{ io.Reader }{strings.NewReader(strings.Repeat("a", int(size)))}
 					r := newRequest(t, "POST", srv.URL, token, body)
-					r.Header.Set("Idempotency-Key", "a")
+					if r.ContentLength = declared; size == 0 {
+						r.Body, declared = http.NoBody, 0
+					}
+					r.Header.Set("Idempotency-Key", t.Name())
 					a := do(t, client, r)
-					if size <= 1<<20 && (a.StatusCode != 200 || got != size) {
-						t.Errorf("%d, the handler read %d bytes, want all", a.StatusCode, got)
+					if size <= 1<<20 && (a.StatusCode != 200 || got.Load() != size || length.Load() != declared) {
+						t.Errorf("%d, the handler read %d bytes, want all", a.StatusCode, got.Load())
 					}
 					if size > 1<<20 && (a.StatusCode != 413 || !strings.Contains(a.problem(t).Detail, "1048576")) {
 						t.Errorf("%d %s, want 413 that names the limit", a.StatusCode, a.body)
@@ -190,7 +188,7 @@ func TestLargestBody(t *testing.T) {
 				})
 			}
 		}
-	}
+	})
 }
 
 // TestRequestOfTheHandler: reading the body ahead changes nothing that a
@@ -408,21 +406,17 @@ func TestRefusedUploads(t *testing.T) {
 	}
 	first.send(string(piece[1:])) // all but a byte: it takes the room of the others
 
-	clients := map[string]func(path, token string) answer{
-		"reads first": func(path, token string) answer {
-			return open(path, token, "b", length).next("POST")
-		},
-		"sends first": func(path, token string) answer {
-			c := open(path, token, "b", length)
-			sendAll(c)
+	raw := func(more string, sendsFirst bool) func(path, token string) answer {
+		return func(path, token string) answer {
+			c := open(path, token, "b", more+length)
+			if sendsFirst {
+				sendAll(c)
+			}
 			return c.next("POST")
-		},
-		"expects and sends first": func(path, token string) answer {
-			c := open(path, token, "b", "Expect: 100-continue\r\n"+length)
-			sendAll(c)
-			return c.next("POST")
-		},
+		}
 	}
+	clients := map[string]func(path, token string) answer{"reads first": raw("", false), "sends first": raw("", true),
+		"expects and sends first": raw("Expect: 100-continue\r\n", true)}
 	for name, srv := range map[string]*httptest.Server{"net/http": srv, "HTTP/2": srv2} {
 		clients[name] = func(path, token string) answer {
 			r := newRequest(t, "POST", srv.URL+"/api/v1/"+path, token, &letters{size})

@@ -58,21 +58,6 @@ func TestAPIBehindTimeoutHandler(t *testing.T) {
 	}
 }
 
-// TestAPIWithinAPI: the inner one decides anew, for its own keys.
-func TestAPIWithinAPI(t *testing.T) {
-	ring := newKeyring()
-	outer := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
-	stranger, friend := newKeyring(), testAPI(ring.memory, middleware.Options{})
-	outer.Handle("GET /api/v1/any", middleware.AnyCaller(), testAPI(stranger.keys, middleware.Options{}))
-	outer.Handle("GET /api/v1/account", middleware.AnyCaller(), friend)
-	token := ring.issue(t, scope.AccountRead)
-	ask := func(path string) answer { return serve(outer, request("GET", path, token, "")) }
-	wantRefusal(t, "a key of the outer one", ask("/api/v1/any"), 401, "api_key_invalid", invalid)
-	if res := ask("/api/v1/account"); res.StatusCode != 200 || wantID(t, res.Response) == "" {
-		t.Errorf("a key of both: got %d %s", res.StatusCode, res.body)
-	}
-}
-
 // fault is one thing that is wrong with a request, or special about it.
 type fault string
 

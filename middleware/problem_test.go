@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -98,7 +97,7 @@ var provoked = []struct {
 	}},
 	{"address_not_allowed", nil, func(t *testing.T, w *world) answer {
 		ring := newKeyring()
-		token, _ := ring.grant(t, keystore.Key{Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+		token, _ := ring.grant(t, keystore.Key{Networks: trust("10.0.0.0/8")})
 		return serve(testAPI(ring.keys, middleware.Options{Hooks: quiet()}), request("GET", "/api/v1/any", token, ""))
 	}},
 	{"caller_not_accepted", nil, func(t *testing.T, w *world) answer {

@@ -32,10 +32,7 @@ type hostsOwn struct{} // the key of a value in the context of Serve
 
 func serveInBubble(t *testing.T, upkeep ...func(context.Context) error) served {
 	ctx, stop := context.WithCancel(context.WithValue(t.Context(), hostsOwn{}, "of the host"))
-	s := served{
-		newPipes(), stop,
-		&http.Server{IdleTimeout: time.Hour, ReadTimeout: -1}, make(chan error, 1), newLogged(),
-	}
+	s := served{newPipes(), stop, &http.Server{IdleTimeout: time.Hour, ReadTimeout: -1}, make(chan error, 1), newLogged()}
 	guard := middleware.New(issuing.NewMemory(), middleware.Options{Hooks: s.log.hooks(), RequestIDHeader: "Acme-Id"})
 	s.srv.Handler = guard.RequestID(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d, _ := time.ParseDuration(r.URL.RawQuery)
@@ -179,8 +176,7 @@ func TestServeClosesItsListener(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			stop()
 			open, guard := true, middleware.New(issuing.NewMemory(), middleware.Options{})
-			err := guard.Serve(ctx, &http.Server{Handler: http.NotFoundHandler()},
-				slowListener{newPipes(), &open})
+			err := guard.Serve(ctx, &http.Server{Handler: http.NotFoundHandler()}, slowListener{newPipes(), &open})
 			if err != nil || open {
 				t.Errorf("Serve returned %v; the listener is open: %t", err, open)
 			}
