@@ -214,22 +214,6 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestNoTurn: a request that got no transaction in time, because others had
-// them all, is told so. Nothing is said of the store.
-func TestNoTurn(t *testing.T) {
-	ring, store, log := newKeyring(), newJoiner(), newLogged()
-	store.noTurn = true
-	h := keyed(ring, logging(log, keyedOptions{Runner: joining(store)}), http.NotFound)
-	a := serve(h, request("POST", "/", ring.issue(t), "{}", "Idempotency-Key: a"))
-	wantRefusal(t, "no turn", a, 503, "too_many_in_flight", "")
-	if detail := a.problem(t).Detail; !strings.Contains(detail, "waited for a free transaction") {
-		t.Errorf("no turn: got the detail %q", detail)
-	}
-	if a.Header.Get("Retry-After") != "1" || strings.Contains(a.body, "organization") {
-		t.Errorf("Retry-After %q, %s, want 1 and nothing of this organization", a.Header.Get("Retry-After"), a.body)
-	}
-}
-
 // TestRefusalsAreNotRecorded: what a stage refuses under a key leaves the key
 // free.
 func TestRefusalsAreNotRecorded(t *testing.T) {
@@ -429,11 +413,8 @@ func TestKeyBelongsTo(t *testing.T) {
 	same := func(lines ...string) *http.Request { return ask("POST", "/a?b=c", token, "{}", lines...) }
 	by := func(token string) *http.Request { return ask("POST", "/a?b=c", token, "{}") }
 	to := func(target string) *http.Request { return ask("POST", target, token, "{}") }
-	typed := func(contentType ...string) *http.Request {
-		r := same()
-		r.Header["Content-Type"] = contentType
-		return r
-	}
+	typed := same()
+	typed.Header.Set("Content-Type", "application/json; charset=utf-8")
 	rewritten := same()
 	rewritten.URL.RawQuery = "project=two"
 	const replay, run, reused = "replay", "run", "reused"
@@ -452,18 +433,14 @@ func TestKeyBelongsTo(t *testing.T) {
 		{"an organization that reads alike", by(grant("org_1production", keystore.Production)), run},
 		{"another project", same("Project: p"), run},
 		{"another host", to("http://other/a?b=c"), reused},
-		{"another port", to("http://example.com:8080/a?b=c"), reused},
 		{"another range", same("Range: bytes=0-1"), reused},
 		{"another method", ask("PATCH", "/a?b=c", token, "{}"), reused},
 		{"another path", to("/b?b=c"), reused},
 		{"the path escaped", to("/%61?b=c"), reused},
 		{"another query", to("/a?b=d"), reused},
-		{"no query", to("/a"), reused},
 		{"a query that middleware has rewritten", rewritten, reused},
-		{"another content type", typed("application/json; charset=utf-8"), reused},
-		{"no content type", typed(), reused},
+		{"another content type", typed, reused},
 		{"another body", ask("POST", "/a?b=c", token, "{ }"), reused},
-		{"no body", ask("POST", "/a?b=c", token, ""), reused},
 	} {
 		var runs atomic.Int64
 		h := keyed(ring, with(keyedOptions{

@@ -134,6 +134,11 @@ var provoked = []struct {
 	{"too_many_in_flight", func(o *middleware.Options) {
 		o.Idempotency.Runner = replies(idem.Options{Wait: -1, ExecutionsPerTenant: 1})
 	}, whileBusy("POST")},
+	{"too_many_in_flight", func(o *middleware.Options) { // others have all transactions
+		store := newJoiner()
+		store.noTurn = true
+		o.Idempotency.Runner = joining(store)
+	}, func(t *testing.T, w *world) answer { return serve(w.api, w.post("{}")) }},
 	{"idempotency_store_unavailable", nil, faulty(replyStoreDown)},
 	{"idempotency_store_full", func(o *middleware.Options) {
 		o.Idempotency.Runner = runnerOf(&idem.Memory{Budget: 2000}, idem.Options{Wait: -1})
