@@ -13,10 +13,7 @@ import (
 // In a store's own tests this is a Test function.
 func ExampleSuite() {
 	_ = func(t *testing.T) {
-		idemtest.Suite{
-			New:    func(t *testing.T) idem.Store { return &idem.Memory{} },
-			Bubble: true,
-		}.Run(t)
+		idemtest.Suite{New: func(t *testing.T) idem.Store { return &idem.Memory{} }, Bubble: true}.Run(t)
 	}
 }
 

@@ -51,9 +51,7 @@ type Faulty struct {
 }
 
 // NewFaulty returns a Faulty that wraps s and has no faults yet.
-func NewFaulty(s idem.Store) *Faulty {
-	return &Faulty{store: s, released: make(chan struct{})}
-}
+func NewFaulty(s idem.Store) *Faulty { return &Faulty{store: s, released: make(chan struct{})} }
 
 // Next lets the next calls of op have these faults, one each in this order,
 // before what Always says.

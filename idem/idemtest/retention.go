@@ -42,6 +42,10 @@ var retentionRules = []rule{
 			e.leases(2.5)
 			e.must("before the end of the retention", again(c), idem.Unknown)
 			e.leases(0.8)
+			e.extend("the holder, after the end of the retention", c, idem.ErrLost)
+			for _, s := range []idem.Settlement{finished("late"), unknown, outcomeFree} {
+				e.settle("the holder, after the end of the retention", c, s, idem.ErrLost)
+			}
 			e.mustClaim("after the end of the retention", again(otherRequest(c)), 1)
 			e.settle("the old token", c, finished("stale"), idem.ErrLost)
 		}},

@@ -150,11 +150,8 @@ func (e *env) leases(n float64) {
 // use unless they say otherwise.
 func (e *env) claim() idem.Claim {
 	return idem.Claim{
-		Key:         idem.NewKey("organization", "key"),
-		Token:       newToken(),
-		Fingerprint: [32]byte{1},
-		Lease:       e.lease,
-		Retention:   4 * e.lease,
+		Key: idem.NewKey("organization", "key"), Token: newToken(), Fingerprint: [32]byte{1},
+		Lease: e.lease, Retention: 4 * e.lease,
 	}
 }
 
