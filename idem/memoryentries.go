@@ -40,9 +40,7 @@ type entryTable struct {
 // which the allocator does not round up.
 const slabSize = 32 << 10 / uint32(unsafe.Sizeof(entry{}))
 
-func (t *entryTable) at(number uint32) *entry {
-	return &t.slabs[number/slabSize][number%slabSize]
-}
+func (t *entryTable) at(number uint32) *entry { return &t.slabs[number/slabSize][number%slabSize] }
 
 func (t *entryTable) add(key Key) *entry {
 	number := t.free

@@ -26,9 +26,7 @@ func Check(c idem.Claim) error {
 }
 
 // PeekArgs returns the parameters of Peek.
-func PeekArgs(c *idem.Claim) []any {
-	return []any{c.Key[:], c.Token[:], c.Fingerprint[:], c.Reexecute}
-}
+func PeekArgs(c *idem.Claim) []any { return []any{c.Key[:], c.Token[:], c.Fingerprint[:], c.Reexecute} }
 
 // Args returns the parameters of all statements that begin.
 func Args(c *idem.Claim) []any {

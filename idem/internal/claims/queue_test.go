@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,15 +30,11 @@ func TestQueueOfOneConnection(t *testing.T) {
 		waited time.Duration         // how long the second waits for it
 		left   time.Duration         // that the second then has to join; 0 if it gives up
 	}{
-		{"the Join has no answer", func(*claims.Queue) {
-			time.Sleep(time.Hour)
-		}, timeout + 50*time.Millisecond, 0},
-		{"the caller leaves", func(*claims.Queue) {
-			time.Sleep(time.Second)
-		}, time.Second, timeout - time.Second + 50*time.Millisecond},
-		{"the caller leaves late", func(*claims.Queue) {
-			time.Sleep(timeout - time.Second/10)
-		}, timeout - time.Second/10, timeout / 4},
+		{"the Join has no answer", func(*claims.Queue) { time.Sleep(time.Hour) }, timeout + 50*time.Millisecond, 0},
+		{"the caller leaves", func(*claims.Queue) { time.Sleep(time.Second) }, time.Second,
+			timeout - time.Second + 50*time.Millisecond},
+		{"the caller leaves late", func(*claims.Queue) { time.Sleep(timeout - time.Second/10) },
+			timeout - time.Second/10, timeout / 4},
 		{"the handler runs long", func(q *claims.Queue) {
 			time.Sleep(time.Second)
 			q.Answered()
@@ -105,7 +102,7 @@ func TestQueueOfOneConnection(t *testing.T) {
 func TestTurns(t *testing.T) {
 	for pool, want := range map[int]int{0: 32, 1: 1, 2: 1, 3: 1, 4: 2, 10: 5} {
 		for within, waits := range map[time.Duration]time.Duration{
-			time.Millisecond: time.Millisecond / 2, 3 * time.Minute: 2 * time.Minute,
+			time.Millisecond: time.Millisecond / 2, 90 * time.Second: 45 * time.Second, 3 * time.Minute: 2 * time.Minute,
 		} {
 			synctest.Test(t, func(t *testing.T) {
 				q := claims.NewQueue(func() int { return pool })
@@ -135,6 +132,40 @@ func TestTurns(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Turns come in the order of the requests; one that leaves gives its place up.
+func TestOrderOfTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := claims.NewQueue(func() int { return 1 })
+		leaving, leave := context.WithCancel(t.Context())
+		var order []byte
+		var all sync.WaitGroup
+		for key := range byte(8) {
+			ctx := t.Context()
+			if key == 3 {
+				ctx = leaving
+			}
+			all.Go(func() {
+				_, _, err := q.Enter(ctx, idem.Key{key}, time.Hour, noReply)
+				switch {
+				case key == 3 && errors.Is(err, context.Canceled):
+				case err != nil:
+					t.Errorf("number %d: %v", key, err)
+				default:
+					order = append(order, key)
+					time.Sleep(time.Second)
+					q.Leave(idem.Key{key})
+				}
+			})
+			synctest.Wait()
+		}
+		leave()
+		all.Wait()
+		if want := []byte{0, 1, 2, 4, 5, 6, 7}; !slices.Equal(order, want) {
+			t.Errorf("got the order %v, want %v", order, want)
+		}
+	})
 }
 
 func noReply(context.Context) (r idem.Record, err error) { return r, errors.New("no reply") }
