@@ -106,7 +106,6 @@ func TestServerEndsSession(t *testing.T) {
 // The connection breaks exactly at COMMIT: the client is told that nobody
 // knows, and a repeat finds out.
 func TestConnectionBreaksAtCommit(t *testing.T) {
-	t.Parallel()
 	for _, test := range []struct {
 		name      string
 		fault     sqltest.Fault
@@ -148,7 +147,6 @@ func TestConnectionBreaksAtCommit(t *testing.T) {
 // COMMIT hangs: the request ends with the store's timeout all the same, and
 // gives its connection back.
 func TestCommitHangs(t *testing.T) {
-	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		faulty, next := d.faulty()
 		o := joined

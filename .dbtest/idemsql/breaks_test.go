@@ -23,12 +23,9 @@ var errRefused = errors.New("the statement was refused")
 // else servers do when it happens is tried in .dbtest/adapters.
 func TestEachFailure(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(testing.TB) database{
-		"sqlite": sqliteFile, "postgres": postgres, "mariadb": mariadb,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := open(t)
+	for _, name := range []string{"sqlite", "postgres", "mariadb"} {
+		beside(t, name, func(t *testing.T) {
+			d := kinds[name](t)
 			plain := d.open(t)
 			whole := d.on(plain, idemsql.Options{})
 			var step, fails int
@@ -56,9 +53,7 @@ func TestEachFailure(t *testing.T) {
 						t.Fatal(err)
 					}
 					begin(t, whole, done, idem.Claimed)
-					if err := whole.Settle(t.Context(), done.Key, done.Token, finished("answer")); err != nil {
-						t.Fatal(err)
-					}
+					mustSettle(t, whole, done, finished("answer"))
 					ctx, cancel := context.WithCancel(t.Context())
 					step, failed = 0, ""
 					rows := count(t, plain, "SELECT count(*) FROM tasks")

@@ -3,7 +3,6 @@ package idemsql_test
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"strconv"
 	"strings"
@@ -17,7 +16,6 @@ import (
 
 // A caller may leave at the very moment at which it gets the claim.
 func TestJoinerLeaves(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.of(2).open(t), idemsql.Options{})
 		var typical time.Duration
@@ -103,9 +101,7 @@ func TestContextEndsWait(t *testing.T) {
 	}
 	writer.Close()
 	_, j := join(t, store, claim("next"), idem.Claimed) // its turn came: the one that was late gave it up
-	if err := j.Settle(t.Context(), outcomeFree); err != nil {
-		t.Error(err)
-	}
+	mustEnd(t, j, outcomeFree)
 	// A claim that came late is freed, also when whoever asked for it has freed
 	// it before.
 	mustBeIdle(t, db)
@@ -114,29 +110,6 @@ func TestContextEndsWait(t *testing.T) {
 			t.Fatal("a claim of which nobody knows stays")
 		}
 	}
-}
-
-// No method outlasts its context when the database does not answer.
-func TestPrompt(t *testing.T) {
-	t.Parallel()
-	inServers(t, func(t *testing.T, d database) {
-		store := hungStore(t, d)
-		c := claim("key")
-		for name, call := range map[string]func(context.Context) error{
-			"Begin":  func(ctx context.Context) error { _, err := store.Begin(ctx, c); return err },
-			"Extend": func(ctx context.Context) error { return store.Extend(ctx, c.Key, c.Token, time.Minute) },
-			"Settle": func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, finished("answer")) },
-			"free":   func(ctx context.Context) error { return store.Settle(ctx, c.Key, c.Token, outcomeFree) },
-		} {
-			within(t, name, func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-				defer cancel()
-				if err := call(ctx); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("%s: got error %v, want that of the deadline", name, err)
-				}
-			})
-		}
-	})
 }
 
 // hungStore returns a store whose database accepts connections and never
@@ -149,18 +122,14 @@ func hungStore(t *testing.T, d database) store {
 // The retention of a joined answer begins when it is stored, not when its
 // transaction began.
 func TestRetentionOfJoined(t *testing.T) {
-	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		store := d.on(db, idemsql.Options{})
+		db, store := d.store(t)
 		c := claim("key")
 		_, j := join(t, store, c, idem.Claimed)
 		tx, _ := inTx(j.Context(t.Context()))
 		execute(t, tx, "INSERT INTO tasks (id, title, made_for) VALUES ('of the transaction', '', now()::text)")
 		execute(t, tx, "SELECT pg_sleep(1)")
-		if err := j.Settle(t.Context(), finished("answer")); err != nil {
-			t.Fatal(err)
-		}
+		mustEnd(t, j, finished("answer"))
 		mustCount(t, db, `
 		SELECT count(*) FROM sallyport_idem, tasks
 		WHERE expires_at >= made_for::timestamptz + interval '1 hour 1 second'`, 1)
@@ -169,7 +138,6 @@ func TestRetentionOfJoined(t *testing.T) {
 
 // A handler may take longer than its answer is kept.
 func TestRetentionShorterThanTheHandler(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("key")
@@ -188,36 +156,23 @@ func TestRetentionShorterThanTheHandler(t *testing.T) {
 	})
 }
 
-// When the context of Settle is done, before it or within, nothing is saved and
-// the key is free.
-func TestSettleWithinContext(t *testing.T) {
-	t.Parallel()
+// When the context of Settle is done, nothing is saved and the key is free.
+func TestSettleTooLate(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
-		for name, settlement := range map[string]idem.Settlement{"before": finished("answer"), "at ROLLBACK": refusal} {
-			if name == "at ROLLBACK" && d.name != "postgres" {
-				continue
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			store := d.on(d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
-				if statement == "ROLLBACK" {
-					cancel()
-				}
-				return nil
-			}), idemsql.Options{})
-			_, j := join(t, store, claim(name), idem.Claimed)
-			if name == "before" {
-				cancel()
-			}
-			if err := j.Settle(ctx, settlement); !errors.Is(err, context.Canceled) || errors.Is(err, idem.ErrCommitUnknown) {
-				t.Errorf("%s: got error %v, want one that says that nothing was saved", name, err)
-			}
-			within(t, "freeing the key", func() { // the server hears of it by the end of the connection
-				for {
-					if r, err := store.Begin(t.Context(), claim(name)); err != nil || r.State == idem.Claimed {
-						return
-					}
-				}
-			})
+		_, store := d.store(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, j := join(t, store, claim("key"), idem.Claimed)
+		cancel()
+		err := j.Settle(ctx, finished("answer"))
+		if !errors.Is(err, context.Canceled) || errors.Is(err, idem.ErrCommitUnknown) {
+			t.Errorf("got error %v, want one that says that nothing was saved", err)
 		}
+		within(t, "freeing the key", func() { // the server hears of it by the end of the connection
+			for {
+				if r, err := store.Begin(t.Context(), claim("key")); err != nil || r.State == idem.Claimed {
+					return
+				}
+			}
+		})
 	})
 }

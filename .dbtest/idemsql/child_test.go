@@ -93,6 +93,8 @@ func serve(text string) error {
 	h := create
 	if o.Still != "" || o.Redis != "" {
 		o2.around = func(s idem.Store) idem.Store { return o.stepped(s) }
+	}
+	if o.Still != "" {
 		o2.Lease, h = stillLease, o.create
 	}
 	s, err := makeServer(d, db, idemsql.Options{}, o2, h)
@@ -121,11 +123,7 @@ type child struct {
 	cmd   *exec.Cmd
 }
 
-func startChild(t *testing.T, d database, mode string) *child {
-	return startOrdered(t, d, order{Mode: mode})
-}
-
-func startOrdered(t *testing.T, d database, o order) *child {
+func startChild(t *testing.T, d database, o order) *child {
 	o.File, o.PGX = d.file, d.pgx
 	if d.conf != nil {
 		o.DSN, o.Schema = d.conf.ConnString(), d.conf.RuntimeParams["search_path"]
@@ -186,7 +184,8 @@ func (c *child) kill() {
 // post asks the server that runs, or the next one.
 func (c *child) post(key string) (answer, error) { return c.postTitle(key, key) }
 
-func (c *child) postTitle(key, title string) (answer, error) {
+// postTitle has a header field for each of hold; see create.
+func (c *child) postTitle(key, title string, hold ...string) (answer, error) {
 	c.mu.Lock()
 	up := c.up
 	c.mu.Unlock()
@@ -194,7 +193,11 @@ func (c *child) postTitle(key, title string) (answer, error) {
 	c.mu.Lock()
 	base, token := c.base, c.token
 	c.mu.Unlock()
-	res, err := http.DefaultClient.Do(newPost(context.Background(), base, token, key, title))
+	r := newPost(context.Background(), base, token, key, title)
+	for _, field := range hold {
+		r.Header.Set(field, "yes")
+	}
+	res, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return answer{}, err
 	}

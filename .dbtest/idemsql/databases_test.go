@@ -20,6 +20,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/sallyport-go/sallyport/.ci/testlib/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/servers"
 	"github.com/sallyport-go/sallyport/.ci/testlib/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idempgx"
@@ -52,24 +53,32 @@ type store interface {
 // The driver logs each connection that breaks.
 var _ = mysql.SetLogger(log.New(io.Discard, "", 0))
 
-// inEach runs f as a subtest on a database of each kind, beside other tests.
+// kinds are how to get a database of each. That of pgx has the store of idempgx.
+var kinds = map[string]func(testing.TB) database{
+	"sqlite": sqliteFile, "postgres": postgres, "mariadb": mariadb,
+	"pgx": func(t testing.TB) database { return postgres(t).native() },
+}
+
+// in runs f as a subtest on a database of each of these kinds. The test and its
+// subtests run beside others.
+func in(t *testing.T, f func(t *testing.T, d database), names ...string) {
+	t.Parallel()
+	for _, name := range names {
+		beside(t, name, func(t *testing.T) { f(t, kinds[name](t)) })
+	}
+}
+
 func inEach(t *testing.T, f func(t *testing.T, d database)) {
-	beside(t, "sqlite", func(t *testing.T) { f(t, sqliteFile(t)) })
-	inServers(t, f)
+	in(t, f, "sqlite", "postgres", "pgx", "mariadb")
 }
 
-// inServers runs f on a database of each kind that has several writers.
+// inServers has those with several writers, and inBoth Postgres through
+// database/sql and through pgx.
 func inServers(t *testing.T, f func(t *testing.T, d database)) {
-	inBoth(t, f)
-	beside(t, "mariadb", func(t *testing.T) { f(t, mariadb(t)) })
+	in(t, f, "postgres", "pgx", "mariadb")
 }
 
-// inBoth runs f on Postgres through database/sql, and through pgx with the store
-// of idempgx.
-func inBoth(t *testing.T, f func(t *testing.T, d database)) {
-	beside(t, "postgres", func(t *testing.T) { f(t, postgres(t)) })
-	beside(t, "pgx", func(t *testing.T) { f(t, postgres(t).native()) })
-}
+func inBoth(t *testing.T, f func(t *testing.T, d database)) { in(t, f, "postgres", "pgx") }
 
 // beside runs f as a subtest that others run beside.
 func beside(t *testing.T, name string, f func(t *testing.T)) {
@@ -138,6 +147,14 @@ func (d database) with(name, value string) database {
 // open returns another pool of ten connections.
 func (d database) open(t testing.TB) *sql.DB {
 	t.Helper()
+	switch {
+	case d.conf != nil:
+		servers.Postgres.Met(t)
+	case d.my != nil:
+		servers.MariaDB.Met(t)
+	default:
+		servers.SQLite.Met(t)
+	}
 	db, err := d.pool()
 	if err != nil {
 		t.Fatal(err)
@@ -217,6 +234,13 @@ func (d database) on(db *sql.DB, o idemsql.Options) store {
 		return idemsql.MySQL(db, o)
 	}
 	return idemsql.SQLite(db, o)
+}
+
+// store returns a store with the defaults, and its pool.
+func (d database) store(t testing.TB) (*sql.DB, store) {
+	t.Helper()
+	db := d.open(t)
+	return db, d.on(db, idemsql.Options{})
 }
 
 func (d database) migrated(t testing.TB) database {
@@ -316,11 +340,8 @@ func newToken() (t idem.ClaimToken) {
 // claim returns a claim of a key by a token of its own.
 func claim(key string) idem.Claim {
 	return idem.Claim{
-		Key:         idem.NewKey("organization", key),
-		Token:       newToken(),
-		Fingerprint: [32]byte{1},
-		Lease:       time.Minute,
-		Retention:   time.Hour,
+		Key: idem.NewKey("organization", key), Token: newToken(), Fingerprint: [32]byte{1},
+		Lease: time.Minute, Retention: time.Hour,
 	}
 }
 
@@ -343,6 +364,23 @@ func finished(payload string) idem.Settlement {
 }
 
 var outcomeFree = idem.Settlement{Outcome: idem.OutcomeFree}
+
+// mustEnd settles a transaction or an execution, and mustSettle a claim.
+func mustEnd(t testing.TB, j interface {
+	Settle(context.Context, idem.Settlement) error
+}, s idem.Settlement) {
+	t.Helper()
+	if err := j.Settle(t.Context(), s); err != nil {
+		t.Errorf("Settle: %v", err)
+	}
+}
+
+func mustSettle(t testing.TB, s idem.Store, c idem.Claim, as idem.Settlement) {
+	t.Helper()
+	if err := s.Settle(t.Context(), c.Key, c.Token, as); err != nil {
+		t.Errorf("Settle: %v", err)
+	}
+}
 
 func begin(t testing.TB, s idem.Store, c idem.Claim, want idem.State) idem.Record {
 	t.Helper()
@@ -369,8 +407,6 @@ func warm(t testing.TB, s store) {
 	begin(t, s, claim("leased"), idem.Claimed)
 	for i := range 100 {
 		_, j := join(t, s, claim("warm "+strconv.Itoa(i)), idem.Claimed)
-		if err := j.Settle(t.Context(), finished("answer")); err != nil {
-			t.Fatal(err)
-		}
+		mustEnd(t, j, finished("answer"))
 	}
 }

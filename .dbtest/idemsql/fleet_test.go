@@ -11,41 +11,9 @@ import (
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// Two servers on one database and 200 requests with one key: one row, and one
-// answer for all.
-func TestOneKeyTwoServers(t *testing.T) {
-	t.Parallel()
-	for name, o := range map[string]options{"joined": joined, "leased": {}} {
-		t.Run(name, func(t *testing.T) {
-			inEach(t, func(t *testing.T, d database) {
-				var servers [2]*server
-				for i := range servers {
-					servers[i] = newServer(t, d, o, create)
-				}
-				answers := make([]answer, 200)
-				var wg sync.WaitGroup
-				for i := range answers {
-					wg.Go(func() { answers[i] = servers[i%2].post("key", "title") })
-				}
-				wg.Wait()
-				for _, a := range answers {
-					if a.status != 201 || a.body != answers[0].body {
-						t.Fatalf("got %d: %s, want 201: %s", a.status, a.body, answers[0].body)
-					}
-				}
-				if n := servers[0].runs.Load() + servers[1].runs.Load(); n != 1 {
-					t.Errorf("got %d runs, want 1", n)
-				}
-				mustCount(t, servers[0].db, "SELECT count(*) FROM tasks", 1)
-			})
-		})
-	}
-}
-
 // Duplicates elsewhere pin no connection: with many more of them than there are
 // connections, a pool goes on to serve.
 func TestDuplicatesPinNothing(t *testing.T) {
-	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		running, release := make(chan struct{}), make(chan struct{})
 		here := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
@@ -76,7 +44,6 @@ func TestDuplicatesPinNothing(t *testing.T) {
 // Two requests that cannot both be right: one of them fails to serialize,
 // leaves nothing, and succeeds when it is sent again.
 func TestSerializationFailure(t *testing.T) {
-	t.Parallel()
 	for name, late := range map[string]bool{"at COMMIT": true, "in the handler": false} {
 		t.Run(name, func(t *testing.T) {
 			inBoth(t, func(t *testing.T, d database) {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,7 +23,6 @@ import (
 // Handlers that hold a transaction and use the pool beside it get what they
 // need, because half of it is left to them.
 func TestHalfThePool(t *testing.T) {
-	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		for _, test := range []struct{ pool, atOnce int }{{4, 2}, {5, 2}, {1, 1}} {
 			t.Run(strconv.Itoa(test.pool), func(t *testing.T) {
@@ -60,100 +58,14 @@ func TestHalfThePool(t *testing.T) {
 	})
 }
 
-// A pool without a limit is not exhausted either.
-func TestUnlimitedPool(t *testing.T) {
-	t.Parallel()
-	for _, open := range []func(testing.TB) database{postgres, mariadb} {
-		d := open(t)
-		db := d.open(t)
-		db.SetMaxOpenConns(0)
-		store := d.on(db, idemsql.Options{})
-		var open []idem.Transaction
-		for i := range 32 {
-			_, j := join(t, store, claim(strconv.Itoa(i)), idem.Claimed)
-			open = append(open, j)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		if _, _, err := store.Join(ctx, claim("one more"), 0); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the 33rd Join: got error %v, want one that waits until its context ends", err)
-		}
-		for _, j := range open {
-			if err := j.Settle(t.Context(), outcomeFree); err != nil {
-				t.Error(err)
-			}
-		}
-		_, j := join(t, store, claim("one more"), idem.Claimed)
-		j.Settle(t.Context(), outcomeFree)
-		mustBeIdle(t, db)
-	}
-}
-
-// In SQLite joined requests take turns in the order in which they came; one
-// that leaves gives its place up.
-func TestOrderOfTurns(t *testing.T) {
-	t.Parallel()
-	file := sqliteFile(t)
-	synctest.Test(t, func(t *testing.T) {
-		db, err := file.pool()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		store := idemsql.SQLite(db, idemsql.Options{})
-		_, first := join(t, store, claim("first"), idem.Claimed)
-		var mu sync.Mutex
-		var order []int
-		var wg sync.WaitGroup
-		leaving, leave := context.WithCancel(t.Context())
-		for i := range 8 {
-			ctx := t.Context()
-			if i == 3 {
-				ctx = leaving
-			}
-			wg.Go(func() {
-				_, j, err := store.Join(ctx, claim(strconv.Itoa(i)), 0)
-				if err != nil {
-					if i != 3 || !errors.Is(err, context.Canceled) {
-						t.Errorf("number %d: %v", i, err)
-					}
-					return
-				}
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
-				if err := j.Settle(t.Context(), finished("answer")); err != nil {
-					t.Error(err)
-				}
-			})
-			synctest.Wait()
-		}
-		leave()
-		synctest.Wait()
-		if len(order) != 0 {
-			t.Errorf("%v had a turn while the first one's was not over", order)
-		}
-		if err := first.Settle(t.Context(), outcomeFree); err != nil {
-			t.Error(err)
-		}
-		wg.Wait()
-		if want := []int{0, 1, 2, 4, 5, 6, 7}; !slices.Equal(order, want) {
-			t.Errorf("got the order %v, want %v", order, want)
-		}
-	})
-}
-
 // What is known, or held by a transaction of this store, is answered while all
 // turns are taken.
 func TestKnownOutOfTurn(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.of(2).open(t), idemsql.Options{})
 		done := claim("done")
 		_, j := join(t, store, done, idem.Claimed)
-		if err := j.Settle(t.Context(), finished("answer")); err != nil {
-			t.Fatal(err)
-		}
+		mustEnd(t, j, finished("answer"))
 		running := claim("running")
 		_, j = join(t, store, running, idem.Claimed)
 		for range 2 { // the key of the first is free for the second
@@ -164,19 +76,15 @@ func TestKnownOutOfTurn(t *testing.T) {
 		if r, _ := join(t, store, again(running), idem.InProgress); r.Fingerprint != ([32]byte{}) || r.RetryAfter != 0 {
 			t.Errorf("got %+v, want in progress and no more", r)
 		}
-		if err := j.Settle(t.Context(), outcomeFree); err != nil {
-			t.Error(err)
-		}
+		mustEnd(t, j, outcomeFree)
 	})
 }
 
 // A Join that gets no turn says so, also when the handler before it takes longer
-// than the database may; see TestTurnInLittleTime for how long it waits.
+// than the database may. How long it waits is tested beside the queue.
 func TestNoTurn(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		db := d.of(1).open(t)
-		store := d.on(db, idemsql.Options{})
+		db, store := d.of(1).store(t)
 		_, j := join(t, store, claim("running"), idem.Claimed)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -184,59 +92,13 @@ func TestNoTurn(t *testing.T) {
 		if _, _, err := store.Join(ctx, c, time.Second/10); !errors.Is(err, idem.ErrNoTurn) {
 			t.Errorf("got error %v, want ErrNoTurn", err)
 		}
-		if err := j.Settle(t.Context(), outcomeFree); err != nil {
-			t.Error(err)
-		}
+		mustEnd(t, j, outcomeFree)
 		if _, j, err := store.Join(t.Context(), c, patience); err != nil {
 			t.Errorf("with a turn: %v", err)
-		} else if err := j.Settle(t.Context(), outcomeFree); err != nil {
-			t.Error(err)
+		} else {
+			mustEnd(t, j, outcomeFree)
 		}
 		mustBeIdle(t, db)
-	})
-}
-
-// A Join leaves the time of the database alone while it waits for a turn. Where
-// its context has less than twice that, it waits for half of it.
-func TestTurnInLittleTime(t *testing.T) {
-	t.Parallel()
-	file := sqliteFile(t)
-	synctest.Test(t, func(t *testing.T) {
-		db, err := file.pool()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer db.Close()
-		store := idemsql.SQLite(db, idemsql.Options{})
-		for _, row := range []struct {
-			limit, timeout, busy, waited time.Duration
-			err                          error
-		}{
-			{2 * time.Second, 2 * time.Second, 500 * time.Millisecond, 500 * time.Millisecond, nil},
-			{2 * time.Second, 2 * time.Second, 5 * time.Second, time.Second, idem.ErrNoTurn},
-			{time.Second, 2 * time.Second, 5 * time.Second, 500 * time.Millisecond, idem.ErrNoTurn},
-			{3 * time.Second, 2 * time.Second, 5 * time.Second, 1500 * time.Millisecond, idem.ErrNoTurn},
-			{10 * time.Second, 2 * time.Second, 20 * time.Second, 8 * time.Second, idem.ErrNoTurn},
-		} {
-			_, first := join(t, store, claim("first"), idem.Claimed)
-			settled := make(chan error)
-			time.AfterFunc(row.busy, func() { settled <- first.Settle(t.Context(), outcomeFree) })
-			ctx, cancel := context.WithTimeout(t.Context(), row.limit)
-			begun := time.Now()
-			_, j, err := store.Join(ctx, claim("second"), row.timeout)
-			if waited := time.Since(begun); !errors.Is(err, row.err) || waited != row.waited {
-				t.Errorf("of %v: got error %v after %v, want %v after %v", row.limit, err, waited, row.err, row.waited)
-			}
-			if err := <-settled; err != nil {
-				t.Error(err)
-			}
-			if j != nil {
-				if err := j.Settle(t.Context(), outcomeFree); err != nil {
-					t.Error(err)
-				}
-			}
-			cancel()
-		}
 	})
 }
 
@@ -244,7 +106,6 @@ func TestTurnInLittleTime(t *testing.T) {
 // only, and is no want of turns. Meanwhile a second one of the key is told that
 // it is in progress.
 func TestHungDatabaseAtJoin(t *testing.T) {
-	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		store := hungStore(t, d)
 		c := claim("key")
@@ -269,7 +130,6 @@ func TestHungDatabaseAtJoin(t *testing.T) {
 // A Settle without an answer holds the only connection: a Join that waits for
 // its turn gives up, though it cannot ask the database itself.
 func TestHungDatabaseAtSettle(t *testing.T) {
-	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		faulty, next := d.faulty()
 		db := faulty.of(1).open(t)
@@ -300,7 +160,6 @@ func TestHungDatabaseAtSettle(t *testing.T) {
 // A handler that waits for what it holds itself gets an error in bounded time,
 // and the operator a word about it.
 func TestHandlerWaitsForItself(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		var inside error
 		o := options{Options: joined.Options, handler: 3 * time.Second}
@@ -376,9 +235,7 @@ func TestSlowHandlerWaitsForNothing(t *testing.T) {
 			if row.held && !row.released {
 				held.Close()
 			}
-			if err := j.Settle(t.Context(), outcomeFree); err != nil {
-				t.Error(err)
-			}
+			mustEnd(t, j, outcomeFree)
 		})
 	}
 }
@@ -402,38 +259,4 @@ func TestHandlerWritesBesideItsTransaction(t *testing.T) {
 		t.Error("a write beside the transaction succeeded, want SQLITE_BUSY")
 	}
 	mustCount(t, s.db, "SELECT count(*) FROM tasks", 1)
-}
-
-// A request that soon gets its turn does not look before: that would be a round
-// trip for nothing.
-func TestShortWaitTakesNoTrip(t *testing.T) {
-	t.Parallel()
-	file := sqliteFile(t)
-	synctest.Test(t, func(t *testing.T) {
-		var seen trips
-		db := file.watched(t, seen.watch)
-		defer db.Close()
-		store := idemsql.SQLite(db, idemsql.Options{})
-		_, first := join(t, store, claim("first"), idem.Claimed)
-		seen.take()
-		joined := make(chan idem.Transaction)
-		go func() {
-			_, j, err := store.Join(t.Context(), claim("second"), 0)
-			if err != nil {
-				t.Error(err)
-			}
-			joined <- j
-		}()
-		synctest.Wait()
-		if err := first.Settle(t.Context(), outcomeFree); err != nil {
-			t.Error(err)
-		}
-		second := <-joined
-		if got, want := seen.take(), []string{"ROLLBACK", "BEGIN", "INSERT", "SAVEPOINT"}; !slices.Equal(got, want) {
-			t.Errorf("got %v, want %v", got, want)
-		}
-		if second != nil {
-			second.Settle(t.Context(), outcomeFree)
-		}
-	})
 }

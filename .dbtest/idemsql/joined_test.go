@@ -8,21 +8,17 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/idem/idempgx"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 	"github.com/sallyport-go/sallyport/middleware"
-	"github.com/sallyport-go/sallyport/scope"
 )
 
 // What a joined request leaves behind follows from its answer.
 func TestJoinedOutcomes(t *testing.T) {
-	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		end     func(w http.ResponseWriter, r *http.Request)
@@ -63,117 +59,20 @@ func TestJoinedOutcomes(t *testing.T) {
 					t.Errorf("got %d %s, want %d", first.status, first.body, test.status)
 				}
 				second := s.post("key", "title")
-				runs := 2
+				runs, records := 2, 0
 				if test.kept {
 					second.mustReplay(t, first)
-					runs = 1
+					runs, records = 1, 1
 				}
 				if got := int(s.runs.Load()); got != runs {
 					t.Errorf("got %d runs, want %d", got, runs)
 				}
 				mustCount(t, s.db, "SELECT count(*) FROM tasks", runs*test.rows)
-				records := 0
-				if test.kept {
-					records = 1
-				}
 				mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", records)
-				if n := inUse(s.db); n != 0 {
-					t.Errorf("%d connections are in use afterwards, want 0", n)
-				}
+				mustBeIdle(t, s.db)
 			})
 		})
 	}
-}
-
-// endTx ends the transaction of a request by its method, or where that refuses to
-// by a statement.
-func endTx(ctx context.Context, by string) {
-	if tx, ok := idempgx.Tx(ctx); ok {
-		tx.Exec(ctx, by)
-	} else if tx, _ := idemsql.Tx(ctx); by == "COMMIT" {
-		tx.Commit()
-	} else {
-		tx.Rollback()
-	}
-}
-
-// Whoever ends the transaction of the request is told loudly, and nothing runs
-// twice because of it.
-func TestHandlerEndsTransaction(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		name      string
-		committed bool
-		end       func(w http.ResponseWriter, r *http.Request)
-	}{
-		{"Commit", true, func(w http.ResponseWriter, r *http.Request) { endTx(r.Context(), "COMMIT") }},
-		{"Rollback", false, func(w http.ResponseWriter, r *http.Request) { endTx(r.Context(), "ROLLBACK") }},
-		{"ROLLBACK", false, func(w http.ResponseWriter, r *http.Request) {
-			tx, _ := inTx(r.Context())
-			tx.ExecContext(r.Context(), "ROLLBACK")
-		}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			inEach(t, func(t *testing.T, d database) {
-				s := newServer(t, d, options{Options: idem.Options{Join: true, Wait: -1}},
-					func(w http.ResponseWriter, r *http.Request, s *server) {
-						if _, ok := createOnly(w, r, s); ok {
-							if s.runs.Load() == 1 {
-								test.end(w, r)
-							}
-							w.WriteHeader(http.StatusCreated)
-						}
-					})
-				s.post("key", "title").mustBe(t, 503, "idempotency_commit_unknown")
-				s.log.mustSay(t, "a handler ended the transaction")
-				second := s.post("key", "title")
-				if !test.committed {
-					second.mustBe(t, 201, "")
-					mustCount(t, s.db, "SELECT count(*) FROM tasks", 1)
-					return
-				}
-				second.mustBe(t, 409, "idempotency_in_progress")
-				d.advance(t, s.db, 2*patience)
-				s.post("key", "title").mustBe(t, 409, "idempotency_outcome_unknown")
-				mustCount(t, s.db, "SELECT count(*) FROM tasks", 1)
-			})
-		})
-	}
-}
-
-// A route with a Runner of its own has leases over the store of the others: a
-// repeat gets its stream.
-func TestStreamWithLeasesBesideJoined(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		stream := func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			io.WriteString(w, "of a task")
-			http.NewResponseController(w).Flush()
-		}
-		s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, _ *server) { stream(w, r) })
-		s.HandleFunc("POST /api/v1/tasks/{$}", middleware.Require(scope.TasksWrite),
-			func(w http.ResponseWriter, r *http.Request) {
-				if _, ok := inTx(r.Context()); ok {
-					t.Error("got a transaction, want none")
-				}
-				stream(w, r)
-			},
-			middleware.RouteOptions{Idempotency: middleware.IdempotencyOptions{
-				Runner: idem.NewRunner(s.store, idem.Options{}),
-			}})
-		leased := func() answer {
-			r, w := newPost(t.Context(), "", s.token, "leased", ""), httptest.NewRecorder()
-			r.URL.Path += "/"
-			s.ServeHTTP(w, r)
-			return answer{w.Code, w.Body.String(), w.Header()}
-		}
-		first := leased()
-		first.mustBe(t, 200, "")
-		leased().mustReplay(t, first)
-		s.post("joined", "").mustBe(t, 200, "")
-		s.post("joined", "").mustBe(t, 409, "idempotency_response_not_retained")
-	})
 }
 
 // A request without a key has no transaction.
@@ -261,25 +160,16 @@ func isKeep(statement string) bool {
 // Between the rollback and the reply another request may take the key. It then
 // owns it, and nothing of the first one remains.
 func TestTakenBeforeKept(t *testing.T) {
-	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		other := d.on(d.open(t), idemsql.Options{})
 		for name, take := range map[string]func(t *testing.T, c idem.Claim) (end func()){
 			"joined": func(t *testing.T, c idem.Claim) func() {
 				_, j := join(t, other, c, idem.Claimed)
-				return func() {
-					if err := j.Settle(t.Context(), finished("of the other")); err != nil {
-						t.Error(err)
-					}
-				}
+				return func() { mustEnd(t, j, finished("of the other")) }
 			},
 			"with a lease": func(t *testing.T, c idem.Claim) func() {
 				begin(t, other, c, idem.Claimed)
-				return func() {
-					if err := other.Settle(t.Context(), c.Key, c.Token, finished("of the other")); err != nil {
-						t.Error(err)
-					}
-				}
+				return func() { mustSettle(t, other, c, finished("of the other")) }
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -301,56 +191,31 @@ func TestTakenBeforeKept(t *testing.T) {
 				if r := begin(t, store, again(c), idem.Done); string(r.Payload) != "of the other" {
 					t.Errorf("got the payload %q, want the other's", r.Payload)
 				}
-				if n := inUse(db); n != 0 {
-					t.Errorf("%d connections are in use afterwards, want 0", n)
-				}
+				mustBeIdle(t, db)
 			})
 		}
 	})
 }
 
-// When the connection breaks as the reply is stored, nobody knows.
-func TestKeepUnknown(t *testing.T) {
-	t.Parallel()
-	d := postgres(t)
-	broken := errors.New("broken")
-	db := d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
-		if isKeep(statement) {
-			return broken
-		}
-		return nil
-	})
-	store := idemsql.Postgres(db, idemsql.Options{})
-	c := claim("key")
-	_, j := join(t, store, c, idem.Claimed)
-	if err := j.Settle(t.Context(), refusal); !errors.Is(err, idem.ErrCommitUnknown) || !errors.Is(err, broken) {
-		t.Errorf("Settle: got error %v, want ErrCommitUnknown and the driver's", err)
-	}
-	_, j = join(t, store, again(c), idem.Claimed)
-	j.Settle(t.Context(), outcomeFree)
-}
-
-// A second attempt that is refused replaces the unknown outcome of the first.
+// A second attempt that is refused replaces the unknown outcome of the first. Its
+// reply may be empty.
 func TestKeepTakenOver(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
-		c := claim("key")
-		begin(t, store, c, idem.Claimed)
-		if err := store.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Retention: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-		second := again(c)
-		second.Reexecute = true
-		r, j := join(t, store, second, idem.Claimed)
-		if r.Attempt != 2 {
-			t.Errorf("got attempt %d, want 2", r.Attempt)
-		}
-		if err := j.Settle(t.Context(), refusal); err != nil {
-			t.Error(err)
-		}
-		if r := begin(t, store, again(c), idem.Done); string(r.Payload) != "refused" {
-			t.Errorf("got the payload %q, want the refusal", r.Payload)
+		for _, payload := range [][]byte{[]byte("refused"), nil} {
+			c, refused := claim(string(payload)), refusal
+			begin(t, store, c, idem.Claimed)
+			mustSettle(t, store, c, idem.Settlement{Retention: time.Hour})
+			second := again(c)
+			second.Reexecute, refused.Payload = true, payload
+			r, j := join(t, store, second, idem.Claimed)
+			if r.Attempt != 2 {
+				t.Errorf("got attempt %d, want 2", r.Attempt)
+			}
+			mustEnd(t, j, refused)
+			if r := begin(t, store, again(c), idem.Done); string(r.Payload) != string(payload) {
+				t.Errorf("got the payload %q, want %q", r.Payload, payload)
+			}
 		}
 	})
 }
@@ -358,7 +223,6 @@ func TestKeepTakenOver(t *testing.T) {
 // Two keys can share the number of a lock. The second is told that it is in
 // flight until the first has ended, and then has a claim of its own.
 func TestKeysThatShareALock(t *testing.T) {
-	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		a, b := claim("a"), claim("b")
@@ -368,35 +232,13 @@ func TestKeysThatShareALock(t *testing.T) {
 			t.Errorf("got the fingerprint %x, want none: it is another key's", r.Fingerprint)
 		}
 		begin(t, store, again(b), idem.InProgress)
-		if err := j.Settle(t.Context(), finished("of a")); err != nil {
-			t.Fatal(err)
-		}
+		mustEnd(t, j, finished("of a"))
 		_, j = join(t, store, again(b), idem.Claimed)
-		if err := j.Settle(t.Context(), finished("of b")); err != nil {
-			t.Fatal(err)
-		}
+		mustEnd(t, j, finished("of b"))
 		for c, want := range map[idem.Claim]string{a: "of a", b: "of b"} {
 			if r := begin(t, store, again(c), idem.Done); string(r.Payload) != want {
 				t.Errorf("got the payload %q, want %q", r.Payload, want)
 			}
-		}
-	})
-}
-
-// A reply may be empty.
-func TestKeepEmpty(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		store := d.on(d.open(t), idemsql.Options{})
-		c := claim("key")
-		_, j := join(t, store, c, idem.Claimed)
-		empty := refusal
-		empty.Payload = nil
-		if err := j.Settle(t.Context(), empty); err != nil {
-			t.Fatal(err)
-		}
-		if r := begin(t, store, again(c), idem.Done); len(r.Payload) != 0 {
-			t.Errorf("got the payload %q, want none", r.Payload)
 		}
 	})
 }

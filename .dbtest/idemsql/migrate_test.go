@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/sallyport-go/sallyport/.ci/testlib/pgtest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/sqltest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
@@ -20,7 +21,6 @@ func mustMigrate(t testing.TB, what string, s interface{ Migrate(context.Context
 }
 
 func TestMigrateAgain(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("key")
@@ -36,10 +36,8 @@ func TestMigrateAgain(t *testing.T) {
 }
 
 func TestSchemaByHand(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		store := d.on(db, idemsql.Options{})
+		db, store := d.store(t)
 		execute(t, db, "DROP TABLE sallyport_idem")
 		execute(t, db, "DROP TABLE sallyport_idem_schema")
 		for _, step := range store.Schema() {
@@ -79,4 +77,92 @@ func TestMigrateAtOnceWithOldSnapshots(t *testing.T) {
 	close(start)
 	running.Wait()
 	mustCount(t, d.open(t), "SELECT count(*) FROM sallyport_idem_schema", 1)
+}
+
+// Two stores in one database do not see each other's claims, locks, replies or
+// schema. Which prefixes are valid is tested beside the code of keysql.
+func TestPrefix(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		plain, other := d.on(db, idemsql.Options{}), d.on(db, idemsql.Options{Prefix: strings.Repeat("x", 40)})
+		c := claim("key")
+		if _, err := other.Begin(t.Context(), c); err == nil {
+			t.Error("Begin without the table: got no error")
+		}
+		mustMigrate(t, "another prefix", other)
+		mustMigrate(t, "another prefix, again", other)
+		for _, step := range other.Schema() {
+			if strings.Contains(step, "sallyport_") {
+				t.Errorf("the schema still has the prefix sallyport_:\n%s", step)
+			}
+		}
+
+		_, j := join(t, plain, c, idem.Claimed)
+		if d.name != "sqlite" { // which has one writer
+			// Not fatal: the end of the test would wait for the open
+			// transaction.
+			if r, k, err := other.Join(t.Context(), again(c), 0); k == nil {
+				t.Errorf("Join: got %v, error %v, want claimed", r.State, err)
+			} else if err := k.Settle(t.Context(), outcomeFree); err != nil {
+				t.Error(err)
+			}
+		}
+		mustEnd(t, j, finished("of the first"))
+		_, j = join(t, other, again(c), idem.Claimed)
+		mustEnd(t, j, refusal)
+		for store, want := range map[store]string{plain: "of the first", other: "refused"} {
+			if r := begin(t, store, again(c), idem.Done); string(r.Payload) != want {
+				t.Errorf("got the payload %q, want %q", r.Payload, want)
+			}
+		}
+
+		leased := claim("leased")
+		begin(t, other, leased, idem.Claimed)
+		begin(t, plain, again(leased), idem.Claimed)
+		if err := other.Extend(t.Context(), leased.Key, leased.Token, leased.Lease); err != nil {
+			t.Error(err)
+		}
+		mustSettle(t, other, leased, finished("answer"))
+		begin(t, plain, again(leased), idem.InProgress)
+		freed := claim("freed")
+		begin(t, other, freed, idem.Claimed)
+		mustSettle(t, other, freed, outcomeFree)
+		d.advance(t, db, 48*3600e9) // of the default prefix
+		theirs := "SELECT count(*) FROM " + strings.Repeat("x", 40) + "idem"
+		kept := count(t, db, theirs)
+		swept(t, other)
+		mustCount(t, db, theirs, kept)
+		sweep(t, plain, db, 2)
+	})
+}
+
+// The rest of what Check finds is tested in keysql.
+func TestCheck(t *testing.T) {
+	inEach(t, func(t *testing.T, d database) {
+		db, s := d.store(t)
+		sqltest.MustSay(t, "with the table", s.Check(t.Context()))
+		one := d.of(1).open(t)
+		sqltest.MustSay(t, "on one connection", d.on(one, idemsql.Options{}).Check(t.Context()))
+		sqltest.MustSay(t, "of another prefix", d.on(db, idemsql.Options{Prefix: "other_"}).Check(t.Context()),
+			"idemsql: check: ", "other_idem", "call Migrate")
+		execute(t, db, "ALTER TABLE sallyport_idem DROP COLUMN payload")
+		sqltest.MustSay(t, "without a column", s.Check(t.Context()), "payload", "call Migrate")
+		_, err := s.Begin(t.Context(), claim("key"))
+		sqltest.MustSay(t, "Begin without a column", err, "payload", "call Migrate")
+		execute(t, db, "DROP TABLE sallyport_idem")
+		_, err = s.Begin(t.Context(), claim("key"))
+		sqltest.MustSay(t, "Begin without the table", err, "sallyport_idem", "call Migrate")
+		_, _, err = s.Join(t.Context(), claim("key"), 0)
+		sqltest.MustSay(t, "Join without the table", err, "sallyport_idem", "call Migrate")
+		sqltest.MustSay(t, "without the table", s.Check(t.Context()), "sallyport_idem", "call Migrate")
+	})
+}
+
+// Postgres has one column more.
+func TestCheckSweepColumn(t *testing.T) {
+	inBoth(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		execute(t, db, "ALTER TABLE sallyport_idem DROP COLUMN sweep_at")
+		sqltest.MustSay(t, "without sweep_at", d.on(db, idemsql.Options{}).Check(t.Context()), "sweep_at", "call Migrate")
+	})
 }

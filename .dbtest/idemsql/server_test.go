@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -158,14 +159,18 @@ func (a answer) mustReplay(t testing.TB, first answer) {
 // insert writes a task with an id that no second run would choose.
 func insert(ctx context.Context, q execer, title string) (id string, err error) {
 	id = rand.Text()
-	_, err = q.ExecContext(ctx, "INSERT INTO tasks (id, title) VALUES ('"+id+"', '"+title+"')")
+	_, err = q.ExecContext(ctx, fmt.Sprintf("INSERT INTO tasks (id, title, attempt) VALUES ('%s', '%s', %d)",
+		id, title, middleware.ExecutionFrom(ctx).Attempt()))
 	return id, err
 }
 
 // create is the handler that most tests have: one row, whose id is in the
-// answer. A second run writes another.
+// answer. A second run writes another. With a header field Hold it never answers.
 func create(w http.ResponseWriter, r *http.Request, s *server) {
 	if id, ok := createOnly(w, r, s); ok {
+		if r.Header.Get("Hold") != "" {
+			select {} // until the process is killed
+		}
 		w.WriteHeader(http.StatusCreated)
 		io.WriteString(w, `{"id":"`+id+`"}`)
 	}

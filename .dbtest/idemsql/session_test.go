@@ -1,6 +1,7 @@
 package idemsql_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/sallyport-go/sallyport/.ci/testlib/pgtest"
 	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/idem/idempgx"
+	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
 // A sessionCase is a handler that does something to its transaction or to the
@@ -18,8 +21,8 @@ import (
 // and X-Should-Retry of the answers to one key.
 type sessionCase struct {
 	name string
-	// Statements. The table is in {own}, {tenant} is another schema, and {role}
-	// has no right on the table.
+	// Statements, and tx.COMMIT and tx.ROLLBACK for methods. The table is in {own},
+	// {tenant} is another schema, and {role} has no right on the table.
 	does   string
 	heeds  bool // a statement that fails, by 422
 	status int  // of the handler; 0 is 201
@@ -41,11 +44,17 @@ const (
 
 // A handler that ends its transaction, and answers as if it had not.
 var (
-	committedByHandler = &sessionCase{first: "503 idempotency_commit_unknown true",
+	committedByHandler = sessionCase{first: "503 idempotency_commit_unknown true",
 		repeat: "409 idempotency_in_progress true", runs: 1, rows: 1, says: "a handler ended the transaction"}
-	rolledBackByHandler = &sessionCase{first: "503 idempotency_commit_unknown true",
+	rolledBackByHandler = sessionCase{first: "503 idempotency_commit_unknown true",
 		repeat: "503 idempotency_commit_unknown true", runs: 2, says: "a handler ended the transaction"}
 )
+
+// of is such a handler, with a status of its own unless it is 0.
+func (c sessionCase) of(name, does string, status int) sessionCase {
+	c.name, c.does, c.status = name, kept+"; "+does, status
+	return c
+}
 
 var postgresSessions = []sessionCase{
 	{name: "a schema for each tenant", does: "SET LOCAL search_path TO {tenant}; " + kept, first: "201", runs: 1, rows: 1},
@@ -76,18 +85,15 @@ var postgresSessions = []sessionCase{
 	{name: "a constraint that the handler checks", does: kept + "; " + unique + "; SET CONSTRAINTS ALL IMMEDIATE",
 		heeds: true, first: "422", runs: 1},
 	{name: "DDL", does: kept + "; " + made, first: "201", runs: 1, rows: 1},
-	{name: "COMMIT", does: kept + "; COMMIT", first: "201", runs: 1, rows: 1, pgx: committedByHandler},
-	{name: "COMMIT and refuse", does: kept + "; COMMIT", status: 422, first: committedByHandler.first,
-		repeat: committedByHandler.repeat, runs: 1, rows: 1, says: "a handler ended the transaction"},
+	{name: "COMMIT", does: kept + "; COMMIT", first: "201", runs: 1, rows: 1, pgx: &committedByHandler},
+	committedByHandler.of("COMMIT and refuse", "COMMIT", 422),
 	{name: "COMMIT and fail", does: kept + "; COMMIT", status: 500, first: "500", repeat: committedByHandler.repeat,
 		runs: 1, rows: 1, says: "ended its transaction itself"},
-	{name: "COMMIT, begin again and refuse", does: kept + "; COMMIT; BEGIN", status: 422,
-		first: committedByHandler.first, repeat: committedByHandler.repeat, runs: 1, rows: 1,
-		says: "a handler ended the transaction"},
-	{name: "COMMIT and begin to read", does: kept + "; COMMIT; BEGIN READ ONLY", first: committedByHandler.first,
-		repeat: committedByHandler.repeat, runs: 1, rows: 1, says: "a handler ended the transaction"},
-	{name: "ROLLBACK", does: kept + "; ROLLBACK", first: rolledBackByHandler.first, repeat: rolledBackByHandler.repeat,
-		runs: 2, says: "a handler ended the transaction"},
+	committedByHandler.of("COMMIT, begin again and refuse", "COMMIT; BEGIN", 422),
+	committedByHandler.of("COMMIT and begin to read", "COMMIT; BEGIN READ ONLY", 0),
+	rolledBackByHandler.of("ROLLBACK", "ROLLBACK", 0),
+	committedByHandler.of("Commit", "tx.COMMIT", 0),
+	rolledBackByHandler.of("Rollback", "tx.ROLLBACK", 0),
 	// The last: a pooler gives the connection to others.
 	{name: "a schema of the session", does: "SET search_path TO {tenant}; " + kept, first: "201", runs: 1, rows: 1},
 }
@@ -101,19 +107,16 @@ var mariaSessions = []sessionCase{
 		runs: 1},
 	{name: "a savepoint", does: "SAVEPOINT a; " + kept + "; ROLLBACK TO a; " + kept, first: "201", runs: 1, rows: 1},
 	{name: "DDL", does: kept + "; " + made, first: "201", runs: 1, rows: 1},
-	{name: "DDL and refuse", does: kept + "; " + made, status: 422,
-		first: committedByHandler.first, repeat: committedByHandler.repeat, runs: 1, rows: 1,
-		says: "a handler ended the transaction"},
+	committedByHandler.of("DDL and refuse", made, 422),
 	{name: "DDL and fail", does: kept + "; " + made, status: 500, first: "500", repeat: committedByHandler.repeat,
 		runs: 1, rows: 1, says: "ended its transaction itself"},
-	{name: "COMMIT and refuse", does: kept + "; COMMIT", status: 422, first: committedByHandler.first,
-		repeat: committedByHandler.repeat, runs: 1, rows: 1, says: "a handler ended the transaction"},
+	committedByHandler.of("COMMIT and refuse", "COMMIT", 422),
 	{name: "COMMIT and fail", does: kept + "; COMMIT", status: 500, first: "500", repeat: committedByHandler.repeat,
 		runs: 1, rows: 1, says: "ended its transaction itself"},
-	{name: "COMMIT and begin to read", does: kept + "; START TRANSACTION READ ONLY", first: committedByHandler.first,
-		repeat: committedByHandler.repeat, runs: 1, rows: 1, says: "a handler ended the transaction"},
-	{name: "ROLLBACK", does: kept + "; ROLLBACK", first: rolledBackByHandler.first, repeat: rolledBackByHandler.repeat,
-		runs: 2, says: "a handler ended the transaction"},
+	committedByHandler.of("COMMIT and begin to read", "START TRANSACTION READ ONLY", 0),
+	rolledBackByHandler.of("ROLLBACK", "ROLLBACK", 0),
+	committedByHandler.of("Commit", "tx.COMMIT", 0),
+	rolledBackByHandler.of("Rollback", "tx.ROLLBACK", 0),
 	// It commits, and the store cannot ask for its claim.
 	{name: "LOCK TABLES", does: kept + "; LOCK TABLES {own}.tasks READ", first: committedByHandler.first,
 		repeat: committedByHandler.repeat, runs: 1, rows: 1, says: "the database did not say"},
@@ -132,16 +135,29 @@ var sqliteSessions = []sessionCase{
 	{name: "DDL", does: kept + "; CREATE TABLE made (n integer)", first: "201", runs: 1, rows: 1},
 	{name: "COMMIT", does: kept + "; COMMIT", first: committedByHandler.first, repeat: "201", runs: 1, rows: 1,
 		says: "the database did not say"},
-	{name: "COMMIT and refuse", does: kept + "; COMMIT", status: 422, first: committedByHandler.first,
-		repeat: committedByHandler.repeat, runs: 1, rows: 1, says: "a handler ended the transaction"},
+	committedByHandler.of("COMMIT and refuse", "COMMIT", 422),
 	{name: "COMMIT and fail", does: kept + "; COMMIT", status: 500, first: "500", repeat: committedByHandler.repeat,
 		runs: 1, rows: 1, says: "rolled back cleanly"},
+	rolledBackByHandler.of("ROLLBACK", "ROLLBACK", 0),
+	committedByHandler.of("Commit", "tx.COMMIT", 0),
+	rolledBackByHandler.of("Rollback", "tx.ROLLBACK", 0),
+}
+
+// endTx ends the transaction of a request by its method, or where that refuses to
+// by a statement.
+func endTx(ctx context.Context, by string) {
+	if tx, ok := idempgx.Tx(ctx); ok {
+		tx.Exec(ctx, by)
+	} else if tx, _ := idemsql.Tx(ctx); by == "COMMIT" {
+		tx.Commit()
+	} else {
+		tx.Rollback()
+	}
 }
 
 // What teams do to a session: the client is told whose fault it was and whether
 // to repeat, and nothing of it stays on the connection.
 func TestSessions(t *testing.T) {
-	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		names := d.tenant(t)
 		for _, pooled := range []bool{false, true} {
@@ -214,10 +230,11 @@ func (c sessionCase) run(t *testing.T, through, d database, names *strings.Repla
 			}
 			body, _ := io.ReadAll(r.Body)
 			for statement := range strings.SplitSeq(names.Replace(string(body)), "; ") {
-				if statement == "" {
+				if by, method := strings.CutPrefix(statement, "tx."); method {
+					endTx(r.Context(), by)
+				} else if statement == "" {
 					continue
-				}
-				if _, err := tx.ExecContext(r.Context(), statement); err != nil && c.heeds {
+				} else if _, err := tx.ExecContext(r.Context(), statement); err != nil && c.heeds {
 					w.WriteHeader(http.StatusUnprocessableEntity)
 					return
 				}
@@ -261,6 +278,10 @@ func (c sessionCase) run(t *testing.T, through, d database, names *strings.Repla
 	} else if s.log.lines() > 0 {
 		t.Errorf("the log has\n%s", &s.log.text)
 	}
+	if c.repeat == committedByHandler.repeat { // until the lease of the claim has ended
+		d.advance(t, look, 2*patience)
+		post(key, c.does).mustBe(t, 409, "idempotency_outcome_unknown")
+	}
 	c.heeds, c.status = false, 0
 	post(key+", next", "").mustBe(t, http.StatusCreated, "")
 	mustBeIdle(t, s.db)
@@ -269,7 +290,6 @@ func (c sessionCase) run(t *testing.T, through, d database, names *strings.Repla
 // The role that a hook of the pool has set is the one that saves the reply, and
 // not that of the login.
 func TestRoleOfThePool(t *testing.T) {
-	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		names := d.tenant(t)
 		admin := d.open(t)
@@ -295,7 +315,6 @@ func TestRoleOfThePool(t *testing.T) {
 // After many transactions that kept their role a store no longer looks. The
 // first that changes it then is to be sent again, and from there on all stand.
 func TestRoleAfterMany(t *testing.T) {
-	t.Parallel()
 	inBoth(t, func(t *testing.T, d database) {
 		role := d.tenant(t).Replace("{role}")
 		s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, _ *server) {

@@ -19,7 +19,6 @@ import (
 // A Join whose statement began before another's reply was committed, and that
 // gets the lock of the key after that, finds the reply.
 func TestReplyCommittedAfterSnapshot(t *testing.T) {
-	t.Parallel()
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
 		t.Run(level.String(), func(t *testing.T) {
 			inBoth(t, func(t *testing.T, d database) {
@@ -57,9 +56,7 @@ func TestReplyCommittedAfterSnapshot(t *testing.T) {
 					runtime.Gosched()
 				}
 
-				if err := first.Settle(t.Context(), finished("answer")); err != nil {
-					t.Fatal(err)
-				}
+				mustEnd(t, first, finished("answer"))
 				gate.Rollback()
 				a := <-answers
 				if a.joined != nil {
@@ -104,7 +101,10 @@ func (s *trips) take() []string {
 
 // A request takes so many round trips and no more.
 func TestTrips(t *testing.T) {
-	t.Parallel()
+	joinedReplay := map[string]string{
+		"postgres": "BEGIN INSERT WITH ROLLBACK", "pgx": "begin+INSERT WITH rollback",
+		"mariadb": "SELECT", "sqlite": "BEGIN INSERT SELECT ROLLBACK",
+	}
 	for _, test := range []struct {
 		name    string
 		options options
@@ -120,12 +120,7 @@ func TestTrips(t *testing.T) {
 				"mariadb":  "SELECT SET BEGIN INSERT handler UPDATE COMMIT ROLLBACK SET",
 				"sqlite":   "BEGIN INSERT SAVEPOINT handler UPDATE COMMIT",
 			},
-			replay: map[string]string{
-				"postgres": "BEGIN INSERT WITH ROLLBACK",
-				"pgx":      "begin+INSERT WITH rollback",
-				"mariadb":  "SELECT",
-				"sqlite":   "BEGIN INSERT SELECT ROLLBACK",
-			},
+			replay: joinedReplay,
 		},
 		{
 			name: "joined, refused", options: joined, status: 422,
@@ -135,12 +130,7 @@ func TestTrips(t *testing.T) {
 				"mariadb":  "SELECT SET BEGIN INSERT handler ROLLBACK INSERT UPDATE COMMIT ROLLBACK SET",
 				"sqlite":   "BEGIN INSERT SAVEPOINT handler ROLLBACK UPDATE COMMIT",
 			},
-			replay: map[string]string{
-				"postgres": "BEGIN INSERT WITH ROLLBACK",
-				"pgx":      "begin+INSERT WITH rollback",
-				"mariadb":  "SELECT",
-				"sqlite":   "BEGIN INSERT SELECT ROLLBACK",
-			},
+			replay: joinedReplay,
 		},
 		{
 			name: "joined, failed", options: joined, status: 500,
@@ -154,17 +144,10 @@ func TestTrips(t *testing.T) {
 		{
 			name: "with a lease", status: 201,
 			first: map[string]string{
-				"postgres": "INSERT handler UPDATE",
-				"pgx":      "INSERT handler UPDATE",
-				"mariadb":  "SELECT INSERT handler UPDATE",
-				"sqlite":   "SELECT INSERT handler UPDATE",
+				"postgres": "INSERT handler UPDATE", "pgx": "INSERT handler UPDATE",
+				"mariadb": "SELECT INSERT handler UPDATE", "sqlite": "SELECT INSERT handler UPDATE",
 			},
-			replay: map[string]string{
-				"postgres": "INSERT WITH",
-				"pgx":      "INSERT WITH",
-				"mariadb":  "SELECT",
-				"sqlite":   "SELECT",
-			},
+			replay: map[string]string{"postgres": "INSERT WITH", "pgx": "INSERT WITH", "mariadb": "SELECT", "sqlite": "SELECT"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -3,7 +3,6 @@
 package idemsql_test
 
 import (
-	"crypto/rand"
 	"database/sql"
 	"strings"
 	"sync"
@@ -54,7 +53,6 @@ func (c *child) awaitStill(answers chan answer) {
 // nothing and creates with a new key. The first server then writes nothing, but
 // for a statement that is already on its way.
 func TestStoodStill(t *testing.T) {
-	t.Parallel()
 	steps := map[string]string{ // what the repeat gets
 		"begin": "", "begun": "idempotency_outcome_unknown", "handler": "idempotency_outcome_unknown",
 		"extend": "idempotency_outcome_unknown", "sent": "idempotency_outcome_unknown",
@@ -63,10 +61,9 @@ func TestStoodStill(t *testing.T) {
 	check := func(t *testing.T, d database, mode string, inRedis bool) {
 		db, prefix := d.open(t), ""
 		if inRedis {
-			servers.Redis.Address(t)
-			prefix = "still-" + rand.Text() + ":"
+			prefix = redisPrefix(t)
 		}
-		second := startOrdered(t, d, order{Mode: mode, Still: "never", Redis: prefix})
+		second := startChild(t, d, order{Mode: mode, Still: "never", Redis: prefix})
 		var all sync.WaitGroup // most of the time is spent waiting, so beyond -parallel
 		for step, want := range steps {
 			if mode == "joined" {
@@ -80,7 +77,7 @@ func TestStoodStill(t *testing.T) {
 					if inRedis {
 						servers.Redis.Met(t)
 					}
-					first := startOrdered(t, d, order{Mode: mode, Still: step, Redis: prefix})
+					first := startChild(t, d, order{Mode: mode, Still: step, Redis: prefix})
 					stoodStill(t, db, first, second, mode+", "+step, want)
 				})
 			})

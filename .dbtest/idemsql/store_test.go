@@ -1,14 +1,9 @@
 package idemsql_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
-	"encoding/base64"
 	"errors"
-	"io"
-	"net/http"
-	"strconv"
 	"testing"
 	"time"
 
@@ -22,7 +17,6 @@ import (
 
 // The lease ends by the database's clock: no time ever travels to it.
 func TestDatabaseClock(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("long")
@@ -59,7 +53,6 @@ func TestDatabaseClock(t *testing.T) {
 
 // A retention without end is one.
 func TestLongestRetention(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		store := d.on(d.open(t), idemsql.Options{})
 		c := claim("key")
@@ -67,9 +60,7 @@ func TestLongestRetention(t *testing.T) {
 		begin(t, store, c, idem.Claimed)
 		s := finished("answer")
 		s.Retention = c.Retention
-		if err := store.Settle(t.Context(), c.Key, c.Token, s); err != nil {
-			t.Fatal(err)
-		}
+		mustSettle(t, store, c, s)
 		begin(t, store, again(c), idem.Done)
 	})
 }
@@ -98,46 +89,6 @@ func TestMalformedCalls(t *testing.T) {
 		}
 	}
 	begin(t, store, again(c), idem.InProgress)
-}
-
-// A row that something else has written is an error: its zero fingerprint would
-// be another request's, which tells the client to give up.
-func TestCorruptRow(t *testing.T) {
-	t.Parallel()
-	d := sqliteFile(t)
-	db := d.open(t)
-	db.SetMaxOpenConns(1)
-	store := d.on(db, idemsql.Options{})
-	c := claim("key")
-	begin(t, store, c, idem.Claimed)
-	execute(t, db, "PRAGMA ignore_check_constraints = ON")
-	execute(t, db, "UPDATE sallyport_idem SET fingerprint = x'01', state = 3")
-	if r, err := store.Begin(t.Context(), again(c)); err == nil {
-		t.Errorf("Begin: got %v, want an error", r.State)
-	}
-	if r, _, err := store.Join(t.Context(), again(c), 0); err == nil {
-		t.Errorf("Join: got %v, want an error", r.State)
-	}
-}
-
-// A claim whose retention is over is gone, also while its row is there.
-func TestExpiredClaimIsGone(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		store := d.on(db, idemsql.Options{})
-		c := claim("key")
-		begin(t, store, c, idem.Claimed)
-		d.advance(t, db, 2*time.Hour)
-		if err := store.Extend(t.Context(), c.Key, c.Token, time.Minute); err != idem.ErrLost {
-			t.Errorf("Extend: got error %v, want ErrLost", err)
-		}
-		for _, s := range []idem.Settlement{finished("late"), {Retention: time.Hour}, outcomeFree} {
-			if err := store.Settle(t.Context(), c.Key, c.Token, s); err != idem.ErrLost {
-				t.Errorf("Settle as %v: got error %v, want ErrLost", s.Outcome, err)
-			}
-		}
-	})
 }
 
 // Who joins while another writes waits for that, and is not refused because
@@ -175,7 +126,6 @@ func TestJoinWaitsForWriter(t *testing.T) {
 // While a transaction takes an expired or unknown row over, nobody is told the
 // fingerprint of the request that the row was for.
 func TestJoinOverOldRow(t *testing.T) {
-	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
 		db := d.open(t)
 		store, elsewhere := d.on(db, idemsql.Options{}), d.on(d.open(t), idemsql.Options{})
@@ -192,9 +142,7 @@ func TestJoinOverOldRow(t *testing.T) {
 				t.Errorf("got %+v, want nothing of the expired request", r)
 			}
 		}
-		if err := j.Settle(t.Context(), finished("answer")); err != nil {
-			t.Fatal(err)
-		}
+		mustEnd(t, j, finished("answer"))
 		if r := begin(t, elsewhere, again(other), idem.Done); r.Fingerprint != other.Fingerprint {
 			t.Errorf("got %+v, want the fingerprint of the request that was answered", r)
 		}
@@ -241,7 +189,6 @@ func suite(d database, db *sql.DB) idemtest.Suite {
 }
 
 func TestSuite(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		try := func(name string, d database) {
 			t.Run(name, func(t *testing.T) { suite(d, d.open(t)).Run(t) })
@@ -262,48 +209,6 @@ func TestSuite(t *testing.T) {
 		d.conf = pgtest.PgBouncer(t, d.conf) // gives each transaction another connection
 		for _, mode := range poolerModes {
 			try("PgBouncer, "+mode.String(), d.mode(mode))
-		}
-	})
-}
-
-// With a Seal the table does not have what clients were told, in either mode,
-// and who has the key is told it again.
-func TestSealedReply(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		for _, join := range []bool{false, true} {
-			with := func(keys string) *server {
-				seal, err := idem.ParseSeal(keys)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return newServer(t, d, options{Options: idem.Options{Join: join, Seal: seal}},
-					func(w http.ResponseWriter, r *http.Request, s *server) {
-						w.WriteHeader(http.StatusCreated)
-						io.WriteString(w, "of a client")
-					})
-			}
-			one := base64.StdEncoding.EncodeToString(make([]byte, 32))
-			two := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{1}, 32))
-			s, key := with(one), strconv.FormatBool(join)
-			first := s.post(key, "title")
-			first.mustBe(t, 201, "")
-			s.post(key, "title").mustReplay(t, first)
-			with(two+","+one).post(key, "title").mustReplay(t, first)
-			without := with(two)
-			without.post(key, "title").mustBe(t, 409, "idempotency_response_not_retained")
-			without.log.mustSay(t, "its key is not among those of the Seal")
-			if n := without.log.lines(); n != 1 {
-				t.Errorf("got %d lines, want one", n)
-			}
-			var payload []byte
-			if err := s.db.QueryRow("SELECT payload FROM sallyport_idem WHERE state = 3").Scan(&payload); err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.HasPrefix(payload, []byte("\xffsl\x01")) || bytes.Contains(payload, []byte("client")) {
-				t.Errorf("the table has %q", payload)
-			}
-			execute(t, s.db, "DELETE FROM sallyport_idem")
 		}
 	})
 }

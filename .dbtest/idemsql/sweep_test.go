@@ -59,18 +59,21 @@ func sweep(t testing.TB, s store, db *sql.DB, want int) {
 
 const rows = "SELECT count(*) FROM sallyport_idem"
 
+// The row of a joined request is swept by its own retention, and not by that for
+// which its transaction may run.
 func TestSweep(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		store := d.on(db, idemsql.Options{})
+		db, store := d.store(t)
 		sweep(t, store, db, 0)
 		old, kept := claim("old"), claim("kept")
 		kept.Retention = 3 * time.Hour
 		begin(t, store, old, idem.Claimed)
 		begin(t, store, kept, idem.Claimed)
+		_, j := join(t, store, claim("joined"), idem.Claimed)
+		mustEnd(t, j, finished("answer"))
+		sweep(t, store, db, 0)
 		d.advance(t, db, 2*time.Hour)
-		sweep(t, store, db, 1)
+		sweep(t, store, db, 2)
 		sweep(t, store, db, 0)
 		begin(t, store, again(kept), idem.Unknown)
 		begin(t, store, again(old), idem.Claimed)
@@ -81,7 +84,6 @@ func TestSweep(t *testing.T) {
 // first. Run goes on until none is left. Rows that are kept for longer than
 // their claim said do not fill a sweep: it looks at others in their place.
 func TestSweepIsBounded(t *testing.T) {
-	t.Parallel()
 	inEach(t, func(t *testing.T, d database) {
 		for _, kept := range []int{0, 600} {
 			if kept > 0 && d.conf == nil {
@@ -119,6 +121,9 @@ func TestSweepIsBounded(t *testing.T) {
 					left, first, wantLeft, wantFirst)
 			}
 			mu.Unlock()
+			if kept > 0 {
+				mustCount(t, db, rows+" WHERE sweep_at <> expires_at", 0)
+			}
 			execute(t, db, "DELETE FROM sallyport_idem")
 		}
 	})
@@ -151,46 +156,6 @@ func (d database) fill(t testing.TB, db execer, n, seconds int) {
 			columns+") SELECT "+values+" FROM "+from))
 }
 
-// Rows that are kept for longer than their claims said neither are removed nor
-// hide others from a sweep.
-func TestSweepPassesOverKeptRows(t *testing.T) {
-	t.Parallel()
-	d := postgres(t)
-	db := d.open(t)
-	store := d.on(db, idemsql.Options{})
-	d.fill(t, db, 2*sweepSize, aDay)
-	execute(t, db, "UPDATE sallyport_idem SET sweep_at = now() - interval '1 hour'")
-	c := claim("due")
-	begin(t, store, c, idem.Claimed)
-	execute(t, db, `
-		UPDATE sallyport_idem SET sweep_at = now() - interval '1 minute', expires_at = now() - interval '1 minute'
-		WHERE attempt = 1 AND state = 1`)
-	sweep(t, store, db, 1)
-	mustCount(t, db, rows, 2*sweepSize)
-	mustCount(t, db, "SELECT count(*) FROM sallyport_idem WHERE sweep_at <> expires_at", 0)
-	sweep(t, store, db, 0)
-	execute(t, db, "DELETE FROM sallyport_idem WHERE attempt > 9")
-	d.advance(t, db, 48*time.Hour)
-	sweep(t, store, db, 9)
-}
-
-// The row of a joined request is swept by its own retention, and not by that
-// for which its transaction may run.
-func TestSweepJoined(t *testing.T) {
-	t.Parallel()
-	inEach(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		store := d.on(db, idemsql.Options{})
-		_, j := join(t, store, claim("key"), idem.Claimed)
-		if err := j.Settle(t.Context(), finished("answer")); err != nil {
-			t.Fatal(err)
-		}
-		sweep(t, store, db, 0)
-		d.advance(t, db, 2*time.Hour)
-		sweep(t, store, db, 1)
-	})
-}
-
 // Settling and renewing a claim changes no indexed column.
 func TestSettleIsHOT(t *testing.T) {
 	d := postgres(t)
@@ -203,9 +168,7 @@ func TestSettleIsHOT(t *testing.T) {
 		if err := store.Extend(t.Context(), c.Key, c.Token, 2*time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		if err := store.Settle(t.Context(), c.Key, c.Token, finished(strings.Repeat("x", 400))); err != nil {
-			t.Fatal(err)
-		}
+		mustSettle(t, store, c, finished(strings.Repeat("x", 400)))
 	}
 	mustCount(t, db, `
 		SELECT count(*) FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
@@ -230,19 +193,15 @@ func TestSettleIsHOT(t *testing.T) {
 // A sweep neither waits for a request that reuses an expired row nor takes the
 // row from under it.
 func TestSweepWhileServing(t *testing.T) {
-	t.Parallel()
 	inServers(t, func(t *testing.T, d database) {
-		db := d.open(t)
-		store := d.on(db, idemsql.Options{})
+		db, store := d.store(t)
 		c := claim("reused")
 		begin(t, store, c, idem.Claimed)
 		begin(t, store, claim("other"), idem.Claimed)
 		d.advance(t, db, 2*time.Hour)
 		_, j := join(t, store, again(c), idem.Claimed)
 		sweep(t, store, db, 1)
-		if err := j.Settle(t.Context(), finished("answer")); err != nil {
-			t.Fatal(err)
-		}
+		mustEnd(t, j, finished("answer"))
 		sweep(t, store, db, 0)
 		begin(t, store, again(c), idem.Done)
 	})
