@@ -59,18 +59,6 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// Erase goes through all pages of SCAN.
-func TestEraseOfManyPages(t *testing.T) {
-	t.Parallel()
-	client := redistest.Start(t).Client()
-	store := idemredis.New(client, idemredis.Options{})
-	fill(t, store, 1500)
-	mustErase(t, store, 1500, 0)
-	if n := client.DBSize(t.Context()).Val(); n != 1500 {
-		t.Errorf("%d keys are left, want 1500 of the other tenant", n)
-	}
-}
-
 // What cannot be done, or not wholly, is an error.
 func TestEraseErrors(t *testing.T) {
 	client := redistest.Connect(t, redistest.Options(t))

@@ -3,121 +3,33 @@ package idemredis_test
 import (
 	"encoding/hex"
 	"errors"
-	"net"
-	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/sallyport-go/sallyport/.ci/testlib/redistest"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
 
-// A loser is what connections have in common on which answers get lost.
-type loser struct {
-	lose atomic.Int64 // how many of the next answers
-	hold bool         // the connection stays, as if the answer were still to come
-	lost atomic.Int64
-}
-
-type lossy struct {
-	net.Conn
-	*loser
-}
-
-func (c lossy) Read(p []byte) (int, error) {
-	for {
-		n, err := c.Conn.Read(p)
-		if err != nil || c.lose.Add(-1) < 0 {
-			return n, err
-		}
-		if c.lost.Add(1); !c.hold {
-			c.Close()
-			return 0, net.ErrClosed
-		}
-	}
-}
-
-// The client sends again what was not answered, although it was done. Nobody
-// notices.
-func TestResentByTheClient(t *testing.T) {
-	t.Parallel()
-	for _, way := range []struct {
-		name string
-		hold bool
-	}{{"the connection breaks", false}, {"the answer is late", true}} {
-		t.Run(way.name, func(t *testing.T) {
-			loser := &loser{hold: way.hold}
-			o := wrapped(redistest.Options(t), func(c net.Conn) net.Conn { return lossy{c, loser} })
-			if o.PoolSize = 1; way.hold {
-				o.ReadTimeout = time.Second
-			}
-			client := redistest.Connect(t, o)
-			store := ownStore(t, client)
-			// Redis is to know the scripts: the first answer would only say
-			// that it does not.
-			known := aClaim("known")
-			mustBegin(t, store, known, idem.Claimed)
-			for _, call := range calls(store, known) {
-				call(t.Context())
-			}
-
-			// One answer, because a new connection says hello and needs one to
-			// that.
-			losing := func(what string, want error, do func() error) {
-				t.Helper()
-				if err := client.Ping(t.Context()).Err(); err != nil {
-					t.Fatal(err)
-				}
-				before := loser.lost.Load()
-				loser.lose.Store(1)
-				if err := do(); !errors.Is(err, want) {
-					t.Errorf("%s: got %v, want %v", what, err, want)
-				}
-				if n := loser.lost.Load() - before; n != 1 {
-					t.Errorf("%s: %d answers were lost, want 1", what, n)
-				}
-			}
-			c := aClaim("k")
-			losing("Begin", nil, func() error {
-				r, err := store.Begin(t.Context(), c)
-				if err == nil && (r.State != idem.Claimed || r.Attempt != 1) {
-					t.Errorf("Begin: got %v, attempt %d, want the claim as attempt 1", r.State, r.Attempt)
-				}
-				return err
-			})
-			losing("Extend", nil, func() error { return store.Extend(t.Context(), c.Key, c.Token, c.Lease) })
-			losing("Settle", nil, func() error { return store.Settle(t.Context(), c.Key, c.Token, finished("answer")) })
-			if r := mustBegin(t, store, again(c), idem.Done); string(r.Payload) != "answer" {
-				t.Errorf("got the payload %q, want the answer", r.Payload)
-			}
-			c = aClaim("freed")
-			mustBegin(t, store, c, idem.Claimed)
-			losing("Settle as free", idem.ErrLost, func() error {
-				return store.Settle(t.Context(), c.Key, c.Token, freed)
-			})
-			mustBegin(t, store, again(c), idem.Claimed)
-		})
-	}
-}
-
 // A Begin that was given up arrives after its claim was freed. Nobody holds the
 // claim then, whatever happened to the key in between.
 func TestLateBegin(t *testing.T) {
-	client := redistest.Connect(t, redistest.Options(t))
+	var client *redis.Client
 	var prefix string
 	for _, tt := range []struct {
 		name   string
-		before func(s idem.Store, late, other idem.Claim)
+		before func(t *testing.T, s idem.Store, late, other idem.Claim)
 	}{
-		{"there was nothing to free", func(s idem.Store, late, other idem.Claim) {
+		{"there was nothing to free", func(t *testing.T, s idem.Store, late, other idem.Claim) {
 			s.Settle(t.Context(), late.Key, late.Token, freed)
 		}},
-		{"it was sent twice", func(s idem.Store, late, other idem.Claim) {
+		{"it was sent twice", func(t *testing.T, s idem.Store, late, other idem.Claim) {
 			mustBegin(t, s, late, idem.Claimed)
 			s.Settle(t.Context(), late.Key, late.Token, freed)
 		}},
-		{"another held the key then", func(s idem.Store, late, other idem.Claim) {
+		{"another held the key then", func(t *testing.T, s idem.Store, late, other idem.Claim) {
 			mustBegin(t, s, other, idem.Claimed)
 			if err := s.Settle(t.Context(), late.Key, late.Token, freed); !errors.Is(err, idem.ErrLost) {
 				t.Errorf("freeing another's claim: got %v, want ErrLost", err)
@@ -128,29 +40,32 @@ func TestLateBegin(t *testing.T) {
 			mustBegin(t, s, again(other), idem.InProgress)
 			s.Settle(t.Context(), other.Key, other.Token, freed)
 		}},
-		{"another held the key in between", func(s idem.Store, late, other idem.Claim) {
+		{"another held the key in between", func(t *testing.T, s idem.Store, late, other idem.Claim) {
 			s.Settle(t.Context(), late.Key, late.Token, freed)
 			mustBegin(t, s, other, idem.Claimed)
 			s.Settle(t.Context(), other.Key, other.Token, freed)
 		}},
 	} {
-		prefix = redistest.OwnPrefix(t, client)
-		store := idemredis.New(client, idemredis.Options{Prefix: prefix})
-		late := aClaim("k")
-		tt.before(store, late, again(late))
-		if r, err := store.Begin(t.Context(), late); err == nil || isRefusal(err) {
-			t.Errorf("%s: got %v, %v, want an error that is no refusal", tt.name, r.State, err)
-		}
-		if left := ttl(t, client, prefix); left < 19*time.Minute+30*time.Second || left > 20*time.Minute+time.Second {
-			t.Errorf("%s: this is remembered for %v, want 20 minutes", tt.name, left)
-		}
-		next := again(late)
-		if r := mustBegin(t, store, next, idem.Claimed); r.Attempt != 1 {
-			t.Errorf("%s: the next claim is attempt %d", tt.name, r.Attempt)
-		}
-		if left := ttl(t, client, prefix); left < late.Retention-time.Minute {
-			t.Errorf("%s: the next claim is remembered for %v, want %v", tt.name, left, late.Retention)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			client = redistest.Connect(t, redistest.Options(t))
+			prefix = redistest.OwnPrefix(t, client)
+			store := idemredis.New(client, idemredis.Options{Prefix: prefix})
+			late := aClaim("k")
+			tt.before(t, store, late, again(late))
+			if r, err := store.Begin(t.Context(), late); err == nil || isRefusal(err) {
+				t.Errorf("got %v, %v, want an error that is no refusal", r.State, err)
+			}
+			if left := ttl(t, client, prefix); left < 19*time.Minute+30*time.Second || left > 20*time.Minute+time.Second {
+				t.Errorf("this is remembered for %v, want 20 minutes", left)
+			}
+			next := again(late)
+			if r := mustBegin(t, store, next, idem.Claimed); r.Attempt != 1 {
+				t.Errorf("the next claim is attempt %d", r.Attempt)
+			}
+			if left := ttl(t, client, prefix); left < late.Retention-time.Minute {
+				t.Errorf("the next claim is remembered for %v, want %v", left, late.Retention)
+			}
+		})
 	}
 }
 

@@ -190,15 +190,20 @@ func TestDeadlinesOfCallsTogether(t *testing.T) {
 		o := redistest.Unhurried(proxy.Options())
 		o.ContextTimeoutEnabled = heeds
 		s := newTrips(t, redistest.Connect(t, o))
-		s.pipeline = proxy.Answers.Close
-		short, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		sent := make(chan struct{})
+		s.pipeline = func() {
+			proxy.Answers.Close()
+			close(sent)
+		}
 		long, cancel := context.WithTimeout(t.Context(), redistest.Patience)
 		defer cancel()
 		s.together(nothing, func() {
+			short, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
 			if _, err := s.Begin(short, aClaim("short")); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("heeds deadlines %t, the short one: got %v, want context.DeadlineExceeded", heeds, err)
 			}
+			<-sent
 			proxy.Answers.Open()
 		}, func() {
 			if r, err := s.Begin(long, aClaim("long")); err != nil || r.State != idem.Claimed {
@@ -297,34 +302,6 @@ func TestTripsThatHang(t *testing.T) {
 	s.pipeline = nothing
 	_, claims := s.claims(10)
 	s.together(nothing, claims...)
-}
-
-// Calls behind trips that stall are sent although no other call comes, and once
-// more when their own trip stalls too.
-func TestCallsBehindTripsThatStall(t *testing.T) {
-	t.Parallel()
-	s := newTrips(t, redistest.Connect(t, redistest.Options(t)))
-	s.SetStall(time.Second) // time enough for the calls to wait
-	defer s.holding()()
-	var pipelines atomic.Int64
-	never := make(chan struct{})
-	defer close(never)
-	s.pipeline = func() {
-		if pipelines.Add(1) == 1 {
-			<-never
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	var calls sync.WaitGroup
-	for i := range 10 {
-		calls.Go(func() {
-			if r, err := s.Begin(ctx, aClaim(fmt.Sprint(i))); err != nil || r.State != idem.Claimed || r.Attempt != 1 {
-				t.Errorf("Begin: got %v, attempt %d, %v, want the claim", r.State, r.Attempt, err)
-			}
-		})
-	}
-	calls.Wait()
 }
 
 // Scripts that Redis has lost are sent again.

@@ -2,7 +2,6 @@ package idemredis_test
 
 import (
 	"context"
-	"encoding/base64"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -32,14 +31,15 @@ type stack struct {
 	runner *idem.Runner
 }
 
-func newStack(client redis.UniversalClient, o idem.Options, create http.HandlerFunc) (*stack, error) {
+func newStack(t testing.TB, client redis.UniversalClient, o idem.Options, create http.HandlerFunc) *stack {
+	t.Helper()
 	keys := issuing.NewMemory()
-	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(context.Background(), keystore.Key{
+	secret, _, err := issuing.New(keys, issuing.Options{}).Issue(t.Context(), keystore.Key{
 		Organization: "org_1", Environment: keystore.Production, Name: "test",
 		Scopes: []scope.Name{scope.AccountRead, scope.TasksWrite},
 	})
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
 	o.Logger = quiet
 	s := &stack{token: secret.Reveal(), runner: idem.NewRunner(idemredis.New(client, idemredis.Options{}), o)}
@@ -51,15 +51,6 @@ func newStack(client redis.UniversalClient, o idem.Options, create http.HandlerF
 	s.Handle("GET /api/v1/account", middleware.Require(scope.AccountRead),
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
 	s.Handle("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), create)
-	return s, nil
-}
-
-func mustStack(t testing.TB, client redis.UniversalClient, o idem.Options, create http.HandlerFunc) *stack {
-	t.Helper()
-	s, err := newStack(client, o, create)
-	if err != nil {
-		t.Fatal(err)
-	}
 	return s
 }
 
@@ -157,57 +148,5 @@ func (r *rows) mustBeOneEach(t *testing.T, answered ...string) {
 		if n := r.of[key]; n != 1 {
 			t.Errorf("key %s was answered with 201: %d rows", key, n)
 		}
-	}
-}
-
-// A create is two commands, its claim and its answer, and a repeat is one.
-func TestCommandsOfACreate(t *testing.T) {
-	client := redistest.Start(t).Client()
-	s := mustStack(t, client, idem.Options{Timeout: redistest.Patience}, newRows().create)
-	s.post("warm up")
-	s.post("warm up")
-	sent := counted(client)
-	for _, step := range []struct {
-		name     string
-		keys     []string
-		replayed string
-		commands int64
-	}{
-		{"new creates", []string{"a", "b", "c"}, "", 3 * 2},
-		{"repeats", []string{"a", "b", "c", "a"}, "true", 4},
-		{"creates without a key", []string{"", ""}, "", 0},
-	} {
-		before := sent.Load()
-		for _, key := range step.keys {
-			if w := s.post(key); w.Code != 201 || w.Header().Get("Idempotent-Replayed") != step.replayed {
-				t.Errorf("%s: got %d, replayed %q\n%s", step.name, w.Code, w.Header().Get("Idempotent-Replayed"), w.Body)
-			}
-		}
-		if n := sent.Load() - before; n != step.commands {
-			t.Errorf("%d %s: got %d commands, want %d", len(step.keys), step.name, n, step.commands)
-		}
-	}
-}
-
-// With a Seal Redis does not have what clients were told.
-func TestSealedReply(t *testing.T) {
-	seal, err := idem.ParseSeal(base64.StdEncoding.EncodeToString(make([]byte, 32)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := redistest.Start(t).Client()
-	for _, replayed := range []string{"", "true"} { // by two servers
-		s := mustStack(t, client, idem.Options{Timeout: redistest.Patience, Seal: seal}, newRows().create)
-		w := s.post("of a client")
-		if w.Body.String() != "task of a client" || w.Header().Get("Idempotent-Replayed") != replayed {
-			t.Errorf("got %d, replayed %q: %s", w.Code, w.Header().Get("Idempotent-Replayed"), w.Body)
-		}
-	}
-	names, err := client.Keys(t.Context(), "sallyport:idem:*").Result()
-	if err != nil || len(names) != 1 {
-		t.Fatalf("got the keys %q, error %v, want one", names, err)
-	}
-	if stored, err := client.Get(t.Context(), names[0]).Result(); err != nil || strings.Contains(stored, "client") {
-		t.Errorf("got %q, error %v", stored, err)
 	}
 }

@@ -33,7 +33,7 @@ func newPair(t *testing.T, args ...string) *pair {
 
 // process returns a process that connects to where they do now.
 func (p *pair) process() *stack {
-	return mustStack(p.t, redistest.Connect(p.t, &redis.Options{
+	return newStack(p.t, redistest.Connect(p.t, &redis.Options{
 		ContextTimeoutEnabled: true,
 		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, p.at.Load().Options().Addr)
@@ -141,7 +141,7 @@ func TestSentinel(t *testing.T) {
 	p := newPair(t)
 	client := redis.NewFailoverClient(redistest.StartSentinel(t, p.old))
 	t.Cleanup(func() { client.Close() })
-	s := mustStack(t, client, failoverOptions, p.create)
+	s := newStack(t, client, failoverOptions, p.create)
 	var before []string
 	for i := range 10 {
 		before = append(before, fmt.Sprint("before-", i))
@@ -170,7 +170,7 @@ func TestSentinel(t *testing.T) {
 	wg.Wait()
 	mustSaveAll(t, s.runner)
 	keys := append(before, "after", "later")
-	mustStack(t, p.replica.Client(), failoverOptions, p.create).succeeds(t, keys...)
+	newStack(t, p.replica.Client(), failoverOptions, p.create).succeeds(t, keys...)
 	// Each request was made once, so none may have run twice, whatever was
 	// lost.
 	p.mustBeOneEach(t, keys...)

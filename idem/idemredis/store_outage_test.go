@@ -51,8 +51,8 @@ func TestOutages(t *testing.T) {
 				o.ContextTimeoutEnabled = heeds
 				o.ReadTimeout, o.WriteTimeout = time.Hour, time.Hour
 				rows := newRows()
-				s := mustStack(t, redistest.Connect(t, o), outageOptions(outage.timeout), rows.create)
-				elsewhere := mustStack(t, server.Client(), outageOptions(outage.timeout), rows.create)
+				s := newStack(t, redistest.Connect(t, o), outageOptions(outage.timeout), rows.create)
+				elsewhere := newStack(t, server.Client(), outageOptions(outage.timeout), rows.create)
 				s.succeeds(t, "old", "older")
 				mustSaveAll(t, s.runner) // an answer may be sent before it is saved
 
@@ -84,15 +84,4 @@ func TestOutages(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A stack can be made before there is a Redis.
-func TestRefusedAtConstruction(t *testing.T) {
-	server := redistest.New(t)
-	rows := newRows()
-	s := mustStack(t, server.Client(), outageOptions(redistest.Patience), rows.create)
-	s.mustGet(t, "k", 503)
-	server.Start()
-	s.succeeds(t, "k")
-	rows.mustBeOneEach(t, "k")
 }

@@ -18,9 +18,8 @@ import (
 
 // A primary of a Redis Cluster is killed, hangs, or hands over to its replica,
 // while clients create and retry what fails, and while slots move between the
-// others. Meanwhile the keys of the other
-// primaries are served, and nothing runs twice. With the replica its keys are
-// served again.
+// others. Meanwhile the keys of the other primaries are served, and nothing runs
+// twice. With the replica its keys are served again.
 func TestShardAway(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -48,7 +47,7 @@ func TestShardAway(t *testing.T) {
 			})
 			t.Cleanup(func() { client.Close() })
 			store := idemredis.New(client, idemredis.Options{})
-			r := idem.NewRunner(store, idem.Options{Logger: quiet, Timeout: time.Second})
+			r := idem.NewRunner(store, idem.Options{Logger: quiet, Timeout: 3 * time.Second})
 			const prefix = "sallyport:idem:"
 			var asked, served, again atomic.Int64
 			var mu sync.Mutex
@@ -76,7 +75,7 @@ func TestShardAway(t *testing.T) {
 								mu.Unlock()
 								e.Settle(t.Context(), idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(name)})
 							}
-							ok := err == nil && (e != nil || record.State == idem.Done) && time.Since(began) < time.Second
+							ok := err == nil && (e != nil || record.State == idem.Done) && time.Since(began) < 3*time.Second
 							if away.Load() && !slot && try == 0 {
 								asked.Add(1)
 								if ok {
