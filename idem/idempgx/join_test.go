@@ -6,18 +6,16 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/multitracer"
 
 	"github.com/sallyport-go/sallyport/idem"
 )
 
 // A faulty tracer panics where a batch begins or has ended, once it is told to.
-type faulty struct{ start, end bool }
-
-func (f *faulty) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
+type faulty struct {
+	multitracer.Tracer
+	start, end bool
 }
-
-func (f *faulty) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 func (f *faulty) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	if f.start {
@@ -25,8 +23,6 @@ func (f *faulty) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBa
 	}
 	return ctx
 }
-
-func (f *faulty) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 
 func (f *faulty) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {
 	if f.end {

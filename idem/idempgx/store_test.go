@@ -6,9 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
-	"os"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +20,7 @@ import (
 // Most tests of this package are those of idemsql, which run on its store too.
 
 // patience is how long a test waits for connections that it has given back.
-var patience = 10 * time.Second
+const patience = 10 * time.Second
 
 // newPool returns a pool in a schema of its own, with the tables.
 func newPool(t testing.TB, size int, set func(*pgx.ConnConfig)) *pgxpool.Pool {
@@ -114,24 +111,6 @@ func join(t testing.TB, store *idempgx.Store, key string) (pgx.Tx, idem.Transact
 	return tx, j
 }
 
-// A test that panics while it holds a transaction says so: its cleanup does not
-// wait for that forever.
-func TestPanicWithATransaction(t *testing.T) {
-	const child, words = "IDEMPGX_TEST_PANICS", "the words of the test"
-	pool := newPool(t, 2, nil)
-	if os.Getenv(child) != "" {
-		patience = 100 * time.Millisecond
-		join(t, newStore(pool), "key")
-		panic(words)
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
-	cmd.Env = append(os.Environ(), child+"=1")
-	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), words) {
-		t.Errorf("a test that panics ended with %v, and said:\n%s", err, out)
-	}
-}
-
 func TestMistakesPanic(t *testing.T) {
 	pool := new(pgxpool.Pool)
 	for name, make := range map[string]func(){
@@ -147,22 +126,6 @@ func TestMistakesPanic(t *testing.T) {
 			}()
 			make()
 		}()
-	}
-}
-
-// The transactions have the isolation of the options.
-func TestIsolation(t *testing.T) {
-	pool := newPool(t, 2, nil)
-	for level, want := range map[sql.IsolationLevel]string{
-		sql.LevelDefault: "read committed", sql.LevelReadCommitted: "read committed",
-		sql.LevelRepeatableRead: "repeatable read", sql.LevelSerializable: "serializable",
-	} {
-		tx, j := join(t, idempgx.New(pool, idempgx.Options{Isolation: level}), level.String())
-		var got string
-		if err := tx.QueryRow(t.Context(), "SHOW transaction_isolation").Scan(&got); err != nil || got != want {
-			t.Errorf("%v: got %q, error %v, want %q", level, got, err, want)
-		}
-		mustSettle(t, j, finished)
 	}
 }
 

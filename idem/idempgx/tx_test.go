@@ -44,37 +44,22 @@ func TestTx(t *testing.T) {
 	insert(outer, "savepoint")
 	inner := begin(outer)
 	insert(inner, "taken back")
-	if err := errors.Join(inner.Rollback(t.Context()), outer.Commit(t.Context())); err != nil {
-		t.Error(err)
-	}
-	if _, err := tx.CopyFrom(t.Context(), pgx.Identifier{"tasks"}, []string{"title"},
-		pgx.CopyFromRows([][]any{{"CopyFrom"}})); err != nil {
-		t.Error(err)
-	}
+	undone, kept := inner.Rollback(t.Context()), outer.Commit(t.Context())
+	_, copied := tx.CopyFrom(t.Context(), pgx.Identifier{"tasks"}, []string{"title"},
+		pgx.CopyFromRows([][]any{{"CopyFrom"}}))
 	b := &pgx.Batch{}
 	b.Queue("INSERT INTO tasks VALUES ('SendBatch')")
-	if err := tx.SendBatch(t.Context(), b).Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := tx.Prepare(t.Context(), "prepared", "INSERT INTO tasks VALUES ('Prepare')"); err != nil {
-		t.Error(err)
-	}
-	if _, err := tx.Exec(t.Context(), "prepared"); err != nil {
-		t.Error(err)
-	}
+	sent := tx.SendBatch(t.Context(), b).Close()
+	_, prepared := tx.Prepare(t.Context(), "prepared", "INSERT INTO tasks VALUES ('Prepare')")
+	_, executed := tx.Exec(t.Context(), "prepared")
 	objects := tx.LargeObjects()
-	if id, err := objects.Create(t.Context(), 0); err != nil {
-		t.Error(err)
-	} else if err := objects.Unlink(t.Context(), id); err != nil {
-		t.Error(err)
-	}
-	if _, err := tx.Conn().Exec(t.Context(), "INSERT INTO tasks VALUES ('Conn')"); err != nil {
+	id, object := objects.Create(t.Context(), 0)
+	_, direct := tx.Conn().Exec(t.Context(), "INSERT INTO tasks VALUES ('Conn')")
+	err := errors.Join(undone, kept, copied, sent, prepared, executed, object, objects.Unlink(t.Context(), id), direct)
+	if err != nil {
 		t.Error(err)
 	}
-	var n int
-	if err := tx.QueryRow(t.Context(), "SELECT count(*) FROM tasks").Scan(&n); err != nil || n != 6 {
-		t.Errorf("QueryRow: got %d, error %v, want 6", n, err)
-	}
+	mustCount(t, tx, "SELECT count(*) FROM tasks", 6)
 	mustCount(t, pool, "SELECT count(*) FROM tasks", 0)
 	mustSettle(t, j, finished)
 	rows, _ := pool.Query(t.Context(), "SELECT title FROM tasks ORDER BY title COLLATE \"C\"")
