@@ -46,29 +46,6 @@ func benchmarkCreate(b *testing.B, s *idem.Seal) {
 	}
 }
 
-func BenchmarkExecution(b *testing.B)       { benchmarkExecution(b, &idem.Memory{}) }
-func BenchmarkExecutionRemote(b *testing.B) { benchmarkExecution(b, remote{&idem.Memory{}}) }
-
-// remote hides from the Runner that the store answers at once.
-type remote struct{ idem.Store }
-
-func benchmarkExecution(b *testing.B, s idem.Store) {
-	r := idem.NewRunner(s, idem.Options{})
-	ctx := context.Background()
-	b.ReportAllocs()
-	var n uint64
-	for b.Loop() {
-		n++
-		_, e, err := r.Begin(ctx, idem.Claim{Key: numbered(n), Tenant: "organization"}, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := e.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeFree}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 func BenchmarkReplay(b *testing.B)       { benchmarkReplay(b, nil) }
 func BenchmarkSealedReplay(b *testing.B) { benchmarkReplay(b, seal(keyA)) }
 

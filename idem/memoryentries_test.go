@@ -16,7 +16,7 @@ func TestMemoryFreesAPeak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t, &idem.Memory{Budget: 1 << 30})
 		before := heap()
-		const keys = 40_000
+		const keys = 20_000
 		for i := range keys {
 			tenant, retention := fmt.Sprint(i), time.Hour
 			if i%20 == 0 {
@@ -147,8 +147,8 @@ func TestMemoryKeepsNoLargeBuffers(t *testing.T) {
 // by.
 func TestMemoryChargesWhatItTakes(t *testing.T) {
 	for _, test := range []struct{ keys, perTenant, payload, name int }{
-		{20_000, 20_000, 0, 0}, {20_000, 20_000, 400, 0}, {20_000, 1, 400, 0}, {20_000, 7, 1000, 0},
-		{5_000, 1, 400, 4000},
+		{10_000, 10_000, 0, 0}, {10_000, 10_000, 400, 0}, {10_000, 1, 400, 0}, {10_000, 7, 1000, 0},
+		{3_000, 1, 400, 4000},
 	} {
 		s := newShop(t, &idem.Memory{Budget: 1 << 30})
 		tenants := make([]string, 0, test.keys)

@@ -39,23 +39,27 @@ func TestAllocationsOfExecution(t *testing.T) {
 	}
 }
 
-// The figures of the documentation.
+// The figures of the documentation, at a sixteenth of the default budget.
 func TestMemoryDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const budget = 256 << 20
-		s := newShop(t, &idem.Memory{})
-		if n := s.flood("a"); n < 630_000 || n > 640_000 {
+		const budget, part = 256 << 20, 16
+		s := newShop(t, &idem.Memory{Budget: budget / part})
+		if n := part * s.flood("a"); n < 630_000 || n > 640_000 {
 			t.Errorf("got room for %d summaries, want 630,000", n)
 		}
 		if whole := budget * 16 / 17 / (entryCost + summary + 320); whole < 350_000 || whole > 355_000 {
 			t.Errorf("got room for %d answers, want 350,000", whole)
 		}
-		if got := s.Stats(); got.Bytes > budget*16/17 || got.Bytes < budget*16/17-claimCost {
-			t.Errorf("got %d bytes, want sixteen seventeenths of %d", got.Bytes, budget)
-		}
 		time.Sleep(time.Minute - 1)
 		s.mustBeFull("a", "more")
 		time.Sleep(time.Nanosecond)
 		s.put("a", "more", 0)
+
+		const body = 1 << 20
+		s = newShop(t, &idem.Memory{})
+		s.fill("a", budget/body, body)
+		if got := s.Stats(); got.Bytes > budget*16/17 || got.Bytes < budget*16/17-body-claimCost {
+			t.Errorf("got %d bytes, want sixteen seventeenths of %d", got.Bytes, budget)
+		}
 	})
 }

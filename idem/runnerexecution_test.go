@@ -24,27 +24,6 @@ func elsewhere(t *testing.T, s idem.Store, req idem.Claim) idem.State {
 	return record.State
 }
 
-func TestRenewals(t *testing.T) {
-	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
-		e := mustRun(t, r, request)
-		ctx := e.Context(t.Context())
-		for range 10 {
-			time.Sleep(5*time.Second - 1)
-			if got := elsewhere(t, f, request); got != idem.InProgress {
-				t.Fatalf("a repeat of a request that lives: got %v, want in progress", got)
-			}
-		}
-		if n := f.Calls(idemtest.Extend); n < 9 || n > 10 {
-			t.Errorf("got %d renewals in 50s, want one every 5s", n)
-		}
-		if ctx.Err() != nil {
-			t.Errorf("the execution was cancelled: %v", context.Cause(ctx))
-		}
-		mustSettle(t, e, answer("created"))
-		mustCall(t, f, idemtest.Extend, time.Minute, 0, 0)
-	})
-}
-
 // What the hint of a repeat says shrinks while nobody renews the lease and
 // never exceeds it.
 func TestLeaseLeftOfDuplicates(t *testing.T) {

@@ -186,27 +186,6 @@ func TestJoinWithoutEnd(t *testing.T) {
 	}
 }
 
-// Another process cannot read the fingerprint of what a transaction holds: a
-// request that differs waits, and gets ErrMismatch when the transaction ends.
-func TestJoinedElsewhere(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		j := newJoiner()
-		e := mustRun(t, newRunner(j, joining), request)
-		r := newRunner(j, joining)
-		same, differs := begin(t.Context(), r, request), begin(t.Context(), r, other)
-		time.Sleep(3 * time.Second)
-		mustSettle(t, e, answer("created"))
-		if got := <-same; got.record.State != idem.Done {
-			t.Errorf("the same request: got %v, error %v, want done", got.record.State, got.err)
-		}
-		if got := <-differs; got.err != idem.ErrMismatch || got.after < 3*time.Second {
-			t.Errorf("another request: got %v, error %v after %v, want ErrMismatch after 3s",
-				got.record.State, got.err, got.after)
-		}
-		mustBeIdle(t, r)
-	})
-}
-
 // Join may have to wait for its turn, longer than a call may last. When the
 // first caller leaves meanwhile, those that wait for it start over, and a
 // transaction that comes too late is rolled back.

@@ -104,25 +104,6 @@ func TestSettledWithAnotherOutcome(t *testing.T) {
 	})
 }
 
-// The save whose answer was lost is found when it is tried again.
-func TestSavedWithoutHearingOfIt(t *testing.T) {
-	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
-		e := mustRun(t, r, request)
-		f.Always(idemtest.Settle, idemtest.LoseAnswer)
-		if err := e.Settle(t.Context(), answer("created")); err == nil {
-			t.Error("got nil, want an error")
-		}
-		mustReplay(t, newRunner(f, idem.Options{}), request, "created")
-		time.Sleep(time.Hour) // renewals find the claim settled, which is no loss
-		f.Always(idemtest.Settle, idemtest.None)
-		r.WaitSettled(t.Context())
-		if got := r.Stats(); got.Lost != 0 {
-			t.Errorf("got %d lost executions, want 0", got.Lost)
-		}
-		mustBeIdle(t, r)
-	})
-}
-
 // Saving ends when the retention is over.
 func TestSavingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -159,28 +140,6 @@ func TestSavingWithoutEnd(t *testing.T) {
 		if record, _, err := r.Begin(t.Context(), request, nil); record.State != idem.Done {
 			t.Errorf("got %v, error %v, want done", record.State, err)
 		}
-	})
-}
-
-// While the save is tried again the claim is renewed, so that no other process
-// takes it over.
-func TestUnsavedClaimIsRenewed(t *testing.T) {
-	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
-		e := mustRun(t, r, request)
-		ctx := e.Context(t.Context())
-		f.Always(idemtest.Settle, idemtest.Fail)
-		e.Settle(t.Context(), answer("created"))
-		if cause := context.Cause(ctx); cause != context.Canceled {
-			t.Errorf("after Settle: got cause %v, want context.Canceled", cause)
-		}
-		time.Sleep(time.Hour)
-		elsewhere := newRunner(f, idem.Options{Wait: noWait, Reexecute: true})
-		if record, _, err := elsewhere.Begin(t.Context(), request, nil); record.State != idem.InProgress || err != nil {
-			t.Errorf("another process: got %v, error %v, want in progress", record.State, err)
-		}
-		f.Always(idemtest.Settle, idemtest.None)
-		r.WaitSettled(t.Context())
-		mustReplay(t, elsewhere, request, "created")
 	})
 }
 

@@ -55,6 +55,13 @@ func TestSeal(t *testing.T) {
 		mustReplay(t, r, request, "created")
 		mustReplay(t, newRunner(f, idem.Options{Seal: seal(keyA)}), request, "created")
 	})
+	j := newJoiner()
+	joins := newRunner(j, idem.Options{Join: true, Seal: seal(keyA)})
+	mustSettle(t, mustRun(t, joins, request), answer("created"))
+	mustReplay(t, joins, request, "created")
+	if b := stored(t, j, request); bytes.Contains(b, []byte("created")) {
+		t.Errorf("joined: stored is %q", b)
+	}
 	// A budget that has room for one payload: the others are summaries.
 	s := newShop(t, &idem.Memory{Budget: 8_000})
 	r := newRunner(s, idem.Options{Seal: seal(keyA)})
@@ -74,10 +81,16 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// What an answer that is in the store already is to a Seal.
+// What an answer that is in the store already is to a Seal. A list that begins with
+// none leaves replies as they are: servers of the fleet that have no Seal yet read
+// them.
 func TestSealOpens(t *testing.T) {
 	moved := numberedRequest(1)
 	byA, byB := sealed(t, seal(keyA), request, "created"), sealed(t, seal(keyB), request, "created")
+	none := sealed(t, seal("none", keyA), request, "created")
+	if string(none) != "created" {
+		t.Errorf("stored is %q, want the reply as it is", none)
+	}
 	type row struct {
 		name   string
 		keys   []string
@@ -93,7 +106,7 @@ func TestSealOpens(t *testing.T) {
 		{"a removed key, and answers without a seal are read", []string{keyB, "none"}, byA, false},
 		{"no seal", []string{keyA}, []byte("created"), false},
 		{"no seal, from before", []string{keyA, "none"}, []byte("created"), true},
-		{"no seal, while nothing is sealed", []string{"none", keyA}, sealed(t, seal("none", keyA), request, "created"), true},
+		{"no seal, while nothing is sealed", []string{"none", keyA}, none, true},
 		{"an answer of another request", []string{keyA}, sealed(t, seal(keyA), moved, "created"), false},
 		{"the id of another key", []string{keyA, keyB}, slices.Concat(byA[:4], byB[4:12], byA[12:]), false},
 		{"nothing", []string{keyA}, nil, false},
@@ -117,14 +130,6 @@ func TestSealOpens(t *testing.T) {
 		if string(got.Payload) != want || got.Retained != row.opens || strings.Count(log.String(), "level=ERROR") != lines {
 			t.Errorf("%s: got %q, retained %t, and the log %s", row.name, got.Payload, got.Retained, log)
 		}
-	}
-}
-
-// A list that begins with none leaves replies as they are: servers of the fleet
-// that have no Seal yet read them.
-func TestSealThatDoesNotSealYet(t *testing.T) {
-	if b := sealed(t, seal("none", keyA), request, "created"); string(b) != "created" {
-		t.Errorf("stored is %q, want the reply as it is", b)
 	}
 }
 
