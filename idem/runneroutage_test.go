@@ -57,6 +57,7 @@ func TestOutage(t *testing.T) {
 		for range 10 {
 			_ = must("one when the store is back", false, 0)
 		}
+		synctest.Wait() // for who logs it
 		if text := "the reply store answers again"; strings.Count(log.String(), text) != 1 ||
 			!strings.Contains(log.String(), "after=12s") {
 			t.Errorf("the log does not say %q once, after=12s:\n%s", text, log.String())

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem/idemclient"
@@ -275,6 +276,7 @@ func TestNothingIsDoneTwice(t *testing.T) {
 		}
 		all.Wait()
 		time.Sleep(time.Minute) // the last handlers end
+		synctest.Wait()
 		for _, wrong := range c.wrong {
 			t.Error(wrong)
 		}
