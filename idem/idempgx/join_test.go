@@ -42,12 +42,12 @@ func TestTracerPanics(t *testing.T) {
 			if recover() == nil {
 				t.Errorf("%s returned, want the panic", name)
 			}
-			*tracer = faulty{}
+			tracer.start, tracer.end = false, false
 		}()
 		call()
 	}
-	for _, fault := range []faulty{{start: true}, {end: true}} {
-		*tracer = fault
+	for _, end := range []bool{false, true} {
+		tracer.start, tracer.end = !end, end
 		panics("Join", func() { store.Join(t.Context(), claim("key"), 0) })
 		// The server frees the key when it has noticed that its connection is
 		// closed.
@@ -58,7 +58,7 @@ func TestTracerPanics(t *testing.T) {
 			}
 		}
 		_, j := join(t, store, "key")
-		*tracer = fault
+		tracer.start, tracer.end = !end, end
 		panics("Settle", func() { j.Settle(t.Context(), finished) })
 	}
 	_, j := join(t, store, "the next")

@@ -20,7 +20,7 @@ import (
 // Most tests of this package are those of idemsql, which run on its store too.
 
 // patience is how long a test waits for connections that it has given back.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // newPool returns a pool in a schema of its own, with the tables.
 func newPool(t testing.TB, size int, set func(*pgx.ConnConfig)) *pgxpool.Pool {
