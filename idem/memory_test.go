@@ -187,24 +187,6 @@ func TestMemoryRefusesNonsense(t *testing.T) {
 	}
 }
 
-// The zero Memory works, whatever is called first.
-func TestZeroMemory(t *testing.T) {
-	c := claimOf("a", "key")
-	for name, first := range map[string]func(*idem.Memory) error{
-		"Begin":  func(m *idem.Memory) error { return idem.ErrLost },
-		"Extend": func(m *idem.Memory) error { return m.Extend(t.Context(), c.Key, c.Token, time.Minute) },
-		"Settle": func(m *idem.Memory) error { return m.Settle(t.Context(), c.Key, c.Token, freed) },
-		"Stats":  func(m *idem.Memory) error { m.Stats(); return idem.ErrLost },
-	} {
-		s := shop{new(idem.Memory), t}
-		if err := first(s.Memory); err != idem.ErrLost {
-			t.Errorf("%s: got error %v, want ErrLost", name, err)
-		}
-		s.put("a", "0", 100)
-		s.mustHold("a", "W")
-	}
-}
-
 func TestMemoryOptions(t *testing.T) {
 	// What can be seen of a Memory that is full for two minutes.
 	seen := func(set func(*idem.Memory)) (s string) {

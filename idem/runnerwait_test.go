@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -73,11 +74,13 @@ func TestLeaseEndsWhilePolling(t *testing.T) {
 	})
 }
 
+// A claim in a shared store belongs to one process, also if its lease has no end.
 func TestNoWait(t *testing.T) {
 	both(t, func(t *testing.T, s idem.Store) {
-		r := newRunner(s, idem.Options{Wait: noWait})
+		endless := idem.Options{Lease: math.MaxInt64, Retention: math.MaxInt64, Wait: noWait}
+		r, elsewhere := newRunner(s, endless), newRunner(s, endless)
 		e := mustRun(t, r, request)
-		for _, r := range []*idem.Runner{r, newRunner(s, idem.Options{Wait: noWait})} {
+		for _, r := range []*idem.Runner{r, elsewhere} {
 			got := <-begin(t.Context(), r, request)
 			if got.record.State != idem.InProgress || got.after != 0 {
 				t.Errorf("got %v after %v, want in progress at once", got.record.State, got.after)
@@ -89,6 +92,7 @@ func TestNoWait(t *testing.T) {
 		}
 		mustSettle(t, e, answer("created"))
 		mustReplay(t, r, request, "created")
+		mustReplay(t, elsewhere, request, "created")
 	})
 }
 
