@@ -11,35 +11,6 @@ import (
 	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
-// Erase finds what a Runner has stored in either mode, also a reply that was
-// kept when the rows were taken back.
-func TestErase(t *testing.T) {
-	inEach(t, func(t *testing.T, d database) {
-		db, store := d.store(t)
-		for owner, n := range map[string]int{"acme": 8, "other": 2} {
-			for _, o := range []idem.Options{{}, {Join: true}} {
-				runner := idem.NewRunner(store, o)
-				for i := range n / 2 {
-					key := idem.NewKey(owner, fmt.Sprint(o.Join, i))
-					_, e, err := runner.Begin(t.Context(), idem.Claim{Key: key, Tenant: owner}, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					s := finished("answer")
-					s.RollBack = o.Join && i%2 == 0
-					mustEnd(t, e, s)
-				}
-			}
-		}
-		for _, want := range []int{8, 0} {
-			if n, err := store.Erase(t.Context(), "acme"); n != want || err != nil {
-				t.Errorf("Erase: got %d, %v, want %d", n, err, want)
-			}
-		}
-		mustCount(t, db, "SELECT count(*) FROM sallyport_idem", 2)
-	})
-}
-
 // No statement looks at more than 500 rows, also where few are the owner's.
 func TestEraseInBatches(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {

@@ -52,44 +52,36 @@ func deadlocked(t *testing.T, r *http.Request, s *server) error {
 }
 
 // A deadlock takes the whole transaction back. What a handler writes that
-// overlooks it does not stand, and its key is free.
-func TestOverlookedDeadlock(t *testing.T) {
+// overlooks it does not stand, and its key is free. An answer of 409 is kept.
+func TestDeadlock(t *testing.T) {
 	t.Parallel()
-	d := mariadb(t)
-	s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-		if s.runs.Load() == 1 {
-			if deadlocked(t, r, s) == nil {
-				t.Error("there was no deadlock")
+	for name, overlooked := range map[string]bool{"overlooked": true, "handled": false} {
+		beside(t, name, func(t *testing.T) {
+			s := newServer(t, mariadb(t), joined, func(w http.ResponseWriter, r *http.Request, s *server) {
+				if (!overlooked || s.runs.Load() == 1) && deadlocked(t, r, s) == nil {
+					t.Error("there was no deadlock")
+				}
+				if overlooked {
+					create(w, r, s)
+					return
+				}
+				w.WriteHeader(http.StatusConflict)
+				io.WriteString(w, "somebody was quicker")
+			})
+			execute(t, s.db, "INSERT INTO tasks (id, title) VALUES ('a', ''), ('b', '')")
+			rows, status := 2, 409
+			if overlooked {
+				s.post("key", "title").mustBe(t, 503, "idempotency_commit_unknown")
+				mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
+				mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 0)
+				rows, status = 3, 201
 			}
-		}
-		create(w, r, s)
-	})
-	execute(t, s.db, "INSERT INTO tasks (id, title) VALUES ('a', ''), ('b', '')")
-	s.post("key", "title").mustBe(t, 503, "idempotency_commit_unknown")
-	mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
-	mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 0)
-	first := s.post("key", "title")
-	first.mustBe(t, 201, "")
-	s.post("key", "title").mustReplay(t, first)
-	mustCount(t, s.db, "SELECT count(*) FROM tasks", 3)
-}
-
-// A handler that answers a deadlock with 409 has its answer kept.
-func TestHandledDeadlock(t *testing.T) {
-	t.Parallel()
-	d := mariadb(t)
-	s := newServer(t, d, joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-		if deadlocked(t, r, s) == nil {
-			t.Error("there was no deadlock")
-		}
-		w.WriteHeader(http.StatusConflict)
-		io.WriteString(w, "somebody was quicker")
-	})
-	execute(t, s.db, "INSERT INTO tasks (id, title) VALUES ('a', ''), ('b', '')")
-	first := s.post("key", "title")
-	first.mustBe(t, 409, "")
-	s.post("key", "title").mustReplay(t, first)
-	mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
+			first := s.post("key", "title")
+			first.mustBe(t, status, "")
+			s.post("key", "title").mustReplay(t, first)
+			mustCount(t, s.db, "SELECT count(*) FROM tasks", rows)
+		})
+	}
 }
 
 // However a joined request ends, its connection is as it was: it holds no lock,
