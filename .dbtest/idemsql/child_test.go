@@ -2,7 +2,6 @@ package idemsql_test
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -193,7 +192,7 @@ func (c *child) postTitle(key, title string, hold ...string) (answer, error) {
 	c.mu.Lock()
 	base, token := c.base, c.token
 	c.mu.Unlock()
-	r := newPost(context.Background(), base, token, key, title)
+	r := newPost(base, token, key, title)
 	for _, field := range hold {
 		r.Header.Set(field, "yes")
 	}

@@ -167,9 +167,7 @@ func TestHandlerWaitsForItself(t *testing.T) {
 			_, inside = insert(r.Context(), s.db, "title")
 			create(w, r, s)
 		})
-		within(t, "the request", func() {
-			s.post("key", "title").mustBe(t, 500, "")
-		})
+		within(t, "the request", func() { s.post("key", "title").mustBe(t, 500, "") })
 		if !errors.Is(inside, context.DeadlineExceeded) {
 			t.Errorf("the handler's own statement: got error %v, want its deadline", inside)
 		}

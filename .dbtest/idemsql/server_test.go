@@ -102,17 +102,13 @@ func makeServer(d database, db *sql.DB, so idemsql.Options, o options, h handler
 
 // post sends a request with an idempotency key to the handler itself.
 func (s *server) post(key, body string) answer {
-	return s.postWith(context.Background(), key, body)
-}
-
-func (s *server) postWith(ctx context.Context, key, body string) answer {
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, newPost(ctx, "", s.token, key, body))
+	s.ServeHTTP(w, newPost("", s.token, key, body))
 	return answer{w.Code, w.Body.String(), w.Header()}
 }
 
-func newPost(ctx context.Context, base, token, key, body string) *http.Request {
-	r, err := http.NewRequestWithContext(ctx, "POST", base+"/api/v1/tasks", strings.NewReader(body))
+func newPost(base, token, key, body string) *http.Request {
+	r, err := http.NewRequest("POST", base+"/api/v1/tasks", strings.NewReader(body))
 	if err != nil {
 		panic(err)
 	}
