@@ -21,9 +21,7 @@ import (
 // onBoth runs a test in a bubble for each protocol.
 func onBoth(t *testing.T, test func(t *testing.T, protocol string)) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
-		t.Run(protocol, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(t, protocol) })
-		})
+		t.Run(protocol, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, protocol) }) })
 	}
 }
 
