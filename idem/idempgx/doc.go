@@ -18,10 +18,10 @@
 // that the handler writes with [Tx], and the reply are one transaction; see the
 // example.
 //
-// Behind package middleware the runner is IdempotencyOptions.Runner, ctx is
-// that of the request, and the status of the response says what is kept. With
-// idem alone ctx is that of idem's Execution.Context, and its Settle says it:
-// OutcomeDone commits, with RollBack the reply alone, and all else rolls back.
+// Behind package middleware Tx takes the context of the request, and the status of
+// the response says what is kept. With idem alone it takes that of idem's
+// Execution.Context, and its Settle says it: OutcomeDone commits, with RollBack the
+// reply alone, and all else rolls back.
 //
 // # What it costs
 //

@@ -34,10 +34,7 @@ type Store struct {
 	joiner  *claims.Joiner
 }
 
-var (
-	_ idem.Eraser = (*Store)(nil)
-	_ idem.Joiner = (*Store)(nil)
-)
+var _ idem.Joiner = (*Store)(nil) // an idem.Eraser too, by idemsql
 
 // New returns a Store in the Postgres database of a pool, which it asks nothing
 // yet. The table is the one that the search_path of its connections finds at the
@@ -78,9 +75,7 @@ func (s *Store) JoinHonorsContext() {}
 // the pool may have connections; the next get their turn in the order in which
 // they came. A request that has waited for 50 milliseconds gets the reply that
 // is there already, without its turn. Settle each transaction: ctx does not end it.
-func (s *Store) Join(
-	ctx context.Context, c idem.Claim, timeout time.Duration,
-) (idem.Record, idem.Transaction, error) {
+func (s *Store) Join(ctx context.Context, c idem.Claim, timeout time.Duration) (idem.Record, idem.Transaction, error) {
 	return s.joiner.Join(ctx, c, timeout)
 }
 

@@ -16,9 +16,7 @@ import (
 //
 // The transaction ends with its Settle and not with ctx, so each must be
 // settled.
-func (s *Store) Join(
-	ctx context.Context, c idem.Claim, timeout time.Duration,
-) (idem.Record, idem.Transaction, error) {
+func (s *Store) Join(ctx context.Context, c idem.Claim, timeout time.Duration) (idem.Record, idem.Transaction, error) {
 	return s.joiner.Join(ctx, c, timeout)
 }
 

@@ -88,9 +88,7 @@ type answer struct {
 }
 
 // Join is that of [idem.Joiner].
-func (e *Joiner) Join(
-	ctx context.Context, c idem.Claim, timeout time.Duration,
-) (idem.Record, idem.Transaction, error) {
+func (e *Joiner) Join(ctx context.Context, c idem.Claim, timeout time.Duration) (idem.Record, idem.Transaction, error) {
 	if err := cmp.Or(Check(c), ctx.Err()); err != nil {
 		return idem.Record{}, nil, fmt.Errorf("%s: %w", e.joining, err)
 	}

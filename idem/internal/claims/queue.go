@@ -137,9 +137,7 @@ func (w *wait) left() time.Duration {
 	return w.timeout - silent
 }
 
-func (w *wait) turn(
-	ctx context.Context, look func(context.Context) (idem.Record, error),
-) (idem.Record, error) {
+func (w *wait) turn(ctx context.Context, look func(context.Context) (idem.Record, error)) (idem.Record, error) {
 	most := LongestHandler
 	if deadline, ok := ctx.Deadline(); ok {
 		// Half of a time that is not long enough for both: a time limit outside
