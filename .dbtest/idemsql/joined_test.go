@@ -70,20 +70,12 @@ func TestJoinedOutcomes(t *testing.T) {
 				mustCount(t, s.db, "SELECT count(*) FROM tasks", runs*test.rows)
 				mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", records)
 				mustBeIdle(t, s.db)
+				if without := s.post("", "title"); !strings.Contains(without.body, "a transaction: false") {
+					t.Errorf("without a key: got %d %s", without.status, without.body)
+				}
 			})
 		})
 	}
-}
-
-// A request without a key has no transaction.
-func TestNoKeyNoTransaction(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, sqliteFile(t), joined, func(w http.ResponseWriter, r *http.Request, s *server) {
-		if _, ok := idemsql.Tx(r.Context()); ok {
-			t.Error("got a transaction, want none")
-		}
-	})
-	s.post("", "title").mustBe(t, 200, "")
 }
 
 // ending returns a pool whose transactions end by a statement just before they
