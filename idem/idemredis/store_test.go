@@ -16,6 +16,7 @@ import (
 
 	"github.com/sallyport-go/sallyport/.ci/testlib/optiontest"
 	"github.com/sallyport-go/sallyport/.ci/testlib/redistest"
+	"github.com/sallyport-go/sallyport/.ci/testlib/servers"
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/idem/idemredis"
 )
@@ -222,20 +223,23 @@ func TestForeignKey(t *testing.T) {
 		"half an answer":               text("d" + claimed[1:76]),
 		"an answer without its tokens": text("d" + claimed[1:75] + "01" + "fifteen bytes ."),
 	} {
-		client.Del(t.Context(), name)
-		if err := write(); err != nil {
-			t.Fatal(err)
-		}
-		before := client.Dump(t.Context(), name).Val()
-		for method, call := range calls(store, again(c)) {
-			// Settle reads no more than it needs to see that the claim is not there.
-			if err := call(t.Context()); err == nil || isRefusal(err) && method != "Settle" {
-				t.Errorf("%s of %s: got %v, want an error", method, what, err)
+		t.Run(what, func(t *testing.T) {
+			servers.Redis.Met(t)
+			client.Del(t.Context(), name)
+			if err := write(); err != nil {
+				t.Fatal(err)
 			}
-		}
-		if after := client.Dump(t.Context(), name).Val(); after != before {
-			t.Errorf("%s: was changed", what)
-		}
+			before := client.Dump(t.Context(), name).Val()
+			for method, call := range calls(store, again(c)) {
+				// Settle reads no more than it needs to see that the claim is not there.
+				if err := call(t.Context()); err == nil || isRefusal(err) && method != "Settle" {
+					t.Errorf("%s: got %v, want an error", method, err)
+				}
+			}
+			if after := client.Dump(t.Context(), name).Val(); after != before {
+				t.Error("it was changed")
+			}
+		})
 	}
 }
 
