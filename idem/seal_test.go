@@ -81,10 +81,10 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// What an answer that is in the store already is to a Seal. A list that begins with
+// What a reply that is in the store already is to a Seal. A list that begins with
 // none leaves replies as they are: servers of the fleet that have no Seal yet read
 // them.
-func TestSealOpens(t *testing.T) {
+func TestSealedReply(t *testing.T) {
 	moved := numberedRequest(1)
 	byA, byB := sealed(t, seal(keyA), request, "created"), sealed(t, seal(keyB), request, "created")
 	none := sealed(t, seal("none", keyA), request, "created")
