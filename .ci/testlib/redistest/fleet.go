@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/sallyport-go/sallyport/.ci/testlib/servers"
 )
 
 // StartReplica starts a server that follows another one.
@@ -31,10 +33,10 @@ func Replicates(t testing.TB, primary, replica *Server) {
 
 // Replication is a field of what the server says of its replication.
 func (s *Server) Replication(field string) string {
-	s.t.Helper()
+	s.T.Helper()
 	client := redis.NewClient(s.Options())
 	defer client.Close()
-	return client.InfoMap(s.t.Context(), "replication").Item("Replication", field)
+	return client.InfoMap(s.T.Context(), "replication").Item("Replication", field)
 }
 
 // StartSentinel starts a Sentinel that watches the primary, and returns what
@@ -47,7 +49,7 @@ func StartSentinel(t testing.TB, primary *Server) *redis.FailoverOptions {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := startTCP(t, func(program []string) []string { return []string{program[0], file, "--sentinel"} })
+	s := StartTCP(t, file, "--sentinel")
 	sentinel := redis.NewSentinelClient(s.Options())
 	t.Cleanup(func() { sentinel.Close() })
 	Eventually(t, "the Sentinel knows the replica", func() bool {
@@ -64,32 +66,21 @@ const Slots = 16_384
 // StartCluster starts three servers that have a third of the slots each.
 func StartCluster(t testing.TB, args ...string) []*Server {
 	t.Helper()
-	var servers []*Server
+	var all []*Server
+	create := []string{"--cluster-yes", "--cluster", "create"}
 	for range 3 {
-		servers = append(servers, StartTCP(t, append(args, "--cluster-enabled", "yes")...))
+		s := StartTCP(t, append(args, "--cluster-enabled", "yes")...)
+		all, create = append(all, s), append(create, s.Addr)
 	}
-	for i, s := range servers {
-		c := s.Client()
-		if err := c.ClusterAddSlotsRange(t.Context(), i*Slots/3, (i+1)*Slots/3-1).Err(); err != nil {
-			t.Fatal(err)
-		}
-		// Servers of one epoch choose new ones when they meet. One that is late
-		// takes a slot back that has moved since.
-		if err := c.Do(t.Context(), "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.ClusterMeet(t.Context(), "127.0.0.1", fmt.Sprint(servers[0].Port)).Err(); i > 0 && err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, s := range servers {
+	all[0].Run(servers.Program(t, "redis-cli", "redis-tools"), create...)
+	for _, s := range all {
 		c := s.Client()
 		Eventually(t, "all servers know each other", func() bool {
 			info := c.ClusterInfo(t.Context()).Val()
 			return strings.Contains(info, "cluster_size:3") && strings.Contains(info, "cluster_state:ok")
 		})
 	}
-	return servers
+	return all
 }
 
 // A Resharding moves one slot of a cluster from server to server.

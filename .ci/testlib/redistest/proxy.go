@@ -12,7 +12,7 @@ import (
 // Proxy is a network between clients and a server. It can keep what goes one
 // way for as long as a test wants.
 type Proxy struct {
-	listener          net.Listener
+	addr              string
 	Requests, Answers Gate
 }
 
@@ -42,7 +42,7 @@ func StartProxy(t testing.TB, s *Server) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{listener: listener}
+	p := &Proxy{addr: listener.Addr().String()}
 	t.Cleanup(func() {
 		listener.Close()
 		p.Requests.Open()
@@ -54,15 +54,13 @@ func StartProxy(t testing.TB, s *Server) *Proxy {
 			if err != nil {
 				return
 			}
-			go func() {
-				far, err := net.Dial("unix", s.Addr)
-				if err != nil {
-					near.Close()
-					return
-				}
-				go carry(near, far, &p.Requests)
-				carry(far, near, &p.Answers)
-			}()
+			far, err := net.Dial("unix", s.Addr)
+			if err != nil {
+				near.Close()
+				continue
+			}
+			go carry(near, far, &p.Requests)
+			go carry(far, near, &p.Answers)
 		}
 	}()
 	return p
@@ -84,6 +82,4 @@ func carry(from, to net.Conn, g *Gate) {
 	}
 }
 
-func (p *Proxy) Options() *redis.Options {
-	return &redis.Options{Addr: p.listener.Addr().String()}
-}
+func (p *Proxy) Options() *redis.Options { return &redis.Options{Addr: p.addr} }

@@ -1,10 +1,13 @@
-// Package servers tells tests where the servers are that they may use. A test
-// that uses one says so by an attribute, which .ci/test counts.
+// Package servers tells tests where the servers are that they may use, and starts
+// those that a test has for itself. A test that uses one says so by an attribute,
+// which .ci/test counts.
 package servers
 
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,12 +42,13 @@ func (s Server) Met(t testing.TB) { t.Attr("server", string(s)) }
 // test is left out.
 func Program(t testing.TB, name, debian string) string {
 	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		path, err = exec.LookPath("/usr/sbin/" + name) // not in every user's path
+	places, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name) // what is in the path chooses a version by itself
+	slices.Reverse(places)
+	for _, place := range append(places, name, "/usr/sbin/"+name) { // not in every user's path
+		if path, err := exec.LookPath(place); err == nil {
+			return path
+		}
 	}
-	if err != nil {
-		t.Skipf("left out: it needs %s, which is in Debian's package %s", name, debian)
-	}
-	return path
+	t.Skipf("left out: it needs %s, which is in Debian's package %s", name, debian)
+	return ""
 }
