@@ -50,7 +50,8 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, err
 }
 
-// watched has what the drivers have.
+// watched has what the drivers have, but for what database/sql does itself for want
+// of it.
 type watched struct {
 	driver.Conn
 	hook Hook
@@ -84,17 +85,6 @@ func (r watchedRows) Next(dest []driver.Value) error {
 		return err
 	}
 	return r.Rows.Next(dest)
-}
-
-func (c watched) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	return c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
-}
-
-func (c watched) CheckNamedValue(v *driver.NamedValue) error {
-	if checker, ok := c.Conn.(driver.NamedValueChecker); ok {
-		return checker.CheckNamedValue(v)
-	}
-	return driver.ErrSkip
 }
 
 func (c watched) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
