@@ -110,10 +110,8 @@ func marked(t testing.TB, name string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, line := range strings.Split(string(text), "\n") {
-			if strings.HasSuffix(line, "// here: "+name) {
-				return fmt.Sprintf("%s:%d", file, i+1)
-			}
+		if before, _, found := strings.Cut(string(text), "// here: "+name+"\n"); found {
+			return fmt.Sprintf("%s:%d", file, strings.Count(before, "\n")+1)
 		}
 	}
 	t.Fatalf("no line is marked %q", name)
