@@ -27,7 +27,7 @@ func main() {
 	if len(os.Args) < 3 {
 		log.Fatal("it needs a command and a folder")
 	}
-	r := &results{map[string]set{}, map[string]set{}, map[string]int{}}
+	r := results{}
 	files, err := filepath.Glob(filepath.Join(os.Args[2], "*"))
 	for _, name := range files {
 		file, bad := os.Open(name)
@@ -60,22 +60,27 @@ func (s set) packages() set {
 	return all
 }
 
-// results are those of all runs of go test.
-type results struct {
-	by    map[string]set // tests by how they ended, "running" if they did not; packages by "tested" and "empty"
-	met   map[string]set // tests by server; "all" has those that were not skipped
-	needs map[string]int // how many tests were skipped for want of what
+// results are those of all runs of go test: tests by how they ended, "running" if
+// they did not, by "on SERVER", by "on all" if they were not skipped, and by "needs
+// WHAT" if they were left out for want of it; packages by "tested" and "empty".
+type results map[string]set
+
+func (r results) add(what, name string) {
+	if r[what] == nil {
+		r[what] = set{}
+	}
+	r[what][name] = true
 }
 
-var need = regexp.MustCompile(`left out: (?:.*; )?it needs ([^;\n]*)`)
+var need = regexp.MustCompile(`left out: (?:.*; )?it (needs [^;\n]*)`)
 
-func (r *results) read(events io.Reader) error {
-	needs, running := map[string]string{}, set{} // by test
+func (r results) read(events io.Reader) error {
+	running := set{}
 	for from := json.NewDecoder(events); ; {
 		var e event
 		if err := from.Decode(&e); err == io.EOF {
 			for name := range running {
-				add(r.by, "running", name)
+				r.add("running", name)
 			}
 			return nil
 		} else if err != nil {
@@ -86,57 +91,50 @@ func (r *results) read(events io.Reader) error {
 		case e.Action == "run":
 			running[name] = true
 		case e.Action == "attr" && e.Key == "server":
-			add(r.met, e.Value, name)
+			r.add("on "+e.Value, name)
 		case e.Action == "output" && strings.Contains(e.Output, "[no tests to run]"):
-			add(r.by, "empty", e.Package) // a pattern matches no test
+			r.add("empty", e.Package) // a pattern matches no test
 		case e.Action == "output":
 			if m := need.FindStringSubmatch(e.Output); m != nil {
-				needs[name] = m[1]
+				r.add(m[1], name)
 			}
 		case e.Action != "pass" && e.Action != "fail" && e.Action != "skip":
 		case e.Test == "":
-			add(r.by, "tested", e.Package)
+			r.add("tested", e.Package)
 		default:
 			delete(running, name)
-			add(r.by, e.Action, name)
+			r.add(e.Action, name)
 			if e.Action != "skip" {
-				add(r.met, "all", name)
-			} else if needs[name] != "" {
-				r.needs[needs[name]]++
+				r.add("on all", name)
 			}
 		}
 	}
 }
 
-func add(sets map[string]set, key, name string) {
-	if sets[key] == nil {
-		sets[key] = set{}
-	}
-	sets[key][name] = true
-}
-
 // untested returns the packages of which no test has begun.
-func (r *results) untested() set {
-	none, some := maps.Clone(r.by["tested"]), r.met["all"].packages()
+func (r results) untested() set {
+	none, some := maps.Clone(r["tested"]), r["on all"].packages()
 	maps.DeleteFunc(none, func(name string, _ bool) bool { return some[name] })
 	return none
 }
 
-func (r *results) total(w io.Writer) {
-	for _, server := range slices.Sorted(maps.Keys(r.met)) {
-		fmt.Fprintf(w, "%-8s %2d packages %5d tests\n", server, len(r.met[server].packages()), len(r.met[server]))
+func (r results) total(w io.Writer) {
+	for _, what := range slices.Sorted(maps.Keys(r)) {
+		if server, ok := strings.CutPrefix(what, "on "); ok {
+			fmt.Fprintf(w, "%-8s %2d packages %5d tests\n", server, len(r[what].packages()), len(r[what]))
+		} else if needed, ok := strings.CutPrefix(what, "needs "); ok {
+			fmt.Fprintf(w, "%d left out: they need %s\n", len(r[what]), needed)
+		}
 	}
 	fmt.Fprintf(w, "%d packages without a test\n", len(r.untested()))
-	for what, n := range r.needs {
-		fmt.Fprintf(w, "%d left out: they need %s\n", n, what)
-	}
-	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", len(r.by["pass"]), len(r.by["fail"]), len(r.by["skip"]))
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", len(r["pass"]), len(r["fail"]), len(r["skip"]))
 }
 
 // want returns what is missing or should not be there. A line of the file
 // ceilings is "KIND NAME FIGURE", or a comment.
-func (r *results) want(ceilings string, names []string) error {
+func (r results) want(ceilings string, names []string) error {
 	text, err := os.ReadFile(ceilings)
+	bad := func(format string, a ...any) { err = errors.Join(err, fmt.Errorf(format, a...)) }
 	figures := map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		var kind, name string
@@ -145,25 +143,25 @@ func (r *results) want(ceilings string, names []string) error {
 			figures[kind+" "+name] = figure
 		}
 	}
-	for bad, said := range map[string]string{"fail": "failed", "skip": "skipped",
+	for what, said := range map[string]string{"fail": "failed", "skip": "skipped",
 		"running": "neither passed nor failed", "empty": "ran no test"} {
-		if len(r.by[bad]) > 0 {
-			err = errors.Join(err, fmt.Errorf("%s: %s", said, r.by[bad]))
+		if len(r[what]) > 0 {
+			bad("%s: %s", said, r[what])
 		}
 	}
-	if len(r.met["all"]) == 0 {
-		err = errors.Join(err, errors.New("no test ran"))
+	if len(r["on all"]) == 0 {
+		bad("no test ran")
 	}
 	for _, name := range names {
-		tests := r.met[name]
+		tests := r["on "+name]
 		for kind, n := range map[string]int{"packages": len(tests.packages()), "tests": len(tests)} {
 			if figure := figures[kind+" "+name]; figure == 0 || n < figure {
-				err = errors.Join(err, fmt.Errorf("%s %s: %d; %s wants %d", kind, name, n, ceilings, figure))
+				bad("%s %s: %d; %s wants %d", kind, name, n, ceilings, figure)
 			}
 		}
 	}
 	if none, allowed := r.untested(), figures["untested all"]; slices.Contains(names, "all") && len(none) > allowed {
-		err = errors.Join(err, fmt.Errorf("%d packages have no test; %s allows %d: %s", len(none), ceilings, allowed, none))
+		bad("%d packages have no test; %s allows %d: %s", len(none), ceilings, allowed, none)
 	}
 	return err
 }

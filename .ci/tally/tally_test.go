@@ -29,9 +29,9 @@ func events(lines string) string {
 const round = "\n"
 
 // tally returns the results of rounds.
-func tally(t *testing.T, rounds string) *results {
+func tally(t *testing.T, rounds string) results {
 	t.Helper()
-	r := &results{map[string]set{}, map[string]set{}, map[string]int{}}
+	r := results{}
 	for lines := range strings.SplitSeq(rounds, "\n\n") {
 		if err := r.read(strings.NewReader(events(lines))); err != nil {
 			t.Fatal(err)
@@ -93,8 +93,8 @@ func TestTotal(t *testing.T) {
 	var shown strings.Builder
 	tally(t, passed+"run c TestC\noutput c TestC c_test.go:1: left out: C; it needs SALLYPORT_REDIS; so\n"+
 		"skip c TestC\npass c -\n").total(&shown)
-	const want = "Redis     1 packages     1 tests\nall       2 packages     3 tests\n2 packages without a test\n" +
-		"1 left out: they need SALLYPORT_REDIS\n3 passed, 0 failed, 1 skipped\n"
+	const want = "1 left out: they need SALLYPORT_REDIS\nRedis     1 packages     1 tests\n" +
+		"all       2 packages     3 tests\n2 packages without a test\n3 passed, 0 failed, 1 skipped\n"
 	if shown.String() != want {
 		t.Errorf("got\n%s, want\n%s", shown.String(), want)
 	}
