@@ -1,55 +1,68 @@
 // The console in other dashboards, in Chromium: a brand, 60 scopes, a prefix that a proxy takes off, a frame.
 import assert from 'node:assert/strict';
+import axe from 'axe-core';
+import {access} from './create.mjs';
 
-// embed walks with a page from home, which ends in no slash; see takes a look at the page as it is then.
-export async function embed(page, home, see) {
+// embed begins at the console of a desk's guest.
+export async function embed({page, home: desk, see, options}) {
+  const home = new URL('/settings/keys', desk).href;
+  const button = (name, where = page) => where.getByRole('button', {name, exact: true});
+  const make = async (where, name, environment) => {
+    await where.getByLabel('Name', {exact: true}).fill(name);
+    await where.getByRole('radio', {name: environment}).check();
+    await button('Create API key', where).last().click();
+    await where.getByRole('heading', {name: 'Copy the secret now'}).waitFor();
+  };
+  const download = async (where) => {
+    const [file] = await Promise.all([page.waitForEvent('download'), button('Download .env', where).click()]);
+    return file;
+  };
+
   await page.clock.install();
   await page.goto(home);
   assert.match(await page.title(), /· Northwind$/);
-  assert.equal(await page.evaluate(() => document.querySelector('.brand img').naturalWidth > 0), true, 'the logo');
+  assert.ok(await page.evaluate(() => document.querySelector('.brand img').naturalWidth > 0), 'the logo');
   const create = page.getByRole('link', {name: /^Create/});
   assert.equal(await create.count(), 1, 'ways to create a key on the empty page');
   await see('empty');
   await create.click();
   assert.equal(page.url(), home + '/new');
   await see('sixty');
-  for (const button of ['None', 'All']) {
-    await page.getByRole('button', {name: button, exact: true}).click();
-    await inSight(page, page.getByRole('button', {name: 'Create API key'}), `${button} of the scopes`);
+  for (const all of ['None', 'All']) {
+    await button(all).click();
+    await inSight(page, button('Create API key'), `${all} of the scopes`);
   }
   await see('all-sixty');
-  await page.getByRole('button', {name: 'None', exact: true}).click();
+  await button('None').click();
   await page.getByRole('searchbox').fill('payout');
   assert.equal(await page.locator('.family:visible').count(), 1);
-  await page.getByRole('radiogroup', {name: 'Access to payouts'}).getByRole('radio', {name: 'Both'}).check();
+  await access(page, 'payouts', 'Both');
   await page.getByRole('searchbox').fill('');
   const box = await page.locator('.families').boundingBox();
   assert.ok(box.height < 700, `60 scopes take ${box.height}`);
-  await page.getByRole('radiogroup', {name: 'Access to orders'}).getByRole('radio', {name: 'Read'}).check();
+  await access(page, 'orders', 'Read');
   await page.getByRole('checkbox', {name: 'orders:export'}).check();
-  await page.getByLabel('Name', {exact: true}).fill('Warehouse');
-  await page.getByRole('radio', {name: 'Sandbox'}).check();
-  await page.getByRole('button', {name: 'Create API key'}).last().click();
-  await page.getByRole('heading', {name: 'Copy the secret now'}).waitFor();
+  await make(page, 'Warehouse', 'Sandbox');
   const secret = await page.locator('#secret').textContent();
   assert.match(secret, /^north_test_[0-9A-Za-z]{38}$/);
   await see('branded');
 
   // The page stops asking for the first use after ten minutes, and offers to ask once more.
-  assert.equal(await page.getByRole('link', {name: 'Check again'}).isVisible(), false);
+  const again = page.getByRole('link', {name: 'Check again'});
+  assert.equal(await again.isVisible(), false);
   let asked = 0;
   page.on('request', (request) => { if (request.url().endsWith('/used')) asked++; });
   await page.clock.fastForward(660_000);
-  await page.getByRole('link', {name: 'Check again'}).waitFor();
+  await again.waitFor();
   const before = asked;
   await page.clock.fastForward(660_000);
   assert.equal(asked, before, 'the page asks on');
 
-  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', {name: 'Download .env'}).click()]);
+  const file = await download(page);
   let text = '';
-  for await (const chunk of await download.createReadStream()) text += chunk;
+  for await (const chunk of await file.createReadStream()) text += chunk;
   assert.equal(text, `NORTH_API_KEY=${secret}\n`);
-  assert.match(download.suggestedFilename(), /\.env$/);
+  assert.match(file.suggestedFilename(), /\.env$/);
   await page.getByRole('link', {name: /show all keys/}).click();
   assert.equal(page.url(), home + '/');
   await page.getByRole('link', {name: 'Warehouse', exact: true}).first().click();
@@ -60,15 +73,15 @@ export async function embed(page, home, see) {
   await page.goto(new URL('/dashboard', home).href);
   const frame = page.frameLocator('iframe');
   await frame.getByRole('link', {name: 'Create API key'}).first().click();
-  await frame.getByLabel('Name', {exact: true}).fill('Framed');
+  await button('Read only', frame).click();
   assert.equal(await frame.locator('header').count(), 0);
-  await frame.getByRole('radio', {name: 'Production'}).check();
-  await frame.getByRole('button', {name: 'Read only'}).click();
-  await frame.getByRole('button', {name: 'Create API key'}).last().click();
-  await frame.getByRole('heading', {name: 'Copy the secret now'}).waitFor();
-  await Promise.all([page.waitForEvent('download'), frame.getByRole('button', {name: 'Download .env'}).click()]);
+  await make(frame, 'Framed', 'Production');
+  await download(frame);
   await frame.getByRole('link', {name: /show all keys/}).click();
   await frame.getByRole('link', {name: 'Framed', exact: true}).waitFor();
+
+  await page.goto(home);
+  if (!options.forcedColors) await accents(page); // which the reader's take the place of
 }
 
 // inSight scrolls a page from its top to its end, and wants to see all of a button on the way, above all else.
@@ -88,7 +101,8 @@ async function inSight(page, button, what) {
 }
 
 // accents lets axe judge a link on each ground of a page, with any accent.
-export async function accents(page) {
+async function accents(page) {
+  await page.evaluate(axe.source);
   const illegible = await page.evaluate(async () => {
     for (const ground of ['--surface', '--ground', '--accent-soft']) {
       const link = document.body.appendChild(document.createElement('p'));

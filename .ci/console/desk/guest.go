@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
+	"strings"
 
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/keystore/console"
@@ -21,9 +19,8 @@ const logo = "data:image/svg+xml;base64," +
 // registry has twenty families, each with three scopes.
 func registry() *scope.Registry {
 	var all []scope.Definition
-	for _, family := range []string{"orders", "refunds", "carts", "products", "prices", "stock", "customers", "segments",
-		"campaigns", "coupons", "invoices", "payouts", "disputes", "shipments", "returns", "carriers", "reports", "webhooks",
-		"members", "settings"} {
+	for family := range strings.FieldsSeq("orders refunds carts products prices stock customers segments campaigns coupons " +
+		"invoices payouts disputes shipments returns carriers reports webhooks members settings") {
 		for _, d := range [][2]string{{"read", "List %s and read them."}, {"write", "Create %s and change them."},
 			{"export", "Download all %s as a file."}} {
 			all = append(all, scope.Definition{Name: scope.Name(family + ":" + d[0]), Meaning: fmt.Sprintf(d[1], family)})
@@ -33,34 +30,29 @@ func registry() *scope.Registry {
 }
 
 // guest shows the console as other dashboards do: with a brand of its own and 60
-// scopes, behind a proxy that takes its prefix off, and in a frame.
+// scopes, behind what takes its prefix off, and in a frame.
 func guest(mux *http.ServeMux) {
 	issuer := issuing.New(issuing.NewMemory(), issuing.Options{Service: keystore.Service{
 		Scopes: registry(), Prefix: "north"}})
-	theme := console.Theme{
-		Title: "Northwind", Logo: logo, Font: `Georgia, "DejaVu Serif", serif`, Radius: "3px", Compact: true,
-		Light: console.Palette{Accent: "#e57300", Ground: "#fbf7f0", Ink: "#241a10"},
-		Dark:  console.Palette{Ground: "#15110c", Surface: "#1d1812"},
+	ada := func(*http.Request) (console.Actor, error) {
+		return console.Actor{ID: "user_ada", Organization: "Northwind Traders", Name: "Ada Quay"}, nil
 	}
-	handler := func(path string, change func(*console.Options)) http.Handler {
-		o := console.Options{Path: path, Theme: theme, Presets: []console.Preset{},
-			BaseURL: "https://api.northwind.example/v2/", Samples: []console.Sample{
-				{Scope: "orders:read", Method: "GET", Path: "/orders?filter[state]=open&limit=5"},
-				{Scope: "orders:write", Method: "POST", Path: "/orders", Body: `{"sku": "CHAI-1", "note": "Ada's"}`}}}
-		change(&o)
-		return console.New(issuer, func(*http.Request) (console.Actor, error) {
-			return console.Actor{ID: "user_ada", Organization: "Northwind Traders", Name: "Ada Quay"}, nil
-		}, o)
+	o := console.Options{
+		Path: "/settings/keys", Presets: []console.Preset{}, BaseURL: "https://api.northwind.example/v2/",
+		Theme: console.Theme{
+			Title: "Northwind", Logo: logo, Font: `Georgia, "DejaVu Serif", serif`, Radius: "3px", Compact: true,
+			Light: console.Palette{Accent: "#e57300", Ground: "#fbf7f0", Ink: "#241a10"},
+			Dark:  console.Palette{Ground: "#15110c", Surface: "#1d1812"},
+		},
+		Samples: []console.Sample{
+			{Scope: "orders:read", Method: "GET", Path: "/orders?filter[state]=open&limit=5"},
+			{Scope: "orders:write", Method: "POST", Path: "/orders", Body: `{"sku": "CHAI-1", "note": "Ada's"}`}},
 	}
-	behind := httptest.NewServer(handler("/settings/keys", func(*console.Options) {}))
-	to, err := url.Parse(behind.URL)
-	must(err)
-	proxy := http.StripPrefix("/settings/keys", httputil.NewSingleHostReverseProxy(to))
-	mux.Handle("/settings/keys", proxy)
-	mux.Handle("/settings/keys/", proxy)
-	mux.Handle("/framed/", handler("/framed", func(o *console.Options) {
-		o.Theme.NoHeader, o.FrameAncestors = true, []string{"'self'"}
-	}))
+	stripped := http.StripPrefix(o.Path, console.New(issuer, ada, o))
+	mux.Handle("/settings/keys", stripped)
+	mux.Handle("/settings/keys/", stripped)
+	o.Path, o.Theme.NoHeader, o.FrameAncestors = "/framed", true, []string{"'self'"}
+	mux.Handle("/framed/", console.New(issuer, ada, o))
 	mux.HandleFunc("/dashboard", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		io.WriteString(w, `<!doctype html><html lang="en"><title>Dashboard</title>`+
