@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the tests of net/http and net/http/httputil with every server handler behind the project's stages.
 
-usage: suite.py [WRAP… [-- flags of go test]]    for example: suite.py chain -- -run Trailer
+usage: suite.py [WRAP [flags of go test…]]    for example: suite.py chain -run Trailer
 
 Without a WRAP it runs both of wrap.go.txt, each about a minute: chain (all pieces) and api (the same as an API with its
 own routing). Their answers have a pinned request id, for many tests compare an answer over HTTP/1 with that over HTTP/2.
@@ -10,12 +10,8 @@ GOROOT is not touched: go's -overlay lays a server.go with a hook over the real 
 stages need, and that is not of Go, below net/http/internal/zzlib.
 The status is 0 if no test fails but the expected differences; each wrap ends with the count of its top-level tests.
 """
-import atexit, json, os, re, shutil, subprocess, sys, tempfile
-wraps, flags = sys.argv[1:], []
-if "--" in wraps:
-    i = wraps.index("--")
-    wraps, flags = wraps[:i], wraps[i + 1:]
-wraps = wraps or ["chain", "api"]
+import json, os, re, subprocess, sys, tempfile
+wraps, flags = sys.argv[1:2] or ["chain", "api"], sys.argv[2:]
 here = os.path.dirname(os.path.abspath(__file__))
 # These wait for net/http's own line about a panic, and the panic is recovered before.
 PANIC = ["TestInterruptWithPanic", "TestHandlerPanic", "TestHandlerPanicWithHijack", "TestTimeoutHandlerPanicRecovery"]
@@ -30,10 +26,10 @@ HEADER = {"TestTrailersServerToClient", "TestTrailersServerToClientFlush", "Test
           "TestProcessing", "ExampleDumpResponse"}
 goroot = subprocess.check_output(["go", "env", "GOROOT"], text=True).strip()
 src = goroot + "/src/"
-tmp = tempfile.mkdtemp()
+folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+tmp = folder.name
 # A Go that came as a module must not be overlaid, as nothing below the cache of modules.
 env = dict(os.environ, GOFLAGS="", GOTOOLCHAIN="local", GOMODCACHE=tmp + "/modules")
-atexit.register(shutil.rmtree, tmp, ignore_errors=True)
 overlay = {}
 
 
@@ -51,16 +47,12 @@ put("net/http/server.go", server[:i] + "\tif TestWrap != nil {\n\t\thandler = Te
     "\n// TestWrap wraps every server handler.\nvar TestWrap func(Handler) Handler\n")
 
 wrap = open(here + "/wrap.go.txt").read()
-imports = re.findall(r'^\t"([^"]+)"$', wrap, re.M)
-out = subprocess.check_output(["go", "list", "-deps", "-json=ImportPath,Standard,Dir,GoFiles,EmbedFiles", *imports],
+listed = "{{if not .Standard}}{{range .GoFiles}}%s{{end}}{{range .EmbedFiles}}%s{{end}}{{end}}".replace(
+    "%s", "{{$.ImportPath}}\t{{$.Dir}}\t{{.}}\n")
+out = subprocess.check_output(["go", "list", "-deps", "-f", listed, *re.findall(r'^\t"([^"]+)"$', wrap, re.M)],
                               cwd=here + "/../..", text=True)
-packages, decoder = [], json.JSONDecoder()
-while out := out.lstrip():
-    package, n = decoder.raw_decode(out)
-    out = out[n:]
-    if not package.get("Standard"):
-        packages.append(package)
-paths = {p["ImportPath"] for p in packages}
+files = [line.split("\t") for line in out.split("\n") if line]
+paths = {path for path, _, _ in files}
 
 
 def moved(text):
@@ -68,11 +60,9 @@ def moved(text):
                   lambda m: '"net/http/internal/zzlib/%s"' % m[1] if m[1] in paths else m[0], text)
 
 
-for p in packages:
-    for name in p.get("GoFiles", []):
-        put("net/http/internal/zzlib/%s/%s" % (p["ImportPath"], name), moved(open(os.path.join(p["Dir"], name)).read()))
-    for name in p.get("EmbedFiles", []):
-        put("net/http/internal/zzlib/%s/%s" % (p["ImportPath"], name), open(os.path.join(p["Dir"], name)).read())
+for path, directory, name in files:
+    text = open(os.path.join(directory, name)).read()
+    put("net/http/internal/zzlib/%s/%s" % (path, name), moved(text) if name.endswith(".go") else text)
 put("net/http/zz_wrap_test.go", moved(wrap))
 put("net/http/httputil/zz_wrap_test.go", moved(wrap).replace("package http_test", "package httputil_test"))
 with open(tmp + "/overlay.json", "w") as f:
