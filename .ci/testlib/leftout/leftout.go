@@ -5,6 +5,7 @@ package leftout
 import (
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -27,12 +28,9 @@ func Run(t *testing.T, suite func(*testing.T), want ...string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	missing := slices.Clone(want)
-	for line := range strings.Lines(string(out)) {
-		text, skipped := strings.CutPrefix(strings.TrimSpace(line), "--- SKIP: "+t.Name()+"/")
-		if !skipped {
-			continue
-		}
-		name, _, _ := strings.Cut(text, " ")
+	skips := regexp.MustCompile("--- SKIP: " + regexp.QuoteMeta(t.Name()) + `/(\S+)`)
+	for _, skip := range skips.FindAllStringSubmatch(string(out), -1) {
+		name := skip[1]
 		t.Logf("not run: %s", name)
 		begins := func(one string) bool { return strings.HasPrefix(name, one) }
 		if !slices.ContainsFunc(want, begins) {
