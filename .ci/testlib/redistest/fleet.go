@@ -88,7 +88,6 @@ type Resharding struct {
 	t       testing.TB
 	servers []*Server
 	clients []*redis.Client
-	ids     []string
 	slot    int
 	at      int // the server that has the slot
 }
@@ -97,9 +96,7 @@ type Resharding struct {
 func NewResharding(t testing.TB, servers []*Server, slot int) *Resharding {
 	r := &Resharding{t: t, servers: servers, slot: slot, at: slot * len(servers) / Slots}
 	for _, s := range servers {
-		c := s.Client()
-		r.clients = append(r.clients, c)
-		r.ids = append(r.ids, c.Do(t.Context(), "CLUSTER", "MYID").Val().(string))
+		r.clients = append(r.clients, s.Client())
 	}
 	return r
 }
@@ -118,8 +115,9 @@ func (r *Resharding) do(server int, args ...any) any {
 // have moved.
 func (r *Resharding) Move(between func(moved int)) {
 	from, to := r.at, (r.at+1)%len(r.servers)
-	r.do(to, "CLUSTER", "SETSLOT", r.slot, "IMPORTING", r.ids[from])
-	r.do(from, "CLUSTER", "SETSLOT", r.slot, "MIGRATING", r.ids[to])
+	id := r.do(to, "CLUSTER", "MYID")
+	r.do(to, "CLUSTER", "SETSLOT", r.slot, "IMPORTING", r.do(from, "CLUSTER", "MYID"))
+	r.do(from, "CLUSTER", "SETSLOT", r.slot, "MIGRATING", id)
 	between(0)
 	for moved := 1; ; moved++ {
 		keys, _ := r.do(from, "CLUSTER", "GETKEYSINSLOT", r.slot, 1).([]any)
@@ -130,7 +128,7 @@ func (r *Resharding) Move(between func(moved int)) {
 		between(moved)
 	}
 	for _, server := range []int{to, from, 3 - to - from} {
-		r.do(server, "CLUSTER", "SETSLOT", r.slot, "NODE", r.ids[to])
+		r.do(server, "CLUSTER", "SETSLOT", r.slot, "NODE", id)
 	}
 	r.at = to
 }
