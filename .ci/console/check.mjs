@@ -64,8 +64,13 @@ async function visit(walk, program, name, options) {
   page.on('pageerror', (error) => complaints.push(String(error)));
   const script = options.javaScriptEnabled !== false;
   const see = async (what) => { if (script) await look(page, `${name}-${what}`); };
+  const go = async (role, name, what) => {
+    await page.getByRole(role, {name, exact: true}).first().click();
+    await page.waitForLoadState();
+    if (what) await see(what);
+  };
   try {
-    await walk({page, context, home, password, script, see, options});
+    await walk({page, context, home, password, script, see, go, options});
     assert.deepEqual(complaints, [], 'the browser complains');
   } finally {
     await context.close();

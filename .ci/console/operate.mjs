@@ -3,14 +3,9 @@ import assert from 'node:assert/strict';
 import {access, unchecked} from './create.mjs';
 
 // operate begins at the list of a desk.
-export async function operate({page, home, script, see, options}) {
+export async function operate({page, home, script, see, go, options}) {
   if (script) await page.clock.install();
   const rows = () => page.locator('[data-results] > .keys tbody tr');
-  const go = async (role, name, what) => {
-    await page.getByRole(role, {name, exact: true}).first().click();
-    await page.waitForLoadState();
-    if (what) await see(what);
-  };
   const search = page.getByRole('searchbox');
   const said = (words) => page.getByText(words, {exact: true}).filter({visible: true}).first().waitFor();
   const find = async (what, words) => { // with script the list follows what is typed, without it needs Enter

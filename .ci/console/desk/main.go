@@ -1,6 +1,6 @@
 // Desk serves the console of an organization that has worked with its keys for
-// two years, for check.mjs and for pictures: 31 keys with uses and a history,
-// in memory, and below /settings/keys and /dashboard that of a guest. It asks for
+// two years, for check.mjs and for pictures: 31 keys with uses, in memory,
+// and below /settings/keys and /dashboard that of a guest. It asks for
 // no sign-in.
 //
 //	go run ./.ci/console/desk [-addr HOST:PORT]
@@ -135,7 +135,7 @@ func must(err error) {
 	}
 }
 
-// fill stores the key of a row with its history and the uses of 110 days.
+// fill stores the key of a row with the uses of 110 days.
 func fill(ctx context.Context, store issuing.Store, issuer *issuing.Issuer, i int, r row) {
 	now := time.Now()
 	ago := func(days float64) time.Time { return now.Add(-time.Duration(days * float64(day))) }
@@ -152,28 +152,18 @@ func fill(ctx context.Context, store issuing.Store, issuer *issuing.Issuer, i in
 		k.Attributes = map[string]string{"team": "Logistics"}
 		k.Networks = []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16"), netip.MustParsePrefix("2001:db8:40::/48")}
 	}
-	entry := func(act, actor, reason string, at time.Time, changes ...issuing.Change) issuing.AuditEntry {
-		return issuing.AuditEntry{ID: fmt.Sprintf("act_%014x%02d", at.UnixMicro(), i), At: at, Act: act, Actor: actor,
-			Organization: organization, Key: k.ID, Reason: reason, Changes: changes}
-	}
-	last := entry("rename", "user_bo", "", ago(r.age*.8), issuing.Change{Field: "name", Before: "Untitled", After: r.name})
 	switch r.state {
 	case "suspended":
-		k.Suspended, last = true, entry("suspend", "user_cy", "Who runs this?", ago(r.used-1))
+		k.Suspended = true
 	case "revoked":
 		k.RevokedAt = ago(r.used - 1)
-		last = entry("revoke", "user_ada", issuing.ReasonLeft, k.RevokedAt)
 	case "replaced":
 		k.RevokedAt = ago(-5)
 	case "successor":
 		k.RotatedFrom = fmt.Sprintf(keyID, 12)
 	}
-	must(store.Insert(ctx, k, entry("issue", k.CreatedBy, "", k.CreatedAt), 0))
-	k.Version = 1
-	must(store.Update(ctx, k, last))
-	if r.used < 0 {
-		return
-	}
+	must(store.Insert(ctx, k, issuing.AuditEntry{ID: fmt.Sprintf("act_%014x%02d", k.CreatedAt.UnixMicro(), i),
+		At: k.CreatedAt, Act: "issue", Actor: k.CreatedBy, Organization: organization, Key: k.ID}, 0))
 	for d := min(110, r.age); d > r.used && r.daily > 0; d-- {
 		requests := r.daily * int64(7+int(d*37)%9) / 10
 		if ago(d).Weekday() == time.Sunday {
@@ -181,7 +171,9 @@ func fill(ctx context.Context, store issuing.Store, issuer *issuing.Issuer, i in
 		}
 		use(ctx, store, k.ID, ago(d), requests, r.scopes[:2]...)
 	}
-	use(ctx, store, k.ID, ago(r.used), r.daily/3)
+	if r.used >= 0 {
+		use(ctx, store, k.ID, ago(r.used), r.daily/3)
+	}
 }
 
 // use records requests with a key, which need scopes.
