@@ -1,4 +1,27 @@
-// Package idem makes a repeated request count once. Its main types are three.
+// Package idem makes a repeated request count once.
+//
+//	runner := idem.NewRunner(&idem.Memory{}, idem.Options{})
+//
+//	create := func(key, body string) (string, error) {
+//		record, execution, err := runner.Begin(ctx, idem.Claim{
+//			Key:         idem.NewKey("acme production", key),
+//			Tenant:      "acme production",
+//			Fingerprint: sha256.Sum256([]byte(body)),
+//		}, nil)
+//		switch {
+//		case err != nil: // ErrMismatch is the client's mistake; after any other it may try again
+//			return "", err
+//		case execution == nil && record.State == idem.Done: // a repeat
+//			return string(record.Payload), nil
+//		case execution == nil: // a repeat of what has not ended, or whose outcome is lost
+//			return "", fmt.Errorf("the first request is %v", record.State)
+//		}
+//		defer execution.Settle(ctx, idem.Settlement{}) // after a panic; it does nothing once it is settled
+//		reply := "created: " + body
+//		return reply, execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(reply)})
+//	}
+//
+// Its main types are three.
 //
 //   - [Runner] decides which request runs, which waits and what each gets.
 //   - [Store] keeps claims and replies. [Memory] is one.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -54,6 +56,24 @@ func ExampleParseSeal() {
 	}
 	runner := idem.NewRunner(store, idem.Options{Seal: seal})
 	_ = runner // the Runner of middleware.IdempotencyOptions
+}
+
+// The program of the package comment is that of Example.
+func TestPackageComment(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("example_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, _ := strings.Cut(string(doc), "//\n//\t")
+	program, _, _ = strings.Cut("\t"+program, "\n//\n// ")
+	program = strings.NewReplacer("\n//", "\n").Replace(program)
+	if !strings.Contains(string(example), program) {
+		t.Errorf("no Example has the program of the package comment:\n%s", program)
+	}
 }
 
 // A request that was refused before it did anything frees its key.

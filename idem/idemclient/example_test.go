@@ -60,12 +60,24 @@ func Example() {
 	// 201 Created: parcel 1
 }
 
-// Example has the lines of the page for clients.
-func TestPageForClients(t *testing.T) {
+// The program of the package comment is that of Example.
+func TestPackageComment(t *testing.T) {
+	doc, err := os.ReadFile("transport.go")
+	if err != nil {
+		t.Fatal(err)
+	}
 	example, err := os.ReadFile("example_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, program, _ := strings.Cut(string(doc), "//\n//\t")
+	program, _, _ = strings.Cut("\t"+program, "\n//\n// ")
+	program = strings.NewReplacer("\n//", "\n").Replace(program)
+	if !strings.Contains(string(example), program) {
+		t.Errorf("no Example has the program of the package comment:\n%s", program)
+	}
+
+	// So are the lines of the page for clients.
 	page, err := os.ReadFile("../../.github/CLIENTS.md")
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +85,8 @@ func TestPageForClients(t *testing.T) {
 	_, lines, _ := strings.Cut(string(page), "\n```go\n")
 	lines, _, _ = strings.Cut(lines, "\n```\n")
 	for _, line := range strings.Split(lines, "\n") {
-		if !strings.Contains(string(example), "\t"+line+"\n") {
-			t.Errorf("the page for clients shows %q, which Example has not", line)
+		if !strings.Contains(program, "\t"+line+"\n") {
+			t.Errorf("the page for clients shows %q, which no Example has", line)
 		}
 	}
 }

@@ -3,6 +3,29 @@
 //
 //	client := &http.Client{Transport: &idemclient.Transport{}}
 //
+//	send := func(ctx context.Context, job, body string) error {
+//		ctx = idemclient.WithKey(ctx, job) // also when the job starts again
+//		r, err := http.NewRequestWithContext(ctx, "POST", parcels, strings.NewReader(body))
+//		if err != nil {
+//			return err
+//		}
+//		res, err := client.Do(r)
+//		if unknown, ok := errors.AsType[*idemclient.UnknownError](err); ok {
+//			return fmt.Errorf("run job %s again: %w", unknown.Key, err)
+//		}
+//		if err != nil {
+//			return err
+//		}
+//		defer res.Body.Close()
+//		answer, err := io.ReadAll(res.Body)
+//		fmt.Printf("%s: %s\n", res.Status, answer)
+//		return err
+//	}
+//
+//	if err := send(ctx, "job-4711", `{"to":"Lisbon"}`); err != nil {
+//		log.Print(err)
+//	}
+//
 // A POST without a key gets a new one, which is in the response's Request. All
 // tries keep it, and so does a redirect with 307 or 308, also to another host:
 // set http.Client.CheckRedirect where that must not be. Another call of Do makes

@@ -15,8 +15,18 @@
 // documentation says what they are. The two see the same keys, so servers with
 // either may share a database. A [Store] has leases and upkeep from there. What
 // it does itself is joined mode ([idem.Options.Join]), where the claim, the rows
-// that the handler writes with [Tx], and the reply are one transaction; see the
-// example.
+// that the handler writes with [Tx], and the reply are one transaction:
+//
+//	runner := idem.NewRunner(store, idem.Options{Join: true})
+//
+//	func create(ctx context.Context, title string) error {
+//		tx, ok := idempgx.Tx(ctx)
+//		if !ok {
+//			return errors.New("a create needs an Idempotency-Key")
+//		}
+//		_, err := tx.Exec(ctx, "INSERT INTO tasks (title) VALUES ($1)", title)
+//		return err
+//	}
 //
 // Behind package middleware Tx takes the context of the request, and the status of
 // the response says what is kept. With idem alone it takes that of idem's

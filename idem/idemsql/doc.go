@@ -15,7 +15,16 @@
 // so.
 //
 // Joined ([idem.Options.Join]): the claim, the rows that the handler writes
-// with [Tx], and the reply are one transaction; see the example.
+// with [Tx], and the reply are one transaction.
+//
+//	func create(ctx context.Context, title string) error {
+//		tx, ok := idemsql.Tx(ctx)
+//		if !ok {
+//			return errors.New("a create needs an Idempotency-Key")
+//		}
+//		_, err := tx.ExecContext(ctx, "INSERT INTO tasks (title) VALUES (?)", title)
+//		return err
+//	}
 //
 // # What joined mode promises
 //

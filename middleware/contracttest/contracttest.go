@@ -3,6 +3,22 @@
 // contractcheck know nothing of Sallyport and check any server, in any
 // language, by what it answers.
 //
+//	func TestContract(t *testing.T) {
+//		contracttest.Run(t, contracttest.Target{
+//			Handler: newServer(),
+//			Keys:    contracttest.Keys{Full: full, None: none},
+//			Creates: []contracttest.Create{{
+//				Path: "/api/v1/tasks",
+//				Body: `{"title":"{{random}}"}`,
+//				List: "/api/v1/tasks",
+//			}},
+//			Without: []string{
+//				"worker", "reader", "writer", "second", "revoked", "other",
+//				"sandbox", "sandbox-none", "second-create", "rate-limit",
+//			},
+//		})
+//	}
+//
 // Each rule that is checked is a subtest, such as
 // TestContract/idempotency/replay, whose name does not change. The last line
 // of the log counts the rules, and names those that were not checked because

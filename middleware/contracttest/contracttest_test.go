@@ -34,9 +34,9 @@ var creates = []contracttest.Create{
 
 // small is a target of one key and one route.
 func small(h http.Handler, advice bool) contracttest.Target {
-	to := target(h, keys().Full, "")
-	to.Without, to.Advice, to.Timeout = append(to.Without, "none"), advice, patience
-	return to
+	return contracttest.Target{Handler: h, Keys: contracttest.Keys{Full: keys().Full}, Creates: creates[:1],
+		Without: []string{"none", "worker", "reader", "writer", "second", "sandbox", "sandbox-none", "other", "revoked",
+			"second-create", "rate-limit"}, Advice: advice, Timeout: patience}
 }
 
 // patience is more than the checks take on the slowest machine.
@@ -109,8 +109,10 @@ func TestRunFails(t *testing.T) {
 		"hangs":                 small(hang, false),
 		"has neither":           {Keys: keys()},
 		"has no RootCAs":        {Handler: refuse, Keys: keys(), RootCAs: x509.NewCertPool()},
-		"has no Listen": {URL: "http://127.0.0.1:1", Keys: keys(),
-			Listen: func(_ *http.Server, ln net.Listener) net.Listener { return ln }},
+		"has no Listen": {URL: "http://127.0.0.1:1", Keys: keys(), Listen: func(_ *http.Server,
+			ln net.Listener) net.Listener {
+			return ln
+		}},
 	}
 	if name := os.Getenv("CONTRACTTEST_TARGET"); name != "" {
 		contracttest.Run(t, targets[name])
@@ -119,15 +121,21 @@ func TestRunFails(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string][]string{
 		"refuses everybody": {"refuses every key (401): are these keys of this server?"},
-		"says nothing": {"--- FAIL: TestRunFails/scope/none ", "without none", "without second-create",
-			"--- FAIL: TestRunFails/idempotency/routes-apart", "--- PASS: TestRunFails/idempotency/replay"},
-		"creates again": {"--- FAIL: TestRunFails/idempotency/replay", "--- PASS: TestRunFails/auth/missing-key",
-			"after 3 repeats: GET /api/v1/tasks shows 4 resources, want 1",
-			"idempotency/replay is broken: after 3 repeats", "not offered: ", "wire/header"},
+		"says nothing": {
+			"--- FAIL: TestRunFails/scope/none ", "without none",
+			"--- FAIL: TestRunFails/idempotency/routes-apart", "without second-create",
+			"--- PASS: TestRunFails/idempotency/replay",
+		},
+		"creates again": {
+			"--- FAIL: TestRunFails/idempotency/replay", "after 3 repeats: GET /api/v1/tasks shows 4 resources, want 1",
+			"--- PASS: TestRunFails/auth/missing-key", "not offered: ", "wire/header",
+			"idempotency/replay is broken: after 3 repeats",
+		},
 		"advice":                {"--- FAIL: TestRunFails/auth/challenge"},
 		"a warning that counts": {"--- FAIL: TestRunFails/path/location", "is broken: the Location of a create"},
-		"hangs": {"--- FAIL: TestRunFails/auth/bearer-only",
-			"a handler goes on after its connection was closed"},
+		"hangs": {
+			"--- FAIL: TestRunFails/auth/bearer-only", "a handler goes on after its connection was closed",
+		},
 		"has neither":    {"a Target has either a Handler or a URL"},
 		"has no RootCAs": {"RootCAs are for a URL"}, "has no Listen": {"Listen is for a Handler"},
 	} {
@@ -156,10 +164,27 @@ func TestRunFails(t *testing.T) {
 	}
 }
 
-// The target of the example passes on a correct server.
+// The target of the package comment passes on a correct server.
 func TestSample(t *testing.T) {
 	t.Parallel()
-	sample := target(reference.New(), keys().Full, keys().None)
-	sample.Timeout = patience
+	source, err := os.ReadFile("contracttest.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	comment, _, _ := strings.Cut(strings.ReplaceAll(string(source), "//", ""), "package contracttest\n")
+	_, names, _ := strings.Cut(comment, "Without: []string{")
+	names, _, _ = strings.Cut(names, "}")
+	sample := contracttest.Target{
+		Handler: reference.New(), Keys: contracttest.Keys{Full: keys().Full, None: keys().None},
+		Creates: creates[:1], Timeout: patience,
+	}
+	for _, name := range strings.Split(names, ",") {
+		if name = strings.Trim(strings.TrimSpace(name), `"`); name != "" {
+			sample.Without = append(sample.Without, name)
+		}
+	}
+	if !strings.Contains(comment, "contracttest.Keys{Full: full, None: none}") {
+		t.Fatal("the sample has other keys")
+	}
 	contracttest.Run(t, sample)
 }

@@ -1,7 +1,29 @@
 // Package retrytest finds the handlers that make something twice, or that lose
 // it, when a client retries. Middleware cannot see what a handler does beside
 // its transaction; a test can, which cuts every create off at each of its steps,
-// repeats it and counts what there is. The example of [Suite] is a whole test.
+// repeats it and counts what there is.
+//
+//	func TestCreatesAreSafeToRetry(t *testing.T) {
+//		db := openSQLite(t)
+//		retrytest.Suite{
+//			Server: func(p *retrytest.Process) http.Handler {
+//				pool := p.DB(db)
+//				runner := idem.NewRunner(idemsql.SQLite(pool, idemsql.Options{}), idem.Options{Join: true})
+//				return newServer(pool, p.Idempotency(middleware.IdempotencyOptions{Runner: runner, Required: true}))
+//			},
+//			Creates: []retrytest.Create{{
+//				Path:   "/v2/parcels",
+//				Header: http.Header{"Authorization": {"Bearer " + key}},
+//				Body:   `{"to": "Lisbon", "reference": "{{random}}"}`,
+//			}},
+//			Effects: map[string]func(context.Context) (int, error){
+//				"parcels": func(ctx context.Context) (n int, err error) {
+//					err = db.QueryRowContext(ctx, "SELECT count(*) FROM parcels").Scan(&n)
+//					return n, err
+//				},
+//			},
+//		}.Run(t)
+//	}
 //
 // Each create is run without a fault, to learn its steps: the statements of the
 // databases, BEGIN and COMMIT among them, the claim and the settlement of its

@@ -17,7 +17,6 @@ func ExampleSuite() {
 	var (
 		t         *testing.T
 		db        *sql.DB // of the test
-		key       string  // of an API
 		newServer func(*sql.DB, middleware.IdempotencyOptions) http.Handler
 	)
 	retrytest.Suite{
@@ -26,11 +25,7 @@ func ExampleSuite() {
 			runner := idem.NewRunner(idemsql.SQLite(pool, idemsql.Options{}), idem.Options{Join: true})
 			return newServer(pool, p.Idempotency(middleware.IdempotencyOptions{Runner: runner, Required: true}))
 		},
-		Creates: []retrytest.Create{{
-			Path:   "/v2/parcels",
-			Header: http.Header{"Authorization": {"Bearer " + key}},
-			Body:   `{"to": "Lisbon", "reference": "{{random}}"}`,
-		}},
+		Creates: []retrytest.Create{{Path: "/api/v1/parcels", Body: `{"to": "Lisbon", "reference": "{{random}}"}`}},
 		Effects: map[string]func(context.Context) (int, error){
 			"parcels": func(ctx context.Context) (n int, err error) {
 				err = db.QueryRowContext(ctx, "SELECT count(*) FROM parcels").Scan(&n)

@@ -19,8 +19,8 @@ const logo = "data:image/svg+xml;base64," +
 // registry has twenty families, each with three scopes.
 func registry() *scope.Registry {
 	var all []scope.Definition
-	for family := range strings.FieldsSeq("orders refunds carts products prices stock customers segments campaigns coupons " +
-		"invoices payouts disputes shipments returns carriers reports webhooks members settings") {
+	for family := range strings.FieldsSeq("orders refunds carts products prices stock customers segments campaigns " +
+		"coupons invoices payouts disputes shipments returns carriers reports webhooks members settings") {
 		for _, d := range [][2]string{{"read", "List %s and read them."}, {"write", "Create %s and change them."},
 			{"export", "Download all %s as a file."}} {
 			all = append(all, scope.Definition{Name: scope.Name(family + ":" + d[0]), Meaning: fmt.Sprintf(d[1], family)})
