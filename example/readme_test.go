@@ -208,6 +208,34 @@ func answer(t *testing.T, command, key string, head []string) string {
 	return strings.Join(lines, "\n") + "\n\n" + strings.TrimSpace(got.text)
 }
 
+// What an importer builds beside our modules. The adapters bring no driver of
+// a database along, but for idempgx.
+func TestTheModulesOfTheREADME(t *testing.T) {
+	const four = "github.com/hashicorp/golang-lru/v2 github.com/pkg/errors github.com/rs/xid github.com/ulule/limiter/v3"
+	for _, test := range []struct{ pkg, want string }{
+		{"middleware", four},
+		{"example", four},
+		{"keystore/keysql", "github.com/hashicorp/golang-lru/v2 github.com/rs/xid"},
+		{"idem/idemsql", "golang.org/x/sync"},
+		{"idem/idempgx", "github.com/jackc/pgpassfile github.com/jackc/pgservicefile github.com/jackc/pgx/v5 " +
+			"github.com/jackc/puddle/v2 golang.org/x/sync golang.org/x/text"},
+	} {
+		list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".")
+		list.Dir = "../" + test.pkg // which may be a module of its own
+		out, err := list.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		modules := slices.DeleteFunc(strings.Fields(string(out)), func(module string) bool {
+			return strings.HasPrefix(module, "github.com/sallyport-go/")
+		})
+		slices.Sort(modules)
+		if got := strings.Join(slices.Compact(modules), " "); got != test.want {
+			t.Errorf("%s builds %s, want %s", test.pkg, got, test.want)
+		}
+	}
+}
+
 // Whoever adds to a page takes as much out of it.
 func TestThePagesAreShort(t *testing.T) {
 	words := 0
