@@ -82,7 +82,10 @@ try {
   const wide = {width: 1280, height: 900};
   const ways = [['plain', {javaScriptEnabled: false, viewport: wide}]];
   for (const viewport of [{width: 360, height: 740}, {width: 768, height: 1024}, wide])
-    for (const colorScheme of ['light', 'dark']) ways.push([`${colorScheme}-${viewport.width}`, {colorScheme, viewport}]);
+    for (const colorScheme of ['light', 'dark'])
+      // No rule for colours asks for the width: without pictures each width but the last is seen in one scheme.
+      if (pictures || viewport === wide || (colorScheme === 'dark') === (viewport.width === 360))
+        ways.push([`${colorScheme}-${viewport.width}`, {colorScheme, viewport}]);
   await Promise.all(ways.map(([name, options]) => visit(create, example, name, options)));
   await Promise.all(ways.map(([name, options]) => visit(operate, desk, name, options)));
   await Promise.all([
@@ -91,7 +94,7 @@ try {
     visit(embed, desk, 'forced', {forcedColors: 'active', viewport: wide}),
     visit(keyboard, example, 'keyboard', {}),
   ]);
-  console.log(`ok: seven walks, by keyboard too; axe found nothing on ${looked} pages`);
+  console.log(`ok: ${ways.length} ways to walk, and by keyboard; axe found nothing on ${looked} pages`);
 } finally {
   await browser.close();
 }
