@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/sallyport-go/sallyport/keystore"
-	"github.com/sallyport-go/sallyport/keystore/issuing"
 	"github.com/sallyport-go/sallyport/scope"
 )
 
@@ -45,7 +44,7 @@ type Setup struct {
 	Runs  atomic.Int64  // how many creates ran
 	Down  atomic.Bool   // whether the store of keys fails
 
-	keys issuing.Store
+	keys map[keystore.Digest]*keystore.Key
 	hand *handKeys
 }
 
@@ -53,18 +52,17 @@ var errDown = errors.New("bench: the store of keys is down")
 
 // NewSetup returns a Setup with a limit that nobody reaches.
 func NewSetup(keys int) *Setup {
-	s := &Setup{Limit: 1e9, Period: time.Hour, keys: issuing.NewMemory()}
+	s := &Setup{Limit: 1e9, Period: time.Hour, keys: make(map[keystore.Digest]*keystore.Key)}
 	s.hand = &handKeys{down: &s.Down, keys: make(map[[32]byte]*identity)}
-	issuer := issuing.New(s.keys, issuing.Options{})
 	for i := range keys {
-		g := keystore.Key{
-			Organization: fmt.Sprintf("org_%06d", i), Environment: keystore.Production,
-			Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
+		token := keystore.Service{}.Generate(keystore.Production).Reveal()
+		k := &keystore.Key{
+			Digest: keystore.DigestOf(token), ID: fmt.Sprintf("key_%06d", i), Organization: fmt.Sprintf("org_%06d", i),
+			Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
 		}
-		secret, k, err := issuer.Issue(context.Background(), g)
-		must(err)
-		s.Tokens = append(s.Tokens, secret.Reveal())
-		s.hand.add(secret.Reveal(), &identity{key: k.ID, org: g.Organization, scopes: []string{"tasks:read", "tasks:write"}})
+		s.keys[k.Digest] = k
+		s.Tokens = append(s.Tokens, token)
+		s.hand.add(token, &identity{key: k.ID, org: k.Organization, scopes: []string{"tasks:read", "tasks:write"}})
 	}
 	rand.Shuffle(len(s.Tokens), func(i, j int) { s.Tokens[i], s.Tokens[j] = s.Tokens[j], s.Tokens[i] })
 	s.Stray = keystore.Service{}.Generate(keystore.Production).Reveal()
@@ -87,11 +85,14 @@ func (s *Setup) create() {
 }
 
 // Lookup implements keystore.Store.
-func (s *Setup) Lookup(ctx context.Context, d keystore.Digest) (*keystore.Key, error) {
+func (s *Setup) Lookup(_ context.Context, d keystore.Digest) (*keystore.Key, error) {
 	if s.Down.Load() {
 		return nil, errDown
 	}
-	return s.keys.Lookup(ctx, d)
+	if k := s.keys[d]; k != nil {
+		return k, nil
+	}
+	return nil, keystore.ErrNotFound
 }
 
 // Request is what a benchmark sends again and again.
