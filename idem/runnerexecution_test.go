@@ -158,9 +158,13 @@ func TestNothingToTellAfterSettle(t *testing.T) {
 		f := idemtest.NewFaulty(newMemory())
 		r, log := logged(f, idem.Options{})
 		e := mustRun(t, r, request)
+		ctx := e.Context(t.Context())
 		f.Always(idemtest.Settle, idemtest.Fail)
 		f.Always(idemtest.Extend, idemtest.Fail)
 		e.Settle(t.Context(), answer("created"))
+		if cause := context.Cause(ctx); cause != context.Canceled {
+			t.Errorf("while the answer is not saved: got cause %v, want context.Canceled", cause)
+		}
 		time.Sleep(time.Minute)
 		f.Always(idemtest.Settle, idemtest.None)
 		r.WaitSettled(t.Context())

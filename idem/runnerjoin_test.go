@@ -186,6 +186,36 @@ func TestJoinWithoutEnd(t *testing.T) {
 	}
 }
 
+// Another process cannot read the fingerprint of what a transaction holds, so
+// whoever asks first there decides nothing for the others: a request that differs
+// waits, and gets ErrMismatch when the transaction ends, and the same one its reply.
+func TestJoinedElsewhere(t *testing.T) {
+	for _, first := range []idem.Claim{request, other} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJoiner()
+			e := mustRun(t, newRunner(j, joining), request)
+			r := newRunner(j, joining)
+			begun := map[[32]byte]<-chan result{first.Fingerprint: begin(t.Context(), r, first)}
+			synctest.Wait() // so that it is the one who polls
+			for _, c := range []idem.Claim{request, other} {
+				if c != first {
+					begun[c.Fingerprint] = begin(t.Context(), r, c)
+				}
+			}
+			time.Sleep(3 * time.Second)
+			mustSettle(t, e, answer("created"))
+			if got := <-begun[request.Fingerprint]; got.record.State != idem.Done || got.after < 3*time.Second {
+				t.Errorf("the same request: got %v, error %v after %v, want done after 3s", got.record.State, got.err, got.after)
+			}
+			if got := <-begun[other.Fingerprint]; got.err != idem.ErrMismatch || got.after < 3*time.Second {
+				t.Errorf("another request: got %v, error %v after %v, want ErrMismatch after 3s",
+					got.record.State, got.err, got.after)
+			}
+			mustBeIdle(t, r)
+		})
+	}
+}
+
 // Join may have to wait for its turn, longer than a call may last. When the
 // first caller leaves meanwhile, those that wait for it start over, and a
 // transaction that comes too late is rolled back.

@@ -104,6 +104,24 @@ func TestSettledWithAnotherOutcome(t *testing.T) {
 	})
 }
 
+// The save whose answer was lost is found when it is tried again, and is no loss.
+func TestSavedWithoutHearingOfIt(t *testing.T) {
+	faulty(t, idem.Options{}, func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
+		e := mustRun(t, r, request)
+		f.Always(idemtest.Settle, idemtest.LoseAnswer)
+		if err := e.Settle(t.Context(), answer("created")); err == nil {
+			t.Error("got nil, want an error")
+		}
+		time.Sleep(time.Hour) // renewals find the claim settled
+		mustReplay(t, r, request, "created")
+		f.Always(idemtest.Settle, idemtest.None)
+		mustRest(t, r)
+		if n := r.Stats().Lost; n != 0 {
+			t.Errorf("got %d lost executions, want 0", n)
+		}
+	})
+}
+
 // Saving ends when the retention is over.
 func TestSavingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -124,6 +124,10 @@ func TestWaiterWhoLeaves(t *testing.T) {
 		// One waits in the process of the holder, one in another, where it
 		// asks the store for those who wait with it.
 		for _, r := range []*idem.Runner{holder, newRunner(s, idem.Options{})} {
+			// Another request is told so at once, and does not wait.
+			if got := <-begin(t.Context(), r, other); got.err != idem.ErrMismatch || got.after != 0 {
+				t.Errorf("another request: got error %v after %v, want ErrMismatch at once", got.err, got.after)
+			}
 			ctx, cancel := context.WithCancel(t.Context())
 			leaves := begin(ctx, r, request)
 			synctest.Wait() // so that it is the one who polls

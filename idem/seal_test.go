@@ -2,6 +2,9 @@ package idem_test
 
 import (
 	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"regexp"
@@ -130,6 +133,28 @@ func TestSealedReply(t *testing.T) {
 		if string(got.Payload) != want || got.Retained != row.opens || strings.Count(log.String(), "level=ERROR") != lines {
 			t.Errorf("%s: got %q, retained %t, and the log %s", row.name, got.Payload, got.Retained, log)
 		}
+	}
+}
+
+// Sealed replies outlive the program that sealed them, and two versions may run
+// beside each other.
+func TestSealIsFrozen(t *testing.T) {
+	key := bytes.Repeat([]byte{'a'}, 32)
+	id := sha256.Sum256(append([]byte("sallyport seal"), key...))
+	sealed, head := sealed(t, seal(keyA), request, "created"), "\xffsl\x01"+string(id[:8])
+	if !strings.HasPrefix(string(sealed), head) || len(sealed) != 40+len("created") {
+		t.Fatalf("stored is %q, want %q, a nonce and what GCM makes", sealed, head)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := aead.Open(nil, sealed[12:24], sealed[24:], request.Key[:]); string(b) != "created" {
+		t.Errorf("got %q, error %v, want the reply", b, err)
 	}
 }
 

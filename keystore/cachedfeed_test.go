@@ -187,6 +187,22 @@ func TestFeedForgets(t *testing.T) {
 	})
 }
 
+// When Run starts it forgets the answers of questions that are still open too.
+func TestFeedStartForgetsOpenQuestions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, here := newFed(keystore.CacheOptions{TTL: time.Hour})
+		d := store.add(t)
+		store.slow(time.Second)
+		go here.Lookup(t.Context(), d)
+		synctest.Wait()
+		store.edit(t, d, suspended)
+		defer run(t, here)()
+		want(t, here, d, keystore.ErrSuspended, "a key that was being loaded when Run started")
+		time.Sleep(time.Second)
+		want(t, here, d, keystore.ErrSuspended, "a lookup after the old answer has arrived")
+	})
+}
+
 // A feed that reads a little back names the same change at the same position
 // again, which must not keep the poll busy.
 func TestFeedThatRepeats(t *testing.T) {

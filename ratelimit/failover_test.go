@@ -223,7 +223,7 @@ func TestFailoverCallerLeaves(t *testing.T) {
 
 func TestFailoverErrCostIsAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, f := failing(func(context.Context) error { return ratelimit.ErrCost }) // its plan is not ours
+		store, f := failing(func(context.Context) error { return ratelimit.ErrCost }) // its plan is not ours
 		charges := []ratelimit.Charge{{Policy: mode("open", ratelimit.Open), Bucket: "org", Cost: 1}}
 		for range 10 {
 			if _, err := f.Take(context.Background(), charges); !errors.Is(err, ratelimit.ErrCost) {
@@ -232,6 +232,18 @@ func TestFailoverErrCostIsAnAnswer(t *testing.T) {
 		}
 		if isDown(f) {
 			t.Error("ErrCost opened the breaker")
+		}
+
+		// Also while the breaker is open, in every mode.
+		store.fail(refuse)
+		for range 10 {
+			f.Take(context.Background(), charges)
+		}
+		for _, m := range []ratelimit.Fallback{ratelimit.Local, ratelimit.Open, ratelimit.Closed} {
+			charges[0] = ratelimit.Charge{Policy: mode("p", m), Bucket: "org", Cost: 3}
+			if _, err := f.Take(context.Background(), charges); !errors.Is(err, ratelimit.ErrCost) {
+				t.Errorf("mode %d: error %v, want ErrCost", m, err)
+			}
 		}
 	})
 }

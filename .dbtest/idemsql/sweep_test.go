@@ -85,7 +85,7 @@ func TestSweep(t *testing.T) {
 // their claim said do not fill a sweep: it looks at others in their place.
 func TestSweepIsBounded(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
-		for _, kept := range []int{0, 600} {
+		for _, kept := range []int{0, 600, 1400} {
 			if kept > 0 && d.conf == nil {
 				continue // no database but Postgres sweeps by a time of its own
 			}
@@ -113,6 +113,9 @@ func TestSweepIsBounded(t *testing.T) {
 				execute(t, db, "UPDATE sallyport_idem SET expires_at = now() + interval '1 day' WHERE attempt <= "+
 					strconv.Itoa(kept))
 				wantLeft, wantFirst = []int{2605, 2205, 1605, 605}, []int{1600, 1200, 600, 600}
+			}
+			if kept > sweepSize { // it removes none at first, then 600 and 400
+				wantLeft, wantFirst = []int{3405, 3405, 2805, 2405, 1405}, []int{2400, 2400, 1800, 1400, 1400}
 			}
 			run(t, store, func() bool { return count(t, db, rows) == kept })
 			mu.Lock()

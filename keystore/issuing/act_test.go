@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -303,8 +304,15 @@ func TestInTransaction(t *testing.T) {
 	_, issuer := newIssuer()
 	_, k := issue(t, issuer, grant())
 	ctx := transaction.With(t.Context())
-	errs := writes(ctx, issuer, k)
-	_, errs["SweepAudit"] = issuer.SweepAudit(ctx, -time.Hour)
+	noStore := issuing.New(struct{ issuing.Store }{}, issuing.Options{}) // each call panics
+	errs := writes(ctx, noStore, k)
+	_, errs["SweepAudit"] = noStore.SweepAudit(ctx, -time.Hour)
+	reads := []string{"Audit", "By", "Key", "KeyOf", "Keys", "Masked", "Service", "Usage"}
+	for m := range reflect.TypeFor[*issuing.Issuer]().Methods() {
+		if _, there := errs[m.Name]; !there && !slices.Contains(reads, m.Name) {
+			t.Errorf("Issuer.%s is no write here", m.Name)
+		}
+	}
 	for method, err := range errs {
 		if !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("%s returned %v, want an error that wraps errors.ErrUnsupported", method, err)
