@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/middleware"
 )
@@ -209,6 +210,44 @@ func TestSwitchingProtocols(t *testing.T) {
 	}
 	srv := startTLS(t, api)
 	wantAnswer(t, "over HTTP/2", do(t, srv.Client(), get(t, srv, "/api/v1/x", token)), 418)
+}
+
+// TestFullDuplex: without an Idempotency-Key a handler answers before it has the
+// body, and its deadlines are the connection's.
+func TestFullDuplex(t *testing.T) {
+	overBoth(t, func(t *testing.T, protocol string) {
+		api, token := oneRoute(t, func(w http.ResponseWriter, r *http.Request) {
+			c, word := http.NewResponseController(w), make([]byte, 4)
+			err := errors.Join(c.EnableFullDuplex(), c.Flush())
+			for range 2 {
+				_, readErr := io.ReadFull(r.Body, word)
+				_, writeErr := w.Write(word)
+				err = errors.Join(err, readErr, writeErr, c.Flush())
+			}
+			if err = errors.Join(err, c.SetReadDeadline(time.Unix(1, 0))); err != nil {
+				t.Error(err)
+			}
+			if _, err := r.Body.Read(word); err == nil {
+				t.Error("read after the deadline")
+			}
+		}, middleware.Options{Hooks: quiet()})
+		srv, client := listen(t, protocol, api)
+		in, out := io.Pipe()
+		defer out.Close()
+		res, err := client.Do(newRequest(t, "PUT", srv.URL+"/api/v1/x", token, in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		for _, word := range []string{"to  ", "fro "} {
+			got := make([]byte, len(word))
+			_, _ = io.WriteString(out, word)
+			if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != word {
+				t.Fatalf("echo of %q: %q, %v", word, got, err)
+			}
+		}
+		_, _ = io.Copy(io.Discard, res.Body) // until the handler has returned
+	})
 }
 
 // upgrade is a request to /api/v1/x for another protocol.

@@ -145,6 +145,36 @@ func TestStreamsBeyondTheRoom(t *testing.T) {
 	}
 }
 
+// TestDuplicateOfAStream: the claim of a stream is renewed as long as it runs, so
+// that a duplicate in another process gets 409, and then the stream.
+func TestDuplicateOfAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring, token := oneKey(t)
+		store := struct{ idem.Store }{&idem.Memory{}} // of another type than Memory, so it has leases
+		var runs atomic.Int64
+		process := func() http.Handler {
+			return keyed(ring, with(keyedOptions{Runner: idem.NewRunner(store, idem.Options{Lease: 6 * time.Second,
+				Wait: -1})}), events(8, 5*time.Second, func(_ *http.Request, err error) {
+				if runs.Add(1); err != nil {
+					t.Errorf("the context ended: %v", err)
+				}
+			}))
+		}
+		here, there := process(), process()
+		first := make(chan answer)
+		go func() { first <- serve(here, post(token, "a")) }()
+		time.Sleep(38 * time.Second)
+		if a := serve(there, post(token, "a")); a.StatusCode != 409 || a.problem(t).Code != "idempotency_in_progress" {
+			t.Errorf("during the stream: %d %s, want 409", a.StatusCode, a.body)
+		}
+		wantAnswer(t, "the stream", <-first, 201, eventText(8))
+		wantAnswer(t, "afterwards", serve(there, post(token, "a")), 201, eventText(8))
+		if runs.Load() != 1 {
+			t.Errorf("%d runs, want 1", runs.Load())
+		}
+	})
+}
+
 // TestReverseProxy: what httputil.ReverseProxy passes on is whole, with and
 // without a length, and can be repeated within MaxResponse. It flushes each
 // response that has no length.

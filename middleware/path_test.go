@@ -58,6 +58,18 @@ func TestAPIBehindTimeoutHandler(t *testing.T) {
 	}
 }
 
+// TestAPIWithinAPI: the inner one decides anew, for its own keys.
+func TestAPIWithinAPI(t *testing.T) {
+	ring := newKeyring()
+	outer := middleware.NewAPI(ring.keys, middleware.Options{Hooks: quiet()})
+	outer.Handle("GET /api/v1/any", middleware.AnyCaller(), testAPI(newKeyring().keys, middleware.Options{Hooks: quiet()}))
+	outer.Handle("GET /api/v1/account", middleware.AnyCaller(), testAPI(ring.keys, middleware.Options{Hooks: quiet()}))
+	token := ring.issue(t, scope.AccountRead)
+	ask := func(path string) answer { return serve(outer, request("GET", path, token, "")) }
+	wantRefusal(t, "a key of the outer one", ask("/api/v1/any"), 401, "api_key_invalid", invalid)
+	wantAnswer(t, "a key of both", ask("/api/v1/account"), 200, "ok")
+}
+
 // fault is one thing that is wrong with a request, or special about it.
 type fault string
 

@@ -138,22 +138,26 @@ func TestServeWaitsForALongTimeout(t *testing.T) {
 }
 
 func TestServeWaitsUntilRepliesAreSaved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ring, unsaved := newKeyring(), idemtest.NewFaulty(&idem.Memory{})
-		unsaved.Always(idemtest.Settle, idemtest.Fail)
-		api := middleware.NewAPI(ring.memory, with(keyedOptions{Runner: idem.NewRunner(unsaved, idem.Options{})}))
-		api.HandleFunc("POST /api/v1/tasks", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
-		r := request("POST", "/api/v1/tasks", ring.issue(t), "", "Idempotency-Key: k")
-		if res := serve(api, r); res.StatusCode != http.StatusOK {
-			t.Fatalf("got %d %s", res.StatusCode, res.body)
-		}
-		ctx, stop := context.WithCancel(t.Context())
-		stop()
-		err := api.Serve(ctx, new(http.Server), newPipes())
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("with a reply that cannot be saved: got %v, want a deadline", err)
-		}
-	})
+	for mended, want := range map[time.Duration]error{5 * time.Second: nil, time.Hour: context.DeadlineExceeded} {
+		synctest.Test(t, func(t *testing.T) {
+			ring, unsaved := newKeyring(), idemtest.NewFaulty(&idem.Memory{})
+			unsaved.Always(idemtest.Settle, idemtest.Fail)
+			runner := idem.NewRunner(unsaved, idem.Options{})
+			api := middleware.NewAPI(ring.memory, with(keyedOptions{Runner: runner}))
+			api.HandleFunc("POST /api/v1/tasks", middleware.AnyCaller(), func(http.ResponseWriter, *http.Request) {})
+			r := request("POST", "/api/v1/tasks", ring.issue(t), "", "Idempotency-Key: k")
+			if res := serve(api, r); res.StatusCode != http.StatusOK {
+				t.Fatalf("got %d %s", res.StatusCode, res.body)
+			}
+			time.AfterFunc(mended, func() { unsaved.Always(idemtest.Settle, idemtest.None) })
+			ctx, stop := context.WithCancel(t.Context())
+			stop()
+			err := api.Serve(ctx, new(http.Server), newPipes())
+			if !errors.Is(err, want) || (runner.Stats().Unsaved == 0) != (want == nil) {
+				t.Errorf("a reply that can be saved after %v: got %v and %+v, want %v", mended, err, runner.Stats(), want)
+			}
+		})
+	}
 }
 
 // slowListener takes a second to be closed.
