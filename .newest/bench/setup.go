@@ -56,10 +56,9 @@ func NewSetup(keys int) *Setup {
 	s.hand = &handKeys{down: &s.Down, keys: make(map[[32]byte]*identity)}
 	for i := range keys {
 		token := keystore.Service{}.Generate(keystore.Production).Reveal()
-		k := &keystore.Key{
-			Digest: keystore.DigestOf(token), ID: fmt.Sprintf("key_%06d", i), Organization: fmt.Sprintf("org_%06d", i),
-			Environment: keystore.Production, Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite},
-		}
+		k := &keystore.Key{ID: fmt.Sprintf("key_%06d", i), Organization: fmt.Sprintf("org_%06d", i),
+			Digest: keystore.DigestOf(token), Environment: keystore.Production,
+			Scopes: []scope.Name{scope.TasksRead, scope.TasksWrite}}
 		s.keys[k.Digest] = k
 		s.Tokens = append(s.Tokens, token)
 		s.hand.add(token, &identity{key: k.ID, org: k.Organization, scopes: []string{"tasks:read", "tasks:write"}})
