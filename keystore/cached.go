@@ -104,9 +104,12 @@ func NewCached(s Store, o CacheOptions) *Cached {
 		shards = 1
 	}
 	c.shards = make([]shard, shards)
-	size := (o.Size-1)/shards + 1
 	for i := range c.shards {
-		c.shards[i] = shard{accepted: newAnswers(size), refused: newAnswers(size), loads: make(map[Digest]*load)}
+		c.shards[i] = shard{
+			accepted: newAnswers((o.Size-1)/shards + 1),
+			refused:  newAnswers((o.Size-1)/shards + 1),
+			loads:    make(map[Digest]*load),
+		}
 	}
 	return c
 }

@@ -2,7 +2,6 @@ package keystore
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
 	"time"
 )
@@ -56,12 +55,4 @@ func (o CacheOptions) withDefaults() CacheOptions {
 	o.FeedInterval = orDefault("FeedInterval", o.FeedInterval, 5*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	return o
-}
-
-// orDefault returns value, or fallback if it is zero. It panics on a negative one.
-func orDefault[T int | time.Duration](name string, value, fallback T) T {
-	if value < 0 {
-		panic(fmt.Sprintf("keystore: negative %s", name))
-	}
-	return cmp.Or(value, fallback)
 }

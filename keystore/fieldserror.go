@@ -1,6 +1,9 @@
 package keystore
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // A FieldError is one thing that is wrong with what somebody asks for, such as
 // a new key. Field is the name of a field or an argument in lower case, with _
@@ -17,11 +20,12 @@ type FieldsError struct {
 }
 
 func (e *FieldsError) Error() string {
-	text := "keystore: fields are not valid"
+	var b strings.Builder
+	b.WriteString("keystore: fields are not valid")
 	for _, p := range e.Fields {
-		text += "; " + p.Field + ": " + p.Message
+		b.WriteString("; " + p.Field + ": " + p.Message)
 	}
-	return text
+	return b.String()
 }
 
 // problems collects what is wrong.

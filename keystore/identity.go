@@ -33,13 +33,20 @@ type Identity struct {
 // service; nil means [scope.Default]. The error is a [*FieldsError] that names all
 // wrong fields of the Identity.
 func NewCaller(r *scope.Registry, i Identity) (*Caller, error) {
-	k := &Key{ID: i.Subject, Organization: i.Organization, Environment: cmp.Or(i.Environment, Production),
-		Scopes: i.Scopes, Attributes: i.Attributes, Networks: i.Networks}
+	k := &Key{
+		ID:           i.Subject,
+		Organization: i.Organization,
+		Environment:  cmp.Or(i.Environment, Production),
+		Scopes:       i.Scopes,
+		Attributes:   i.Attributes,
+		Networks:     i.Networks,
+	}
 	known := cmp.Or(r, scope.Default())
 	wrong := k.problems(known)
 	for n, p := range wrong {
 		if p.Field == "scopes" && r == nil {
-			wrong[n].Message = strings.Replace(p.Message, "There is no", "A nil registry means scope.Default, which has no", 1)
+			wrong[n].Message = strings.Replace(p.Message, "There is no",
+				"A nil registry means scope.Default, which has no", 1)
 		}
 	}
 	if message := field.Text("subject", i.Subject); message != "" {

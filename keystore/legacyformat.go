@@ -88,7 +88,8 @@ func (l LegacyFormat) validate() error {
 		return fmt.Errorf("keystore: the name %q of a legacy format is not 1 to %d characters of a-z, 0-9 and -",
 			l.Name, maxLegacyName)
 	case l.Prefix == "" && l.Match == nil:
-		return fmt.Errorf("keystore: the legacy format %q needs a Prefix or a Match, since any text would have it", l.Name)
+		return fmt.Errorf("keystore: the legacy format %q needs a Prefix or a Match, since any text would have it",
+			l.Name)
 	case len(l.Prefix) >= maxToken:
 		return fmt.Errorf("keystore: the prefix of the legacy format %q is as long as the longest token", l.Name)
 	}
