@@ -16,7 +16,7 @@ func TestMemoryFreesAPeak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t, &idem.Memory{Budget: 1 << 30})
 		before := heap()
-		const keys = 20_000
+		const keys = 40_000
 		for i := range keys {
 			tenant, retention := fmt.Sprint(i), time.Hour
 			if i%20 == 0 {
