@@ -11,6 +11,7 @@
 start() { # name variable address-with-PORT
 	[ -z "${!2:-}" ] || return 0
 	local port pid deadline=$((SECONDS + 300))
+	rm -rf "${work:?}/$1" # of the step before
 	mkdir "$work/$1"
 	[ "$(id -u)" != 0 ] || chown "$(owner "$1")" "$work/$1"
 	if ("$1_data") >"$work/$1.log" 2>&1; then
