@@ -3,9 +3,9 @@ package idem
 import "context"
 
 // Begin claims a key, or waits for the execution that holds it. Of c the caller
-// gives Key, Tenant, Organization and Fingerprint; the Runner sets the rest.
-// waiting, unless nil, is called once when the caller is about to wait. Release
-// large buffers there: many callers may wait.
+// gives Key, Tenant, Organization, Fingerprint, Account and Units; the Runner sets
+// the rest. waiting, unless nil, is called once when the caller is about to wait.
+// Release large buffers there: many callers may wait.
 //
 // With an Execution the caller must run the request and settle the Execution,
 // whatever happens; with Options.Join it runs within the transaction of

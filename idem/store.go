@@ -128,6 +128,10 @@ type Claim struct {
 	// Reexecute takes over a claim with an unknown outcome. The request may
 	// then run twice.
 	Reexecute bool
+	// Account is charged for Units, in a [Counter]; "" counts nothing. Other
+	// stores ignore both.
+	Account Account
+	Units   int64
 }
 
 func (c *Claim) organization() string { return cmp.Or(c.Organization, c.Tenant) }
@@ -197,4 +201,6 @@ type Settlement struct {
 	// Retention is how long the outcome is remembered, from the time it is
 	// stored. Positive, unless Outcome is OutcomeFree; a [Runner] fills it in.
 	Retention time.Duration
+	// Units is what the Account of the Claim is charged for.
+	Units int64
 }
