@@ -42,6 +42,7 @@ const (
 	InsufficientScope  = "insufficient_scope"
 	AddressNotAllowed  = "address_not_allowed"
 	CallerNotAccepted  = "caller_not_accepted"
+	QuotaExceeded      = "quota_exceeded"
 	NotFound           = "not_found"
 	MethodNotAllowed   = "method_not_allowed"
 	InProgress         = "idempotency_in_progress"
@@ -86,6 +87,9 @@ var Table = map[string]Row{
 		"Its owner has named the networks that it may be used from."},
 	CallerNotAccepted: {Status: 403, Detail: "The credentials are valid, but what they say about the caller cannot be " +
 		"used here: the organization, a scope or another field is missing or not known."},
+	QuotaExceeded: {Status: 403, Detail: "The units that may be used in this period do not suffice for the request. " +
+		"The member resets_at says when the next period begins; without it there is none. Nothing was done.",
+		Again: InVain},
 
 	NotFound: {Status: 404, Detail: "There is nothing at this path."},
 	MethodNotAllowed: {Status: 405, Detail: "This path does not answer to the request's method. " +
