@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/internal/arguments"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/keyed"
@@ -24,7 +25,7 @@ import (
 // registered with it. It owns the order of the stages, which is the security of
 // the whole:
 //
-//	RequestID → Recover → Authenticate → (mux) → RateLimit → Enforce → Idempotent → handler
+//	RequestID → Recover → Authenticate → (mux) → RateLimit → Enforce → Quota → Idempotent → handler
 //
 // Everything up to Authenticate runs before the mux, so that without a key
 // every path, known or not, is a 401. The rest runs for the pattern that
@@ -43,6 +44,7 @@ type API struct {
 	mux    *http.ServeMux
 	routes []Route
 	limits map[string]ratelimit.Limit // of routes, by the policy's name
+	quotas map[string]idem.Quota      // of routes, by their names
 	places map[string]string          // file and line where each pattern was registered
 }
 
@@ -59,6 +61,7 @@ func NewAPI(keys keystore.Store, o Options) *API {
 		base:   strings.TrimRight(g.options.Base, "/"),
 		mux:    http.NewServeMux(),
 		limits: make(map[string]ratelimit.Limit),
+		quotas: make(map[string]idem.Quota),
 		places: make(map[string]string),
 	}
 	a.path = gate{guard: g, ids: true, recovers: true, authenticates: true, mux: a.mux}
@@ -108,6 +111,15 @@ type RouteOptions struct {
 	// of the API that is not report-only and that no RateLimit.Plan replaces.
 	// Where a plan chooses a policy with a smaller burst, the request gets 400.
 	Cost int64
+	// Units is what an operation of this route uses of the quotas; 0 means that it
+	// is free and asks none. See [QuotaOptions]. It needs Options.Quota or Quota,
+	// and a Runner whose store is that of the API's. A handler adds what it finds
+	// out by [AddUnits].
+	Units int64
+	// Quota is for Units of a kind of their own, such as images: they are counted
+	// apart, under its name, and are limited for each tenant by it alone. Routes
+	// with the same Quota share what it allows.
+	Quota *idem.Quota
 	// Idempotency changes the API's for this route: a field that is zero has the
 	// API's value, the Runner too. Off takes the route out. Where
 	// Options.Idempotency.Methods lacks the method of the route, set Methods here.
@@ -147,8 +159,9 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 	limit := routeLimit{o.Policy, o.Cost}
 	check, scopeErr := newScopeCheck(need, a.guard.options.Service.Scopes)
 	repeats, repeatErr := a.routeIdempotency(method, o.Idempotency)
+	quota, quotaErr := a.guard.quotas.routeStage(o.Units, o.Quota, repeats)
 	ends, endErr := newDeprecation(o.Deprecated, o.Sunset, o.Successor)
-	if err := cmp.Or(scopeErr, a.guard.limits.validRoute(limit), repeatErr, endErr); err != nil {
+	if err := cmp.Or(scopeErr, a.guard.limits.validRoute(limit), repeatErr, quotaErr, endErr); err != nil {
 		mistake(pattern, err.Error())
 	}
 	if p := o.Policy; p != nil && p != ratelimit.Unlimited {
@@ -157,7 +170,13 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 		}
 		a.limits[p.Name] = p.Limit
 	}
-	rt := &route{guard: a.guard, limit: limit, scope: check, deprecation: ends, next: h}
+	if q := o.Quota; q != nil {
+		if other, taken := a.quotas[q.Name]; taken && other != *q {
+			mistake(pattern, "another route has a different quota of the name "+strconv.Quote(q.Name))
+		}
+		a.quotas[q.Name] = *q
+	}
+	rt := &route{guard: a.guard, limit: limit, scope: check, quota: quota, deprecation: ends, next: h}
 	o.Idempotency = IdempotencyOptions{Off: true}
 	if repeats != nil {
 		rt.idempotent = &idempotentStage{repeats, a.guard.report, h}

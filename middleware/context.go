@@ -30,6 +30,7 @@ type facts struct {
 	idempotent any              // the Idempotent stage that the request is inside of, or nil
 	repeatable *http.Request    // as that stage was given it
 	claim      *keyed.Claim     // that the handler runs under, or nil
+	units      *keyed.Units     // that are counted for the request, or nil
 }
 
 type factsKey struct{}
@@ -82,7 +83,7 @@ func extend(ctx context.Context) *facts {
 func (f *facts) copy(ctx context.Context, outer *facts) {
 	f.Context = ctx
 	if outer != nil {
-		f.response, f.hooks, f.claim = outer.response, outer.hooks, outer.claim
+		f.response, f.hooks, f.claim, f.units = outer.response, outer.hooks, outer.claim, outer.units
 		f.caller, f.reported = outer.caller, outer.reported
 		f.idempotent, f.repeatable = outer.idempotent, outer.repeatable
 		f.scoped.Store(outer.scoped.Load())
@@ -121,11 +122,12 @@ func RequestIDFrom(ctx context.Context) string {
 // WithCaller returns a context in which c is the caller: for middleware that
 // authenticates in place of [Guard.Authenticate], and for tests of handlers.
 // It checks nothing: ask c.Refused and c.AllowsAddress first. An Enforce outside
-// does not count for c, nor does Execution.Free reach an Idempotent outside. Like
+// does not count for c, nor does Execution.Free reach an Idempotent outside, nor
+// [AddUnits] a Quota. Like
 // Authenticate it MUST NOT stand inside [Guard.Idempotent].
 func WithCaller(ctx context.Context, c *keystore.Caller) context.Context {
 	f := extend(ctx)
-	f.caller, f.reported, f.claim = nil, false, nil
+	f.caller, f.reported, f.claim, f.units = nil, false, nil, nil
 	if known(c) {
 		f.caller = c
 	}

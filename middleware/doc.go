@@ -1,6 +1,6 @@
 // Package middleware gives a net/http server the contract of an API with secret
-// keys: a request id on every response, authentication, scopes, rate limits and
-// idempotent creates.
+// keys: a request id on every response, authentication, scopes, rate limits, quotas
+// and idempotent creates.
 //
 //	keys, issuer := issuing.InMemory(keystore.Service{})
 //	api := middleware.NewAPI(keys, middleware.Options{RateLimit: middleware.PerOrganization("100-S")})
@@ -39,6 +39,8 @@
 //     another is refused with 500. It stands before Idempotent, never inside it:
 //     a stored reply must not reach a key that may not see it.
 //   - RateLimit SHOULD stand before Idempotent.
+//   - Quota MUST stand behind Enforce and outside Idempotent, which SHOULD stand
+//     inside it.
 //   - Compression and http.TimeoutHandler: outside Idempotent and inside
 //     RequestID.
 //

@@ -22,6 +22,7 @@ const (
 	StageRoute        = "route"
 	StageRateLimit    = "rate_limit"
 	StageScope        = "scope"
+	StageQuota        = "quota"
 	StageIdempotency  = "idempotency"
 	StageHandler      = "handler"
 )
@@ -64,12 +65,17 @@ type Event struct {
 	Waited time.Duration
 
 	// Policy is the rate limit that decided, "" without one. Burst is that of
-	// its limit, and Remaining what is left of it.
+	// its limit, and Remaining what is left of it. After a refusal by a quota,
+	// Policy is its name, and the others are 0.
 	Policy           string
 	Burst, Remaining int64
 
+	// Units is what the request was charged for, also where its outcome is not
+	// known; 0 for none.
+	Units int64
+
 	// ReportedCode is the code of the refusal that the request would have got, had
-	// authentication, the limit or the requirement not been report-only, or
+	// authentication, the limit, the requirement or the quota not been report-only, or
 	// "no_requirement" for a success on a route without [Guard.Enforce]; "" for
 	// none.
 	ReportedCode string
@@ -230,6 +236,7 @@ func AccessLog(l *slog.Logger) func(context.Context, Event) {
 		add(e.RefusedKey != "", slog.String("refused_key", e.RefusedKey))
 		add(e.Policy != "",
 			slog.String("policy", e.Policy), slog.Int64("burst", e.Burst), slog.Int64("remaining", e.Remaining))
+		add(e.Units > 0, slog.Int64("units", e.Units))
 		add(e.Waited > 0, slog.Duration("waited", e.Waited))
 		add(e.ReportedCode != "", slog.String("reported", e.ReportedCode))
 		add(e.Deprecated, slog.Bool("deprecated", true))

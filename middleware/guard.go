@@ -23,6 +23,8 @@ import (
 //	r.Use(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)
 //	r.With(guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Idempotent).Post("/tasks", create)
 //
+// Quota(5), say, stands between the two.
+//
 // Each method says which stage must stand before it; see the package. Where a
 // stage is configured and no handler uses it, the first request past Enforce that
 // shows it logs a warning. A Guard is safe for concurrent use.
@@ -41,6 +43,7 @@ type Guard struct {
 	auth        *authentication // nil if nobody is authenticated
 	limits      *limiter
 	idempotency *idempotency // nil if it is off
+	quotas      *quotas      // nil if the store of replies does not count
 	bodies      *keyed.Bodies
 	warnings    map[*idem.Runner]*keyed.Warnings
 	longest     time.Duration // Timeout of idempotency, that of routes included
@@ -102,6 +105,7 @@ func New(keys keystore.Store, o Options) *Guard {
 		g.idempotency = g.newIdempotency(o.Idempotency, g.bodies)
 		g.ownReplies.Store(ownReplies)
 		g.noIdempotent.Store(true)
+		g.quotas = newQuotas(o, report)
 	}
 	g.noRateLimit.Store(g.limits.limits())
 	return g

@@ -27,7 +27,7 @@ var mayImport = map[string][]string{
 	"idem/internal/token":   {},
 	"ratelimit":             {"internal/arguments", "internal/calls", "github.com/ulule/limiter/v3"},
 	"middleware": {"scope", "keystore", "idem", "ratelimit", "middleware/internal", "internal/arguments",
-		"internal/transaction", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},
+		"internal/meter", "internal/transaction", "github.com/hashicorp/golang-lru/v2", "github.com/rs/xid", "net/http"},
 	"keystore/keystoretest":   {"keystore", "scope"},
 	"idem/idemtest":           {"idem"},
 	"ratelimit/ratelimittest": {"ratelimit"},
@@ -49,6 +49,7 @@ var mayImport = map[string][]string{
 	"internal/transaction":    {},
 	"internal/arguments":      {},
 	"internal/calls":          {},
+	"internal/meter":          {"idem"},
 }
 
 func TestImports(t *testing.T) {

@@ -36,10 +36,19 @@ func (s *idempotentStage) handle(f *facts, w http.ResponseWriter, r *http.Reques
 					"Options.ReportOnly let the request pass without a caller")
 			})
 		}
-		f.serve(s.next, w, r)
+		serveCharged(s.report, f, s.next, w, r)
 		return
 	}
 	q := &keyed.Request{Stage: &s.stage, W: w, R: r}
+	if u := f.units; u != nil && u.Take() {
+		if s.Runner.Store() != idem.Store(u.Counter) {
+			keyed.Free(w, r)
+			s.report.misuse(w, r, StageQuota, "Idempotent has another store than the Quota outside it, which counts the "+
+				"units; take both from one Guard")
+			return
+		}
+		q.Units = u
+	}
 	defer q.Body.Release()
 	if d := s.answer(f, q, values); d.problem != nil {
 		s.report.refuse(w, r, StageIdempotency, d)
@@ -75,7 +84,6 @@ func (s *idempotentStage) answer(f *facts, q *keyed.Request, values []string) de
 	if s.stage.Warnings.IsFalse(claim.Key) {
 		return denied(codes.NotRetained)
 	}
-	ctx := q.R.Context()
 	record, execution, err := s.begin(q, claim)
 	for errors.Is(err, idem.ErrMismatch) {
 		same, failed := q.Repeats(record.Fingerprint)
@@ -96,14 +104,25 @@ func (s *idempotentStage) answer(f *facts, q *keyed.Request, values []string) de
 		return s.replay(q, record)
 	case q.Dropped:
 		// The first request freed the key, and this one cannot run without its body.
-		err := execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeFree})
-		if err != nil && !errors.Is(err, idem.ErrLost) {
-			s.report.fault(q.W, q.R, "a claim that was not used is not freed yet", err)
-		}
+		s.giveBack(q, execution)
 		return denied(codes.InProgress)
+	case q.Units != nil && record.Attempt == 1: // a take-over was admitted before
+		if d := askQuota(s.report, q.Units, q.W, q.R); d.problem != nil {
+			s.giveBack(q, execution)
+			s.report.refuse(q.W, q.R, StageQuota, d)
+			return denial{}
+		}
 	}
 	q.Key, q.Execution, q.Attempt, q.Response = claim.Key, execution, record.Attempt, &f.response.Writer
 	return s.execute(f, q)
+}
+
+// giveBack frees the key of an execution that does not begin.
+func (s *idempotentStage) giveBack(q *keyed.Request, e *idem.Execution) {
+	err := e.Settle(q.R.Context(), idem.Settlement{Outcome: idem.OutcomeFree})
+	if err != nil && !errors.Is(err, idem.ErrLost) {
+		s.report.fault(q.W, q.R, "a claim that was not used is not freed yet", err)
+	}
 }
 
 func (s *idempotentStage) begin(q *keyed.Request, claim idem.Claim) (idem.Record, *idem.Execution, error) {
@@ -140,10 +159,14 @@ func (s *idempotentStage) claim(f *facts, q *keyed.Request, key string) idem.Cla
 		Method: r.Method, Host: host, Target: target, Range: firstValue(r.Header["Range"]),
 		ContentType: firstValue(r.Header["Content-Type"]),
 	}
-	return idem.Claim{
+	claim := idem.Claim{
 		Key:    idem.NewKey(caller.Organization(), string(caller.Environment()), caller.Subject(), extra, key),
 		Tenant: caller.Tenant(), Organization: caller.Organization(),
 	}
+	if u := q.Units; u != nil {
+		claim.Account, claim.Units = u.Account, u.Route
+	}
+	return claim
 }
 
 // execute runs the handler under its claim.
@@ -160,7 +183,11 @@ func (s *idempotentStage) execute(f *facts, q *keyed.Request) denial {
 	}
 	inner.facts.claim = &inner.Claim
 	recordOf(q.W).note(func(e *Event) { e.Executed = true })
-	switch err := run.Serve(s.next, &inner.Context, &inner.facts); {
+	err := run.Serve(s.next, &inner.Context, &inner.facts)
+	if q.Units != nil {
+		noteUnits(q.Units, q.W)
+	}
+	switch {
 	case err == nil:
 		recordOf(q.W).decide(StageIdempotency, executed)
 		if x := f.response; run.Silent && x.Request != nil && keyed.SameRequest(x.Request, q.R) {

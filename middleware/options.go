@@ -129,6 +129,7 @@ type Options struct {
 
 	RateLimit   RateLimitOptions
 	Idempotency IdempotencyOptions
+	Quota       QuotaOptions
 
 	// NoShouldRetry leaves out the field X-Should-Retry, which SDKs obey. It is
 	// "true" on a refusal that a repeat with the same Idempotency-Key gets past,
@@ -179,6 +180,7 @@ func (o Options) Validate() error {
 	add("TrustedProxies", o.proxies().validate())
 	add("RateLimit", o.RateLimit.validate())
 	add("Idempotency", o.Idempotency.validate())
+	add("Quota", o.Quota.validate(o.Idempotency))
 	return errors.Join(m...)
 }
 

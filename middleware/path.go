@@ -115,6 +115,7 @@ type route struct {
 	deprecation *deprecation // nil for a route that stays
 	limit       routeLimit
 	scope       *scopeCheck
+	quota       *quotaStage      // nil for a route that is free
 	idempotent  *idempotentStage // nil when the route is not idempotent
 	next        http.Handler
 }
@@ -149,11 +150,14 @@ func (rt *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.scoped.Store(true)
 
+	if rt.quota != nil {
+		f = rt.quota.enter(f, r) // quota.go: an operation that begins gets 403 or 503
+	}
 	if rt.idempotent != nil {
 		rt.idempotent.handle(f, c.w, r) // keyedcall.go: the handler, a replay, or 400, 409, 413, 422, 503
 		return
 	}
-	f.serve(rt.next, c.w, r)
+	serveCharged(g.report, f, rt.next, c.w, r)
 }
 
 // unmatched charges a request that no route matched, and answers it.

@@ -26,8 +26,12 @@ type Problem struct {
 	// Challenge is the WWW-Authenticate header, or "".
 	Challenge string
 
-	Policy  string       // "policy": the rate limit that refused
+	Policy  string       // "policy": the rate limit or the quota that refused
 	Missing []scope.Name // "missing_scopes"
+
+	// ResetsAt is when the next period of a quota begins: "resets_at", in UTC and
+	// whole seconds. Zero leaves it out.
+	ResetsAt time.Time
 
 	// OriginalStatus and OriginalLocation are what is left of a response that was
 	// not retained: "original_status", and its Location in "original_location".
@@ -82,6 +86,9 @@ func (p *Problem) append(b []byte) []byte {
 	b = appendMember(b, "policy", p.Policy)
 	if p.quota {
 		b = append(appendString(append(b, `,"violated-policies":[`...), p.Policy), ']')
+	}
+	if !p.ResetsAt.IsZero() {
+		b = appendMember(b, "resets_at", p.ResetsAt.UTC().Format(time.RFC3339))
 	}
 	for i, name := range p.Missing {
 		b = append(b, [...]string{`,"missing_scopes":[`, `,`}[min(i, 1)]...)

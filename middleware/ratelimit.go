@@ -325,21 +325,25 @@ func (l *limiter) policies(ctx context.Context, c *keystore.Caller) (organizatio
 	if err != nil {
 		return nil, nil, err
 	}
-	organization, err = chosen(planned, organization)
-	key, keyErr := chosen(plannedKey, key)
+	organization, err = chosen(planned, organization, ratelimit.Unlimited)
+	key, keyErr := chosen(plannedKey, key, ratelimit.Unlimited)
 	if planned == nil && plannedKey == nil && organization == nil && key == nil {
 		err = errors.New("it named none, and there is no other; return ratelimit.Unlimited for a caller without a limit")
 	}
 	return organization, key, cmp.Or(err, keyErr)
 }
 
-// chosen returns the policy that a plan names, or else the usual one.
-func chosen(planned, usual *ratelimit.Policy) (*ratelimit.Policy, error) {
+// chosen returns the policy that a plan names, or else the usual one; nil for
+// unlimited.
+func chosen[P interface {
+	comparable
+	Validate() error
+}](planned, usual, unlimited P) (none P, err error) {
 	switch planned {
-	case nil:
+	case none:
 		return usual, nil
-	case ratelimit.Unlimited:
-		return nil, nil
+	case unlimited:
+		return none, nil
 	}
 	return planned, planned.Validate()
 }

@@ -26,7 +26,7 @@ func (p *reporter) misuse(w http.ResponseWriter, r *http.Request, stage, what st
 // The zero denial lets it pass.
 type denial struct {
 	problem *Problem      // requests may share it; nil for none
-	policy  string        // the rate limit that refused, or ""
+	policy  string        // the rate limit or the quota that refused, or ""
 	wait    time.Duration // of that; 0 leaves the problem's own
 }
 

@@ -62,7 +62,8 @@ type Request struct {
 	Body      Body
 	Content   repeat.Content // but for its body
 	Execution *idem.Execution
-	Attempt   int // of the execution, 1 or more
+	Attempt   int    // of the execution, 1 or more
+	Units     *Units // that its operation uses; nil for none
 
 	Waiting time.Time // when it began to wait for the first one with its key; zero if it did not
 	Dropped bool      // its body was released meanwhile

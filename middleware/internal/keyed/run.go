@@ -194,7 +194,12 @@ func (x *Run) settlement() idem.Settlement {
 }
 
 // save settles the claim. The client's leaving does not interrupt that.
-func (x *Run) save(s idem.Settlement) error { return x.Execution.Settle(x.R.Context(), s) }
+func (x *Run) save(s idem.Settlement) error {
+	if x.Units != nil {
+		return x.Units.settle(x, s)
+	}
+	return x.Execution.Settle(x.R.Context(), s)
+}
 
 // settle saves the outcome of a run without a transaction, then sends the
 // response, unless it was sent as it was written.
