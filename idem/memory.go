@@ -13,9 +13,9 @@ import (
 	"github.com/sallyport-go/sallyport/idem/internal/token"
 )
 
-// Memory is a [Store] in the memory of one process. Its records are lost with
-// the process, and two processes, each with its own Memory, may both run the
-// same request. The zero Memory is ready to use. Set its fields before: one that
+// Memory is a [Counter] in the memory of one process. Its records are lost with
+// the process, and all that was charged, and two processes, each with its own
+// Memory, may both run the same request. The zero Memory is ready to use. Set its fields before: one that
 // is zero or less stands for its default.
 //
 // When the budget is used up, expired records go first. Then the tenant that
@@ -34,6 +34,10 @@ import (
 //
 // Later calls of Begin remove expired records, a few at a time, which gives back
 // the memory of a peak. There is no goroutine and nothing to close.
+//
+// Units are counted by account and UTC day, beside the Budget: see [Memory.Used]
+// and [Memory.Charges] for what is kept. Setting the machine's clock moves none to
+// another day.
 type Memory struct {
 	// Budget is how many bytes of live heap the store may take: bodies,
 	// summaries, and 300 bytes a key. One tenant alone can use sixteen
@@ -68,6 +72,9 @@ type Memory struct {
 	stats    MemoryStats
 	lost     time.Duration // the retention of what was forgotten, if a warning is due
 	nextWarn int64
+	usages   map[Account]*usage
+	final    []Charge // the last ones that are not acknowledged, in the order of their numbers
+	charges  int64    // the last number
 }
 
 // MemoryStats describes what a [Memory] holds, and what it has forgotten.
@@ -91,13 +98,19 @@ func (m *Memory) lock() {
 	m.largest.place = func(a *account) *uint32 { return &a.place }
 }
 
-var _ Eraser = (*Memory)(nil)
+var (
+	_ Counter = (*Memory)(nil)
+	_ Eraser  = (*Memory)(nil)
+)
 
 // Begin implements [Store]. It returns at once, so no method looks at its
 // context.
 func (m *Memory) Begin(_ context.Context, c Claim) (Record, error) {
 	if c.Lease <= 0 || c.Retention < c.Lease {
 		return Record{}, fmt.Errorf("idem: a claim with a lease of %v and a retention of %v", c.Lease, c.Retention)
+	}
+	if c.Units < 0 {
+		return Record{}, fmt.Errorf("idem: a claim of %d units", c.Units)
 	}
 	m.lock()
 	defer m.unlock()
@@ -159,10 +172,11 @@ func (m *Memory) claim(c *Claim, now int64) (Record, error) {
 func (m *Memory) takeOver(e *entry, c *Claim, now int64) (Record, error) {
 	if !e.held {
 		m.unlist(e)
+		before := e.cost()
 		e.held = true
-		m.charge(e.tenant, claimCost-entryCost)
+		m.charge(e.tenant, claimCost-before)
 		if !m.makeRoom(e.tenant, now) {
-			m.charge(e.tenant, entryCost-claimCost)
+			m.charge(e.tenant, before-claimCost)
 			e.held, e.settled = false, now // the newest of the list
 			m.list(e)
 			return Record{}, ErrFull
@@ -176,6 +190,7 @@ func (m *Memory) takeOver(e *entry, c *Claim, now int64) (Record, error) {
 func (m *Memory) give(e *entry, c *Claim, now int64) Record {
 	e.token, e.leaseEnds = c.Token, after(now, c.Lease)
 	e.attempt++
+	m.open(e, c, now)
 	return Record{State: Claimed, Fingerprint: e.fingerprint, Attempt: int(e.attempt)}
 }
 
@@ -204,6 +219,8 @@ func (m *Memory) Settle(_ context.Context, key Key, token ClaimToken, s Settleme
 		return fmt.Errorf("idem: a settlement as %v", s.Outcome)
 	case s.Outcome != OutcomeFree && s.Retention <= 0:
 		return fmt.Errorf("idem: a settlement with a retention of %v", s.Retention)
+	case s.Units < 0:
+		return fmt.Errorf("idem: a settlement of %d units", s.Units)
 	case s.Outcome != OutcomeDone:
 		s.Payload, s.Summary = nil, nil
 	}
@@ -221,6 +238,7 @@ func (m *Memory) Settle(_ context.Context, key Key, token ClaimToken, s Settleme
 	case !e.held:
 		return ErrSettled
 	case s.Outcome == OutcomeFree:
+		m.discard(e)
 		m.drop(e)
 	default:
 		m.settle(e, &s, now)
@@ -236,6 +254,11 @@ func (m *Memory) settle(e *entry, s *Settlement, now int64) {
 	// A longer body would push out all others of its tenant, and then itself.
 	if e.retained = int64(cap(s.Payload)) <= m.budget/2; e.retained {
 		e.payload = s.Payload
+	}
+	if s.Outcome == OutcomeDone {
+		m.conclude(e, s.Units, false)
+	} else if e.use != nil {
+		e.use.units = s.Units
 	}
 	m.list(e)
 	m.expiry.move(e.number, after(now, s.Retention))
@@ -270,7 +293,8 @@ func (m *Memory) find(key Key, now int64) *entry {
 }
 
 // Erase implements [Eraser]. It looks at the records one by one, and other calls
-// wait for it.
+// wait for it. What the organization was charged for stays, and its uncertain
+// charges are final.
 func (m *Memory) Erase(_ context.Context, organization string) (removed int, err error) {
 	m.lock()
 	defer m.unlock()

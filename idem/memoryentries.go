@@ -13,6 +13,7 @@ import (
 type entry struct {
 	payload, summary []byte // once settled
 	tenant           *account
+	use              *use // while it is held or unknown, if the claim has an Account
 	key              Key
 	fingerprint      [32]byte
 	token            ClaimToken
@@ -81,6 +82,9 @@ func (m *Memory) compact() {
 		e := m.entries.add(from.key)
 		moved[from.number], from.number = e.number, e.number
 		*e = *from
+		if e.use != nil {
+			e.use.entry = e.number
+		}
 		m.expiry.items[i].element = e.number
 	}
 	for i := range m.expiry.items {

@@ -55,7 +55,7 @@ func (e *entry) cost() int {
 	if e.held {
 		return claimCost
 	}
-	return entryCost + cap(e.summary) + cap(e.payload)
+	return entryCost + cap(e.summary) + cap(e.payload) + e.use.cost()
 }
 
 // settledAs reports whether e was settled by s. When the payload was evicted,
@@ -67,13 +67,18 @@ func (e *entry) settledAs(s *Settlement) bool {
 	return e.outcome == s.Outcome && string(e.payload) == string(s.Payload)
 }
 
-// drop forgets an entry, and closes the account of a tenant that has no other.
+// drop forgets an entry, and closes the account of a tenant that has no other. A
+// charge that is uncertain becomes final.
 func (m *Memory) drop(e *entry) {
 	a := e.tenant
 	if !e.held {
 		m.unlist(e)
 	}
 	m.charge(a, -e.cost())
+	if e.use != nil && e.uncertain(m.now()) {
+		m.conclude(e, e.use.units, true)
+	}
+	m.discard(e)
 	m.expiry.remove(e.number)
 	m.entries.remove(e)
 	if a.entries--; a.entries == 0 {
