@@ -262,12 +262,12 @@ func (d documented) components(used map[scope.Name]bool) object {
 			"RetryAfter": header(object{"type": "integer", "minimum": 1}, "Seconds to wait before the request is repeated."),
 			"ShouldRetry": header(object{"type": "string", "enum": []string{"true", "false"}},
 				"Whether a repeat with the same Idempotency-Key gets another answer."),
-			"Challenge": always("A Bearer challenge (RFC 6750, section 3)."),
+			"Challenge": header(text, "A Bearer challenge (RFC 6750, section 3): with each 401, and where a scope is missing."),
 		},
 		"responses": object{
 			"BadRequest":   d.refusal(400, "The request or its Idempotency-Key cannot be read."),
 			"Unauthorized": d.refusal(401, "The API key is missing or not valid.", "Challenge"),
-			"Forbidden":    d.refusal(403, "The credentials lack a scope.", "Challenge"),
+			"Forbidden":    d.refusal(403, "The credentials lack a scope, or units.", "Challenge", "ShouldRetry"),
 			"Conflict": d.refusal(409, "The original response to this Idempotency-Key cannot be returned, or not yet, and "+
 				"Retry-After is there in that case; or the request breaks a rule of the data.", "RetryAfter", "ShouldRetry"),
 			"TooLarge":        d.refusal(413, "The body of a request with an Idempotency-Key is too large."),
