@@ -353,6 +353,7 @@ type problemBody struct {
 	Status                    int
 	RequestID                 string   `json:"request_id"`
 	Policy                    string   `json:"policy"`
+	ResetsAt                  string   `json:"resets_at"`
 	Missing                   []string `json:"missing_scopes"`
 	OriginalStatus            int      `json:"original_status"`
 	OriginalLocation          string   `json:"original_location"`
@@ -855,10 +856,18 @@ func newWorld(t testing.TB, configure func(*middleware.Options)) *world {
 	w.api.HandleFunc("POST /api/v1/tasks", write, func(rw http.ResponseWriter, r *http.Request) {
 		w.runs.Add(1)
 		(*w.create.Load())(rw, r)
-	})
+	}, middleware.RouteOptions{Units: w.units(o)})
 	w.api.HandleFunc("GET /api/v1/tasks", read, func(rw http.ResponseWriter, r *http.Request) {})
 	w.api.HandleFunc("POST /api/v1/batches/", write, func(rw http.ResponseWriter, r *http.Request) { w.runs.Add(1) })
 	return w
+}
+
+// units are what a create uses, where there is a quota.
+func (w *world) units(o middleware.Options) int64 {
+	if o.Quota.Organization == nil {
+		return 0
+	}
+	return 5
 }
 
 // outage switches off the stores that the faults name, and the others on.

@@ -138,6 +138,11 @@ func TestEveryOption(t *testing.T) {
 		"RateLimitOptions.Client":       func(p *probed) { p.o.RateLimit.Client = one("x") },
 		"RateLimitOptions.Concurrent":   func(p *probed) { p.o.RateLimit.Concurrent = 1 },
 		"RateLimitOptions.Fields":       func(p *probed) { p.o.RateLimit.Fields = middleware.FieldsGitHub },
+		"QuotaOptions.Organization":     func(p *probed) { p.o.Quota.Organization, p.route.Units = quota("x", 5), 5 },
+		"QuotaOptions.Key":              func(p *probed) { p.o.Quota.Key, p.route.Units = quota("x", 5), 5 },
+		"QuotaOptions.Plan":             func(p *probed) { p.o.Quota.Plan, p.route.Units = bought(quota("x", 5), nil), 5 },
+		"RouteOptions.Quota":            func(p *probed) { p.route.Quota, p.route.Units = quota("x", 5), 5 },
+		"RouteOptions.Units":            func(p *probed) { p.route.Quota, p.route.Units = quota("x", 5), 2 },
 		"IdempotencyOptions.Runner":     func(p *probed) { p.o.Idempotency.Runner = nil },
 		"IdempotencyOptions.Off":        func(p *probed) { p.o.Idempotency = keyedOptions{Off: true} },
 		"IdempotencyOptions.Methods":    func(p *probed) { p.o.Idempotency.Methods = []string{"PUT"} },
@@ -195,7 +200,7 @@ func TestEveryOption(t *testing.T) {
 	})
 	own := []reflect.Type{
 		reflect.TypeFor[middleware.Options](),
-		reflect.TypeFor[rateOptions](), reflect.TypeFor[keyedOptions](),
+		reflect.TypeFor[rateOptions](), reflect.TypeFor[keyedOptions](), reflect.TypeFor[middleware.QuotaOptions](),
 		reflect.TypeFor[middleware.RouteOptions](), reflect.TypeFor[middleware.Hooks](),
 	}
 	for _, options := range own {

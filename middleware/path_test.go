@@ -81,6 +81,7 @@ const (
 	wrongScope     fault = "wrong scope"
 	scopeInHandler fault = "wrong scope for the handler"
 	overLimit      fault = "over the limit"
+	overQuota      fault = "over the quota"
 	keyReuse       fault = "key reuse"
 	inFlight       fault = "in flight"
 	replay         fault = "replay"
@@ -120,6 +121,12 @@ func TestOrder(t *testing.T) {
 		{[]fault{wrongScope, overLimit}, "rate_limit", 429, "rate_limited", "Retry-After"},
 		{[]fault{overLimit}, "rate_limit", 429, "rate_limited", "Retry-After"},
 		{[]fault{overLimit, keyReuse}, "rate_limit", 429, "rate_limited", "Retry-After"},
+		{[]fault{wrongScope, overQuota}, "scope", 403, "insufficient_scope", "Www-Authenticate"},
+		{[]fault{overLimit, overQuota}, "rate_limit", 429, "rate_limited", "Retry-After"},
+		{[]fault{overQuota}, "quota", 403, "quota_exceeded", "X-Should-Retry"},
+		{[]fault{overQuota, keyReuse}, "idempotency", 422, "idempotency_key_reused", "Cache-Control"},
+		{[]fault{overQuota, replay}, "idempotency", 201, "replayed", "Idempotent-Replayed"},
+		{[]fault{overQuota, handlerPanics}, "quota", 403, "quota_exceeded", "X-Should-Retry"},
 		{[]fault{keyReuse}, "idempotency", 422, "idempotency_key_reused", "Cache-Control"},
 		{[]fault{keyReuse, inFlight}, "idempotency", 422, "idempotency_key_reused", "Cache-Control"},
 		{[]fault{inFlight}, "idempotency", 409, "idempotency_in_progress", "Retry-After"},
@@ -169,6 +176,9 @@ func TestOrder(t *testing.T) {
 				w := newWorld(t, func(o *middleware.Options) {
 					if len(row.faults) == 2 && row.faults[0] == inFlight && row.faults[1] == replay {
 						o.Idempotency.Runner = replies() // waits
+					}
+					if slices.Contains(row.faults, overQuota) {
+						smallQuota(o)
 					}
 					if slices.Contains(row.faults, atCommit) {
 						notCommitted(idem.ErrConstraint)(o)
@@ -225,6 +235,9 @@ func (w *world) try(t *testing.T, faults []fault) (answer, middleware.Event, int
 		synctest.Wait()
 	} else if has(replay) || has(keyReuse) {
 		serve(w.api, w.post(`{"title":"one"}`))
+	}
+	if has(overQuota) && !has(replay) && !has(keyReuse) { // otherwise that request has used it up
+		serve(w.api, request("POST", "/api/v1/tasks", w.token, "{}"))
 	}
 	for has(overLimit) && serve(w.api,
 		request("GET", "/api/v1/tasks", w.token, "")).StatusCode != http.StatusTooManyRequests {

@@ -24,6 +24,7 @@ var pictured = []struct{ name, files string }{
 	{"routing", "path.go"},
 	{"RateLimit", "ratelimit.go"},
 	{"Enforce", "scope.go"},
+	{"Quota", "quota.go"},
 	{"Idempotent", "idempotency.go keyedcall.go"},
 }
 

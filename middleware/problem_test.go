@@ -105,6 +105,7 @@ var provoked = []struct {
 		return serve(testAPI(nil, middleware.Options{Hooks: quiet(), Authenticate: user}),
 			request("GET", "/api/v1/any", "", ""))
 	}},
+	{"quota_exceeded", smallQuota, faulty(overQuota)},
 	{"not_found", nil, faulty(unknownPath)},
 	{"method_not_allowed", nil, faulty(wrongMethod)},
 	{"idempotency_in_progress", nil, faulty(inFlight)},

@@ -237,6 +237,9 @@ func (s *quotaStage) limitsOf(ctx context.Context, c *keystore.Caller, a idem.Ac
 // it must not.
 func askQuota(report *reporter, u *keyed.Units, w http.ResponseWriter, r *http.Request) denial {
 	v, err := u.Ask(r.Context())
+	if v.Fault != nil {
+		report.fault(w, r, "the units that count on a report-only quota are not known", v.Fault)
+	}
 	switch {
 	case err != nil:
 		return uncounted(report, w, r, err)

@@ -94,7 +94,7 @@ func (u *Units) Count(ctx context.Context, last bool) error {
 	ctx, cancel := u.detached(ctx)
 	defer cancel()
 	if last {
-		u.hold, _, _ = u.Hold(ctx, n) // so that the next request here finds it; it is charged in any case
+		u.hold, _, _ = u.Hold(ctx, 0) // nothing is refused; End tells the next request here
 	}
 	err := u.Counter.Count(ctx, u.Account, n)
 	if err != nil {
