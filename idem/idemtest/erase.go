@@ -5,9 +5,9 @@ import (
 	"github.com/sallyport-go/sallyport/idem/internal/token"
 )
 
-// owned returns a claim of an organization's that was made, on the account of an
-// tenant, or of the organization itself.
-func (e *env) owned(organization, tenant, key string) idem.Claim {
+// ofOrganization returns a claim of an organization's, on the account of a tenant,
+// or of the organization itself. owned returns one that was made.
+func (e *env) ofOrganization(organization, tenant, key string) idem.Claim {
 	c := e.lasting()
 	c.Key, c.Tenant = idem.NewKey(organization, tenant, key), organization
 	if tenant != "" {
@@ -15,8 +15,11 @@ func (e *env) owned(organization, tenant, key string) idem.Claim {
 	}
 	prefix := token.Prefix(organization)
 	copy(c.Token[:], prefix[:])
-	e.mustClaim("a new key", c, 1)
 	return c
+}
+
+func (e *env) owned(organization, tenant, key string) idem.Claim {
+	return e.made(e.ofOrganization(organization, tenant, key))
 }
 
 var eraseRules = []rule{

@@ -24,7 +24,9 @@ import (
 // own with a store of its own; the names are stable, for -run and -skip and for
 // Skip.
 type Suite struct {
-	// New returns a store that knows no key. It is required.
+	// New returns a store that knows no key, and has charged nothing. It is
+	// required. One that is an [idem.Counter] keeps charges, and adds up what is
+	// final within 30 s: where that takes a Run, New starts it.
 	New func(t *testing.T) idem.Store
 
 	// Advance lets the time of a store that New returned go on. When it is nil
@@ -63,9 +65,9 @@ type rule struct {
 
 // rules returns those that the store has to follow.
 func (s Suite) rules() []rule {
-	all := slices.Concat(claimRules, leaseRules, takeOverRules, settleRules, retentionRules, contentRules, eraseRules)
+	all := slices.Concat(claimRules, leaseRules, takeOverRules, settleRules, retentionRules, contentRules, eraseRules, unitRules)
 	if s.Write != nil {
-		all = append(all, joinedRules...)
+		all = slices.Concat(all, joinedRules, joinedUnitRules)
 	}
 	return all
 }
