@@ -17,6 +17,8 @@ const (
 	Begin Op = iota
 	Extend
 	Settle
+	Count // of a FaultyCounter, as Used
+	Used
 	ops int = iota
 )
 
@@ -39,7 +41,7 @@ const (
 var ErrInjected = errors.New("idemtest: injected fault")
 
 // Faulty is a Store that fails on command, and else does what the store it
-// wraps does.
+// wraps does. It is a Store only, whatever else that is: see [FaultyCounter].
 type Faulty struct {
 	store idem.Store
 
@@ -140,4 +142,35 @@ func (f *Faulty) take(op Op) (Fault, <-chan struct{}) {
 		return faults[0], f.released
 	}
 	return f.always[op], f.released
+}
+
+// FaultyCounter is a Faulty that is an [idem.Counter] too.
+type FaultyCounter struct {
+	*Faulty
+	counting
+}
+
+// counting lies deeper than the methods of Faulty, which come first.
+type counting struct{ idem.Counter }
+
+// NewFaultyCounter returns a FaultyCounter that wraps c and has no faults yet.
+func NewFaultyCounter(c idem.Counter) *FaultyCounter {
+	return &FaultyCounter{NewFaulty(c), counting{c}}
+}
+
+func (f *FaultyCounter) Count(ctx context.Context, a idem.Account, units int64) error {
+	return f.do(ctx, Count, func(ctx context.Context) error { return f.Counter.Count(ctx, a, units) })
+}
+
+func (f *FaultyCounter) Used(
+	ctx context.Context, a idem.Account, since time.Time,
+) (units int64, now time.Time, err error) {
+	err = f.do(ctx, Used, func(ctx context.Context) error {
+		units, now, err = f.Counter.Used(ctx, a, since)
+		return err
+	})
+	if err != nil {
+		units, now = 0, time.Time{}
+	}
+	return units, now, err
 }

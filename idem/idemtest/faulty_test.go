@@ -64,14 +64,22 @@ func TestFaults(t *testing.T) {
 }
 
 func TestFaultsOfEachMethod(t *testing.T) {
-	f := idemtest.NewFaulty(&idem.Memory{})
+	f := idemtest.NewFaultyCounter(&idem.Memory{})
 	begin := func() error { _, err := f.Begin(t.Context(), faultyClaim); return err }
 	extend := func() error { return f.Extend(t.Context(), faultyClaim.Key, faultyClaim.Token, time.Minute) }
 	settle := func() error {
 		return f.Settle(t.Context(), faultyClaim.Key, faultyClaim.Token, idem.Settlement{Outcome: idem.OutcomeFree})
 	}
+	count := func() error { return f.Count(t.Context(), idem.NewAccount("acme"), 1) }
+	used := func() error {
+		_, now, err := f.Used(t.Context(), idem.NewAccount("acme"), time.Time{})
+		if now.IsZero() != (err != nil) {
+			t.Errorf("got the time %v with error %v", now, err)
+		}
+		return err
+	}
 	for op, call := range map[idemtest.Op]func() error{
-		idemtest.Begin: begin, idemtest.Extend: extend, idemtest.Settle: settle,
+		idemtest.Begin: begin, idemtest.Extend: extend, idemtest.Settle: settle, idemtest.Count: count, idemtest.Used: used,
 	} {
 		f.Always(op, idemtest.Fail)
 		f.Next(op, idemtest.Lose, idemtest.Panic)
@@ -93,7 +101,7 @@ func TestFaultsOfEachMethod(t *testing.T) {
 		}
 		f.Always(op, idemtest.None)
 	}
-	for _, call := range []func() error{begin, extend, settle} {
+	for _, call := range []func() error{begin, extend, settle, count, used} {
 		if err := call(); err != nil {
 			t.Errorf("mended: got error %v", err)
 		}

@@ -10,10 +10,14 @@ import (
 )
 
 func TestFaultyWithoutFaults(t *testing.T) {
-	idemtest.Suite{
-		New:    func(t *testing.T) idem.Store { return idemtest.NewFaulty(&idem.Memory{}) },
-		Bubble: true,
-	}.Run(t)
+	for name, store := range map[string]func() idem.Store{
+		"store":   func() idem.Store { return idemtest.NewFaulty(&idem.Memory{}) },
+		"counter": func() idem.Store { return idemtest.NewFaultyCounter(&idem.Memory{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			idemtest.Suite{New: func(t *testing.T) idem.Store { return store() }, Bubble: true}.Run(t)
+		})
+	}
 }
 
 func suiteOf(flaw string) idemtest.Suite {
