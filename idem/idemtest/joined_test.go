@@ -56,6 +56,9 @@ func (m *model) Join(ctx context.Context, c idem.Claim, _ time.Duration) (idem.R
 		return record, nil, ctx.Err()
 	}
 	m.open[c.Key] = struct{}{}
+	if m.has("charges at Join") {
+		m.charge(m.records[m.key(c.Key)].use, c.Units, false)
+	}
 	return record, tx, nil
 }
 
@@ -69,6 +72,9 @@ func (x *modelTx) Settle(ctx context.Context, s idem.Settlement) error {
 	var err error
 	if x.ctx.Err() != nil && m.has("ends a transaction with the context of Join") {
 		s, err = idem.Settlement{Outcome: idem.OutcomeFree}, x.ctx.Err()
+	}
+	if s.RollBack && !m.has("charges what is rolled back") {
+		s.Units = 0
 	}
 	if s.RollBack && m.has("rolls the answer back too") {
 		s.Outcome = idem.OutcomeFree

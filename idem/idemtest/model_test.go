@@ -20,6 +20,10 @@ type model struct {
 	open    map[idem.Key]struct{} // held by transactions
 	rows    []string              // that transactions have committed
 	kept    int                   // turns that never come back
+	sums    []idem.Charge         // all that are final
+	charges []idem.Charge         // those of them that are not acknowledged
+	numbers int64
+	read    bool // the charges were
 	flaw    string
 }
 
@@ -32,6 +36,8 @@ type modelRecord struct {
 	payload        []byte
 	lease, expires time.Duration
 	told           bool // that it is unknown, while held
+	use            *modelUse
+	renewed        bool
 }
 
 func newModel(flaw string) *model {
@@ -63,6 +69,7 @@ func (m *model) key(k idem.Key) idem.Key {
 func (m *model) find(k idem.Key) *modelRecord {
 	r := m.records[m.key(k)]
 	if r != nil && r.expires <= m.now && !m.has("never forgets") {
+		m.expire(r)
 		delete(m.records, m.key(k))
 		return nil
 	}
@@ -120,8 +127,9 @@ func (m *model) begin(c idem.Claim) idem.Record {
 		if m.has("counts a resent Begin as an attempt") {
 			r.attempt++
 		}
-		lease, expires := r.lease, r.expires
+		lease, expires, use := r.lease, r.expires, r.use
 		m.grant(r, c)
+		r.use = use
 		if m.has("does not renew for a resent Begin") {
 			r.lease = lease
 		}
@@ -183,6 +191,7 @@ func (m *model) grant(r *modelRecord, c idem.Claim) idem.Record {
 	if m.has("mixes up lease and retention") {
 		r.lease = r.expires
 	}
+	m.newUse(c, r)
 	return idem.Record{State: idem.Claimed, Fingerprint: r.fingerprint, Attempt: r.attempt}
 }
 
@@ -210,7 +219,7 @@ func (m *model) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken,
 	case m.has("extends nothing"):
 		return nil
 	}
-	r.lease = m.now + lease
+	r.lease, r.renewed = m.now+lease, true
 	if !m.has("lets the retention end a live lease") {
 		r.expires = max(r.expires, r.lease)
 	}
@@ -226,6 +235,10 @@ func (m *model) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 		holder = r.token
 	}
 	m.pause("reads, then settles")
+	if r != nil && holder != token && (m.has("charges what it refuses") ||
+		r.attempt > 1 && m.has("charges what it refuses because of a take-over")) {
+		m.charge(r.use, s.Units, false)
+	}
 	switch {
 	case r == nil && m.has("settles what is not there") && s.Outcome != idem.OutcomeFree:
 		r = &modelRecord{token: token, held: true}
@@ -246,6 +259,9 @@ func (m *model) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 		return idem.ErrSettled
 	case !r.held && m.has("settles as often as it is told"):
 	case !r.held && r.outcome == s.Outcome && string(r.payload) == string(s.Payload):
+		if m.has("charges what is settled again") {
+			m.charge(r.use, s.Units, false)
+		}
 		if m.has("tells nil from empty") && (r.payload == nil) != (s.Payload == nil) {
 			return idem.ErrSettled
 		}
@@ -254,6 +270,9 @@ func (m *model) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 		return idem.ErrSettled
 	}
 	if s.Outcome == idem.OutcomeFree {
+		if m.has("charges what is freed") {
+			m.charge(r.use, s.Units, false)
+		}
 		if m.has("keeps what was freed") {
 			r.held, r.outcome = false, idem.OutcomeUnknown
 			return nil
@@ -261,7 +280,21 @@ func (m *model) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 		delete(m.records, m.key(key))
 		return nil
 	}
+	late := r.held && m.now >= r.lease
 	r.held, r.outcome, r.payload = false, s.Outcome, s.Payload
+	switch {
+	case r.use == nil: // what Extend found nowhere
+	case s.Outcome == idem.OutcomeUnknown && !m.has("charges the claim's units when it is unknown"):
+		r.use.units = s.Units
+	case s.Outcome == idem.OutcomeDone:
+		if m.has("charges the claim's units") {
+			s.Units = r.use.units
+		}
+		if late && m.has("charges a late reply twice") {
+			m.charge(r.use, r.use.units, true)
+		}
+		m.charge(r.use, s.Units, false)
+	}
 	switch {
 	case m.has("cuts payloads at 64 KiB"):
 		r.payload = r.payload[:min(len(r.payload), 64<<10)]
@@ -292,6 +325,12 @@ func (m *model) Erase(ctx context.Context, organization string) (removed int, er
 		others := [8]byte(r.token[:]) != prefix && !(m.has("erases the replies of all") && len(r.payload) > 0)
 		if others || m.has("erases nothing") || r.held && m.has("erases replies only") {
 			continue
+		}
+		if r.held && m.has("charges held claims that it erases") {
+			r.lease = m.now
+		}
+		if !m.has("erases uncertain charges") {
+			m.expire(r)
 		}
 		delete(m.records, k)
 		removed++

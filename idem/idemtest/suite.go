@@ -65,7 +65,8 @@ type rule struct {
 
 // rules returns those that the store has to follow.
 func (s Suite) rules() []rule {
-	all := slices.Concat(claimRules, leaseRules, takeOverRules, settleRules, retentionRules, contentRules, eraseRules, unitRules)
+	all := slices.Concat(claimRules, leaseRules, takeOverRules, settleRules, retentionRules, contentRules, eraseRules,
+		unitRules)
 	if s.Write != nil {
 		all = slices.Concat(all, joinedRules, joinedUnitRules)
 	}

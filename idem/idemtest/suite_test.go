@@ -1,6 +1,7 @@
 package idemtest_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -49,10 +50,12 @@ func TestSkip(t *testing.T) {
 
 // Each flaw trips the rules that stand beside it, and each rule stands beside a
 // flaw.
-var flaws = []struct {
+type flaw struct {
 	flaw  string
 	rules []string
-}{
+}
+
+var flaws = []flaw{
 	{"refuses new keys", []string{"race", "two-keys"}},
 	{"forgets fingerprints", []string{"resent-begin", "in-flight", "finished"}},
 	{"reads, then claims", []string{"race"}},
@@ -142,7 +145,7 @@ func TestFlawsTripRules(t *testing.T) {
 	if n := len(idemtest.Rules()); n != len(untripped) {
 		t.Errorf("%d rules have %d names", n, len(untripped))
 	}
-	for _, f := range flaws {
+	for _, f := range slices.Concat(flaws, unitFlaws) {
 		for _, rule := range f.rules {
 			delete(untripped, rule)
 			if suiteOf(f.flaw).Check(t, rule) == nil {

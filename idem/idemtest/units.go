@@ -105,7 +105,7 @@ func (e *counter) addedUp(what string) (charges []idem.Charge) {
 	before, _ := e.used(time.Time{}, "acme")
 	mark := e.work(e.lasting(), 1, "mark", rand.Text())
 	e.settle("a mark", mark, charged(finished("mark"), 1), nil)
-	marks := func(c idem.Charge) bool { return c.Account.Names()[0] == "mark" }
+	marks := func(c idem.Charge) bool { return strings.HasPrefix(string(c.Account), "mark\x00") }
 	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		charges = e.charges(1000)
 		e.mustUse(what+", while it is added up", before, "acme")
@@ -136,7 +136,8 @@ func (e *counter) charges(limit int) []idem.Charge {
 }
 
 var unitRules = []rule{
-	{"units-done", "OutcomeDone charges the Settlement's Units once, also if it is resent; a claim that is held counts nothing.",
+	{"units-done",
+		"OutcomeDone charges the Settlement's Units once, also if it is resent; a claim that is held counts nothing.",
 		counts(func(e *counter) {
 			c := e.work(e.lasting(), 5, "acme", "key")
 			e.extend("the holder", c, nil)
@@ -248,7 +249,8 @@ var unitRules = []rule{
 			e.mustUse("the next is settled", 6, "acme", "held")
 			e.mustCharge("the next is settled", "acme held: 1", "acme held: 5 uncertain", "acme settled: 3 uncertain")
 		})},
-	{"units-accounts", "A charge counts on its account and on those that this lies within, and on no other, byte for byte.",
+	{"units-accounts",
+		"A charge counts on its account and on those that this lies within, and on no other, byte for byte.",
 		counts(func(e *counter) {
 			names := [][]string{{"acme", "key"}, {"acme", "key", "child"}, {"acme", "KEY"}, {"acme", "key "}, {"acme", "k_y"},
 				{"acme", "k%"}, {"acme", "kéy"}, {"acme", "ke"}, {"acme", "\xff\\'"}, {"Acme", "key"}, {"acm"}}
@@ -309,7 +311,10 @@ var unitRules = []rule{
 				e.settle("the holder", e.work(e.lasting(), 5, "acme"), charged(finished("answer"), 5), nil)
 				e.addedUp("settled")
 			}
-			all := e.charges(1000)
+			all := e.charges(1000) // with the marks
+			if len(all) != 6 {
+				e.failf("got %d charges after 6 settlements", len(all))
+			}
 			for n := range all {
 				for range 2 {
 					got := e.charges(2)
