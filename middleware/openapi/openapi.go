@@ -182,7 +182,7 @@ func (d documented) operation(r documentRoute, wildcards []string) operation {
 	}
 	refusals := map[string]string{
 		"401": "Unauthorized", "429": "TooManyRequests", "503": "Unavailable", "default": "Problem"}
-	if len(r.Scopes) > 0 {
+	if len(r.Scopes) > 0 || r.Options.Units > 0 {
 		refusals["403"] = "Forbidden"
 	}
 	var success []string
@@ -330,8 +330,10 @@ func (d documented) schemas() object {
 		"code":   text("What was wrong, for programs. Codes are added, never renamed."),
 		"request_id": text("The id in the header " + d.RequestIDHeader +
 			"; in a repeated response that of the original."),
-		"policy":            text("The rate limit that refused."),
-		"missing_scopes":    object{"type": "array", "items": object{"type": "string"}},
+		"policy":         text("The rate limit or the quota that refused."),
+		"missing_scopes": object{"type": "array", "items": object{"type": "string"}},
+		"resets_at": object{"type": "string", "format": "date-time",
+			"description": "When the next period of the quota begins."},
 		"original_status":   number("The status of a response that was not retained."),
 		"original_location": text("The Location of a response that was not retained."),
 	}

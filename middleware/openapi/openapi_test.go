@@ -205,7 +205,8 @@ func TestKnowsEveryProblem(t *testing.T) {
 	text := openapi.Document(newAPI(middleware.Options{}), openapi.Info{})
 	res := httptest.NewRecorder()
 	middleware.WriteProblem(res, httptest.NewRequest("GET", "/", nil), middleware.Problem{Status: 409, Code: "x",
-		Detail: "x", Policy: "x", Missing: []scope.Name{"x"}, OriginalStatus: 1, OriginalLocation: "x"})
+		Detail: "x", Policy: "x", Missing: []scope.Name{"x"}, ResetsAt: time.Unix(1, 0), OriginalStatus: 1,
+		OriginalLocation: "x"})
 	var members map[string]any
 	if err := json.Unmarshal(res.Body.Bytes(), &members); err != nil {
 		t.Fatal(err)
@@ -218,6 +219,21 @@ func TestKnowsEveryProblem(t *testing.T) {
 	for name := range members {
 		if properties[name] == nil {
 			t.Errorf("the schema lacks %s", name)
+		}
+	}
+}
+
+// A route that any caller may use refuses with 403 if it has units.
+func TestOfUnits(t *testing.T) {
+	api := middleware.NewAPI(issuing.NewMemory(), middleware.Options{
+		Quota: middleware.QuotaOptions{Organization: &idem.Quota{Name: "monthly", Units: 1}}})
+	nothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	api.Handle("GET /api/v1/units", middleware.AnyCaller(), nothing, middleware.RouteOptions{Units: 1})
+	api.Handle("GET /api/v1/free", middleware.AnyCaller(), nothing)
+	d := parse(t, openapi.Document(api, openapi.Info{}))
+	for path, want := range map[string]string{"/api/v1/units": "#/components/responses/Forbidden", "/api/v1/free": ""} {
+		if got := d.Paths[path]["get"].Responses["403"].Ref; got != want {
+			t.Errorf("%s: the response 403 is %q, want %q", path, got, want)
 		}
 	}
 }
