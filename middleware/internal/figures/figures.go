@@ -103,10 +103,12 @@ func (r Response) Refused() bool {
 }
 
 // LimitOf returns the labels of the rate limit that decided on e; ok is false if
-// none was asked.
+// none was asked, and after a quota has refused, of which e has the name.
 func LimitOf(e *middleware.Event) (l Limit, ok bool) {
 	l = Limit{e.Policy, "admitted"}
 	switch {
+	case e.Stage == middleware.StageQuota:
+		return Limit{}, false
 	case e.Outcome == codes.RateStore:
 		l.Result = "failed"
 	case e.Outcome == codes.RateLimited:

@@ -93,6 +93,7 @@ func TestLimitOf(t *testing.T) {
 		// The policy let it pass, and Concurrent did not.
 		{middleware.Event{Policy: "org", Stage: "rate_limit", Outcome: "too_many_concurrent"}, "{org admitted} true"},
 		{middleware.Event{Policy: "org", Stage: "handler", ReportedCode: "rate_limited"}, "{org reported} true"},
+		{middleware.Event{Policy: "monthly", Stage: "quota", Outcome: "quota_exceeded"}, "{ } false"},
 		{middleware.Event{Policy: "org", Stage: "handler", ReportedCode: "insufficient_scope"}, "{org admitted} true"},
 		{middleware.Event{Stage: "rate_limit", Outcome: "rate_store_unavailable"}, "{ failed} true"},
 	} {
