@@ -176,6 +176,9 @@ func (a *API) Handle(pattern string, need Requirement, h http.Handler, options .
 		}
 		a.quotas[q.Name] = *q
 	}
+	if quota != nil {
+		a.guard.noQuota.Store(false)
+	}
 	rt := &route{guard: a.guard, limit: limit, scope: check, quota: quota, deprecation: ends, next: h}
 	o.Idempotency = IdempotencyOptions{Off: true}
 	if repeats != nil {

@@ -440,6 +440,7 @@ func TestAccessLog(t *testing.T) {
 		{middleware.Event{Policy: "organization", Burst: 9, Remaining: 3}, `* policy=organization burst=9 remaining=3`},
 		{middleware.Event{RefusedKey: "key_1"}, `* refused_key=key_1`},
 		{middleware.Event{ProblemCode: "name_taken"}, `* problem=name_taken`},
+		{middleware.Event{Units: 5}, `* units=5`},
 		{middleware.Event{Waited: time.Second}, `* waited=1s`},
 		{middleware.Event{Deprecated: true}, `* deprecated=true`},
 		{middleware.Event{ReportedCode: "rate_limited"}, `* reported=rate_limited`},

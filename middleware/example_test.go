@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
@@ -435,4 +436,66 @@ func ExampleRequirement_ReportOnly() {
 	// 200 ""
 	// 200 "insufficient_scope"
 	// 200 "rate_limited"
+}
+
+// A tenant has bought ten units. A summary costs one, and one for each word that
+// it has: a retry costs nothing, also when the quota is used up.
+func ExampleAddUnits() {
+	keys, issuer := issuing.InMemory(keystore.Service{})
+	replies := idem.NewRunner(&idem.Memory{}, idem.Options{})
+	api := middleware.NewAPI(keys, middleware.Options{
+		Idempotency: middleware.IdempotencyOptions{Runner: replies},
+		Quota: middleware.QuotaOptions{
+			Organization: &idem.Quota{Name: "bought", Units: 10, Period: idem.Lifetime},
+		},
+	})
+	var caller *keystore.Caller
+	api.HandleFunc("POST /api/v1/summaries", middleware.Require(scope.TasksRead),
+		func(w http.ResponseWriter, r *http.Request) {
+			caller = middleware.CallerFrom(r.Context())
+			summary := "nine words that a model has made of it"
+			if err := middleware.AddUnits(r.Context(), int64(len(strings.Fields(summary)))); err != nil {
+				fmt.Println(err)
+			}
+			fmt.Fprint(w, summary)
+		}, middleware.RouteOptions{Units: 1})
+
+	key := issue(issuer, "org_1", scope.TasksRead)
+	for _, operation := range []string{"1", "2", "1"} {
+		res := send(api, "POST", "/api/v1/summaries", key, "a long text", "Idempotency-Key", operation)
+		var problem struct{ Code string }
+		_ = json.Unmarshal(res.Body.Bytes(), &problem)
+		fmt.Printf("%d %q\n", res.Code, problem.Code)
+	}
+	tenant := middleware.AccountOf(caller).Within()[1]
+	used, _, err := replies.Store().(idem.Counter).Used(context.Background(), tenant, time.Time{})
+	fmt.Println(used, err)
+	// Output:
+	// 200 ""
+	// 403 "quota_exceeded"
+	// 200 ""
+	// 10 <nil>
+}
+
+// The stages of a Guard, for a router of your own.
+func ExampleGuard_Quota() {
+	keys, issuer := issuing.InMemory(keystore.Service{})
+	guard := middleware.New(keys, middleware.Options{Quota: middleware.QuotaOptions{
+		Key: &idem.Quota{Name: "budget", Units: 9, Period: idem.Lifetime},
+	}})
+	stages := middleware.Chain(guard.RequestID, guard.Recover, guard.Authenticate,
+		guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Quota(5), guard.Idempotent)
+	mux := http.NewServeMux()
+	mux.Handle("POST /tasks", stages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+	})))
+
+	key := issue(issuer, "org_1", scope.TasksWrite)
+	for _, operation := range []string{"1", "1", "2"} {
+		fmt.Println(send(mux, "POST", "/tasks", key, "{}", "Idempotency-Key", operation).Code)
+	}
+	// Output:
+	// 201
+	// 201
+	// 403
 }

@@ -49,7 +49,7 @@ type Guard struct {
 	longest     time.Duration // Timeout of idempotency, that of routes included
 
 	// No handler has the stage yet, although the options configure it.
-	noRateLimit, noIdempotent atomic.Bool
+	noRateLimit, noIdempotent, noQuota atomic.Bool
 
 	ownReplies atomic.Bool // replies are kept in this process, and the log does not say so yet
 }
@@ -108,6 +108,7 @@ func New(keys keystore.Store, o Options) *Guard {
 		g.quotas = newQuotas(o, report)
 	}
 	g.noRateLimit.Store(g.limits.limits())
+	g.noQuota.Store(o.Quota.limits())
 	return g
 }
 

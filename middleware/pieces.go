@@ -242,6 +242,10 @@ func (g *Guard) warnUnused(w http.ResponseWriter, r *http.Request) {
 		g.report.logWith(w, r).Warn("middleware: Options.RateLimit has limits, and nothing counts requests: " +
 			"the Guard's RateLimit has not been used so far")
 	}
+	if g.noQuota.Load() && g.noQuota.CompareAndSwap(true, false) {
+		g.report.logWith(w, r).Warn("middleware: Options.Quota has quotas, and nothing counts units: " +
+			"the Guard's Quota has not been used so far")
+	}
 	if g.noIdempotent.Load() && len(r.Header["Idempotency-Key"]) > 0 &&
 		slices.Contains(g.idempotency.Methods, r.Method) && g.noIdempotent.CompareAndSwap(true, false) {
 		g.report.logWith(w, r).Warn("middleware: an Idempotency-Key was ignored: " +

@@ -313,6 +313,7 @@ func (g *Guard) Quota(units int64) func(http.Handler) http.Handler {
 	if !g.options.Quota.limits() {
 		panic("middleware: Quota: there is no quota in Options.Quota")
 	}
+	g.noQuota.Store(false)
 	s := &quotaStage{quotas: g.quotas, units: units}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

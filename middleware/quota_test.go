@@ -458,10 +458,45 @@ func TestUnitsThatCannotBeCounted(t *testing.T) {
 	}
 }
 
+// A charge that is saved in the background counts, one of a claim that is gone does
+// not.
+func TestUnitsOfAClaimThatIsGone(t *testing.T) {
+	inBubble(t, "saved later", func(t *testing.T) {
+		store := &uncountable{Memory: &idem.Memory{}}
+		c := newCounted(t, steps("201"), func(c *counted) {
+			c.store, c.o.Idempotency.Runner, c.o.Quota.Organization.Units = store, idem.NewRunner(store, idem.Options{}), 5
+		})
+		store.settles.Store(true)
+		if e, _ := c.send("a"); e.Status != 201 || e.Units != 5 {
+			t.Errorf("got %d and %d units", e.Status, e.Units)
+		}
+		store.settles.Store(false)
+		time.Sleep(time.Minute)
+		if got := c.codes("b"); got != "quota_exceeded" || c.used("units") != 5 {
+			t.Errorf("when it is saved: got %s and %d units", got, c.used("units"))
+		}
+	})
+	store := &idem.Memory{}
+	c := newCounted(t, func(w http.ResponseWriter, r *http.Request) { _, _ = store.Erase(r.Context(), "org_1") },
+		func(c *counted) { c.store, c.o.Quota.Organization.Units = store, 5 })
+	for range 2 {
+		if e, a := c.send("a"); a.StatusCode != 409 || e.Units != 0 || c.used("units") != 0 {
+			t.Errorf("erased: got %d %s and %d units", a.StatusCode, a.body, e.Units)
+		}
+	}
+}
+
 // uncountable is a counter that can be switched off.
 type uncountable struct {
 	*idem.Memory
-	reads, counts atomic.Bool
+	reads, counts, settles atomic.Bool
+}
+
+func (s *uncountable) Settle(ctx context.Context, k idem.Key, c idem.ClaimToken, settlement idem.Settlement) error {
+	if s.settles.Load() {
+		return errDown
+	}
+	return s.Memory.Settle(ctx, k, c, settlement)
 }
 
 func (s *uncountable) Used(ctx context.Context, a idem.Account, since time.Time) (int64, time.Time, error) {
@@ -568,6 +603,7 @@ func TestUnitsWithinARequest(t *testing.T) {
 	c = newCounted(t, func(w http.ResponseWriter, r *http.Request) {
 		if depth++; depth == 1 {
 			r := request("POST", "/api/v1/x", c.token, "{}", "Idempotency-Key: inner"+inner).WithContext(r.Context())
+			r.RequestURI = ""
 			c.ServeHTTP(httptest.NewRecorder(), r)
 		}
 		_ = middleware.AddUnits(r.Context(), 1)
@@ -578,6 +614,25 @@ func TestUnitsWithinARequest(t *testing.T) {
 		serve(c, request(method, "/api/v1/x", c.token, "{}", "Idempotency-Key: outer"))
 		if got, want := c.used("units"), int64(12*(i+1)); got != want || depth != 2 {
 			t.Errorf("%s: %d units after %d runs, want %d", method, got, depth, want)
+		}
+	}
+}
+
+// A Guard whose quotas nothing asks says so.
+func TestUnusedQuota(t *testing.T) {
+	for _, uses := range []bool{false, true} {
+		log := newLogged()
+		c := newCounted(t, sayOK, func(c *counted) { c.o.Hooks = log.hooks() })
+		g := middleware.New(c.ring.keys, c.o)
+		h := middleware.Chain(g.RequestID, anyCaller(g), g.Idempotent)(sayOK)
+		if uses {
+			g.Quota(1)
+		}
+		for range 2 {
+			serve(h, request("GET", "/", c.token, ""))
+		}
+		if n := strings.Count(log.String(), "nothing counts units"); (n == 1) == uses || n > 1 {
+			t.Errorf("Quota is used: %t, and the log says %d times that it is not:\n%s", uses, n, log)
 		}
 	}
 }
