@@ -52,6 +52,7 @@ type stage struct {
 	handler http.HandlerFunc
 	store   *flaky
 	runner  idem.Options
+	units   int64
 	token   string
 	trouble atomic.Bool
 	release chan struct{} // for handlers that are busy; closed when the trouble is over
@@ -113,6 +114,10 @@ func scenes() []scene {
 			s.store.settle = idem.ErrConstraint
 		}},
 		{code: "idempotency_key_reused", before: func(s *stage) { s.post("a", "other") }},
+		{code: "quota_exceeded", before: func(s *stage) { s.post("b", body) }, serve: func(s *stage) {
+			s.options.Quota.Organization = &idem.Quota{Name: "monthly", Units: 1}
+			s.units = 1
+		}},
 
 		{code: "idempotency_in_progress", helps: true, serve: busy, before: meanwhile("a")},
 		{code: "too_many_in_flight", helps: true, serve: busy, before: meanwhile("b")},
@@ -154,7 +159,7 @@ func newStage(t *testing.T, sc scene, configure func(*middleware.Options)) *stag
 	}
 	s.token = secret.Reveal()
 	api := middleware.NewAPI(lookups{s, keys, sc.code == "key_store_unavailable"}, s.options)
-	api.HandleFunc("POST "+base+"tasks", middleware.AnyCaller(), s.handler)
+	api.HandleFunc("POST "+base+"tasks", middleware.AnyCaller(), s.handler, middleware.RouteOptions{Units: s.units})
 	counting := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Before") != "" {
 			api.ServeHTTP(w, r)
