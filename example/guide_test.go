@@ -72,7 +72,7 @@ func stands(guide, text string) bool {
 var attributes = strings.Fields(`
 	aborted after agent budget budget_needed burst bytes caller client code connection deprecated duration environment
 	error idempotency_key kept key max_staleness method organization outcome page panic path pattern policy problem reason
-	refused_key remaining reported request_id retention scope stack stage status subject unlogged uses waited`)
+	refused_key remaining reported request_id retention scope stack stage status subject units unlogged uses waited`)
 
 // TestAttributesOfTheLog: the library names an attribute of the log by a text,
 // which is in the list.
