@@ -227,7 +227,7 @@ func (m *Meter) gauge(k gaugeKey, now time.Time) *gauge {
 		if now.Sub(oldest.asked) < idle {
 			break
 		}
-		if oldest.operations > 0 || oldest.reading != nil {
+		if oldest.operations > 0 { // a read has ended by now
 			m.touch(oldest, now)
 			continue
 		}
@@ -268,13 +268,14 @@ func (m *Meter) begin(ctx context.Context, g *gauge) *read {
 	r := &read{number: m.reads, done: make(chan struct{})}
 	g.reading, g.during = r, 0
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	// The store may not honor ctx. Then it is left behind.
-	stop := context.AfterFunc(ctx, func() {
+	// The store may not honor ctx. Then it is left behind. After the end of the read
+	// this changes nothing. It is not stopped then: the goroutine below could do so
+	// when ctx is done and this has not begun.
+	context.AfterFunc(ctx, func() {
 		m.end(g, r, answer{err: fmt.Errorf("meter: the store did not answer: %w", context.Cause(ctx))})
 	})
 	go func() {
 		defer cancel()
-		defer stop()
 		select {
 		case m.slots <- struct{}{}:
 			defer func() { <-m.slots }()
