@@ -42,6 +42,7 @@ type database struct {
 type store interface {
 	idem.Eraser
 	idem.Joiner
+	idem.Counter
 	Migrate(context.Context) error
 	Check(context.Context) error
 	Schema() []string
@@ -260,7 +261,8 @@ func (d database) advance(t testing.TB, db *sql.DB, by time.Duration) {
 	if d.conf != nil {
 		step += " * interval '1 microsecond'"
 	}
-	statement := "UPDATE sallyport_idem SET lease_ends = lease_ends - " + step + ", expires_at = expires_at - " + step
+	statement := "UPDATE sallyport_idem SET lease_ends = lease_ends - " + step + ", expires_at = expires_at - " + step +
+		", began = began - " + strconv.FormatInt(by.Microseconds(), 10)
 	if d.conf != nil {
 		statement += ", sweep_at = sweep_at - " + step
 	}

@@ -35,11 +35,18 @@ func TestMigrateAgain(t *testing.T) {
 	})
 }
 
+// tables are all that Migrate makes.
+var tables = []string{"sallyport_idem", "sallyport_idem_schema", "sallyport_used", "sallyport_usage"}
+
 func TestSchemaByHand(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {
 		db, store := d.store(t)
-		execute(t, db, "DROP TABLE sallyport_idem")
-		execute(t, db, "DROP TABLE sallyport_idem_schema")
+		for _, table := range tables {
+			execute(t, db, "DROP TABLE "+table)
+		}
+		if d.my != nil {
+			db = d.with("multiStatements", "true").open(t)
+		}
 		for _, step := range store.Schema() {
 			execute(t, db, step)
 		}

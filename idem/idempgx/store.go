@@ -34,7 +34,10 @@ type Store struct {
 	joiner  *claims.Joiner
 }
 
-var _ idem.Joiner = (*Store)(nil) // an idem.Eraser too, by idemsql
+var (
+	_ idem.Joiner  = (*Store)(nil) // an idem.Eraser too, by idemsql
+	_ idem.Counter = (*Store)(nil)
+)
 
 // New returns a Store in the Postgres database of a pool, which it asks nothing
 // yet. The table is the one that the search_path of its connections finds at the

@@ -66,23 +66,31 @@ func (s *Store) locate(ctx context.Context, q querier) error {
 // one runs a statement to its end and scans its only row. A write that returns
 // a row is complete only when its rows have been read.
 func (s *Store) one(ctx context.Context, q querier, statement string, dest []any, args ...any) error {
+	found := false
+	err := s.all(ctx, q, func(rows *sql.Rows) error {
+		found = true
+		return rows.Scan(dest...)
+	}, statement, args...)
+	if err == nil && !found {
+		err = sql.ErrNoRows
+	}
+	return err
+}
+
+// all runs a query to its end and has scan read each of its rows.
+func (s *Store) all(ctx context.Context, q querier, scan func(*sql.Rows) error, statement string, args ...any) error {
 	statement, args = s.sql(statement, args)
 	rows, err := q.QueryContext(ctx, statement, args...)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	found := false
 	for rows.Next() {
-		if err := rows.Scan(dest...); err != nil {
+		if err := scan(rows); err != nil {
 			return err
 		}
-		found = true
 	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil || found {
-		return err
-	}
-	return sql.ErrNoRows
+	return errors.Join(rows.Err(), rows.Close())
 }
 
 // write runs a write of one row. The error is ErrLost when it found no row to

@@ -11,11 +11,20 @@ import (
 //go:embed schema/postgres.sql
 var postgresSchema string
 
+//go:embed schema/postgres-2.sql
+var postgresUnits string
+
 //go:embed schema/sqlite.sql
 var sqliteSchema string
 
+//go:embed schema/sqlite-2.sql
+var sqliteUnits string
+
 //go:embed schema/mysql.sql
 var mysqlSchema string
+
+//go:embed schema/mysql-2.sql
+var mysqlUnits string
 
 // claiming are the statements that claim a key, or find out why not.
 type claiming struct {
@@ -41,6 +50,10 @@ type dialect struct {
 
 	extend, mark, settle, settledAs, release, settled, held, owned, erase, sweep string
 
+	count, used, due, uncertain string
+	add                         string // to the totals
+	hex                         string // how bytes stand in a statement
+
 	columns string   // of the table
 	steps   []string // the schema: how to get from each version to the next
 	engine  sqlschema.Engine
@@ -55,9 +68,11 @@ var postgres = func() dialect {
 	d.begin, d.join = with(claims.LockShared), with(claims.LockAlone)
 	d.keep = expand(claims.PostgresKeep())
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
+	d.count = expand(claims.Count("''", "sweep_at", ", {now} + {us} * $4"))
+	d.hex = "decode('%x', 'hex')"
 	d.home, d.where = claims.PostgresHome, claims.PostgresWhere
 	d.columns += ", sweep_at"
-	d.steps, d.engine = []string{postgresSchema}, sqlschema.Postgres()
+	d.steps, d.engine = []string{postgresSchema, postgresUnits}, sqlschema.Postgres()
 	return d
 }()
 
@@ -65,12 +80,14 @@ var sqlite = func() dialect {
 	expand := strings.NewReplacer(
 		"$", "?",
 		"{now}", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
+		"{micros}", "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
 		"{us}", "1",
 		"{told}", "0",
 		"{left}", "(r.lease_ends - CAST(unixepoch('subsec') * 1000000 AS INTEGER))",
 	).Replace
 	d := common(expand)
-	claim := expand(claims.Claim("", "VALUES ($1, $2, $3, 1, 1, {now} + {us} * $5, {now} + {us} * $6, x'')"))
+	claim := expand(claims.Claim("", "VALUES ($1, $2, $3, 1, 1, {now} + {us} * $5, {now} + {us} * $6, x'', "+
+		"$7, CASE WHEN $8 IS NOT NULL THEN {now} END, $8)"))
 	// Outside a transaction the read comes first, so that a replay does not
 	// wait for a writer. In a transaction the write comes first: SQLite refuses
 	// to write in a transaction that has read what another has changed since.
@@ -78,13 +95,14 @@ var sqlite = func() dialect {
 	d.join.decide = []string{claim, d.peek}
 	d.oneWriter = true
 	d.sweep = expand(sqliteSweep)
-	d.steps, d.engine = []string{sqliteSchema}, sqlschema.SQLite()
+	d.count = expand(claims.Count("x''", "", ""))
+	d.steps, d.engine = []string{sqliteSchema, sqliteUnits}, sqlschema.SQLite()
 	return d
 }()
 
 func common(expand func(string) string) dialect {
 	return dialect{
-		columns:   "request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload",
+		columns:   "request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload, account, began, units",
 		sql:       func(query string, args []any) (string, []any) { return query, args },
 		peek:      expand(claims.Peek),
 		extend:    expand(claims.Extend),
@@ -96,5 +114,10 @@ func common(expand func(string) string) dialect {
 		held:      expand(claims.Held),
 		owned:     expand(owned),
 		erase:     expand(erase),
+		used:      expand(claims.Used),
+		due:       expand(claims.Due),
+		uncertain: expand(claims.Uncertain),
+		add:       add,
+		hex:       "x'%x'",
 	}
 }

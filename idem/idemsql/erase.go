@@ -2,7 +2,7 @@ package idemsql
 
 import (
 	"context"
-	"errors"
+	"database/sql"
 	"strconv"
 	"strings"
 
@@ -25,20 +25,24 @@ var (
 			list[i] = "$" + strconv.Itoa(i+2)
 		}
 		return "DELETE FROM sallyport_idem WHERE substr(token, 1, 8) = $1 AND request_key IN (" +
-			strings.Join(list, ", ") + ")"
+			strings.Join(list, ", ") + ") AND " + claims.NotDue
 	}()
 )
 
 // erased is what was done for some of the keys: last is the last of them, and nil
-// when there was none.
+// when there was none. Rows are left whose charge has to be added up before.
 type erased struct {
-	rows int
-	last []byte
+	rows, left int
+	last       []byte
 }
 
 // Erase implements [idem.Eraser]. It reads the whole table in the order of its
 // keys, 500 rows at a time. It waits for a row that a joined request is about to
 // replace, and does not see one that is not committed yet.
+//
+// It adds up what is charged finally before it removes the claims. These sums, and
+// the charges that were not acknowledged, stay, with the names of the accounts:
+// bills need them. A charge that is uncertain is removed with its claim.
 func (s *Store) Erase(ctx context.Context, organization string) (removed int, err error) {
 	prefix := token.Prefix(organization)
 	for after := []byte{}; after != nil && err == nil; {
@@ -48,36 +52,35 @@ func (s *Store) Erase(ctx context.Context, organization string) (removed int, er
 			return s.eraseSome(ctx, q, from, prefix[:])
 		}, nil)
 		removed, after = removed+e.rows, e.last
+		if err == nil && e.left > 0 {
+			after = from
+			_, err = s.foldAll(ctx)
+		}
 	}
 	return removed, err
 }
 
 // eraseSome erases what comes after a key.
 func (s *Store) eraseSome(ctx context.Context, q querier, after, prefix []byte) (e erased, err error) {
-	statement, args := s.sql(s.owned, []any{after, prefix})
-	rows, err := q.QueryContext(ctx, statement, args...)
-	if err != nil {
-		return erased{}, err
-	}
-	defer rows.Close()
-	args = []any{prefix}
-	for rows.Next() {
+	args := []any{prefix}
+	err = s.all(ctx, q, func(rows *sql.Rows) error {
 		var owned bool
 		e.last = nil
-		if err := rows.Scan(&e.last, &owned); err != nil {
-			return erased{}, err
-		}
+		err := rows.Scan(&e.last, &owned)
 		if owned {
 			args = append(args, e.last)
 		}
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(args) == 1 {
+		return err
+	}, s.owned, after, prefix)
+	if err != nil || len(args) == 1 {
 		return e, err
 	}
+	e.left = len(args) - 1
 	for len(args) <= eraseSize {
 		args = append(args, args[len(args)-1])
 	}
 	e.rows, err = s.exec(ctx, q, s.erase, args...)
+	e.left -= e.rows
 	return e, err
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/sallyport-go/sallyport/internal/sqlschema"
 )
 
-// Migrate makes the table, or brings that of an older version of this package
+// Migrate makes the tables, or brings those of an older version of this package
 // up to date. It does nothing when it is. Any number of servers may call it at
 // the same time. What it does it does in one transaction, and it needs the
 // right to create tables only when there is something to do. In SQLite it waits
@@ -43,7 +43,9 @@ func (s *Store) schema() sqlschema.Schema {
 // for which it needs two connections. It changes nothing. Call it when the
 // program starts, after Migrate, and not with each request.
 func (s *Store) Check(ctx context.Context) error {
-	if err := s.schema().Check(ctx, s.db, s.columns+" FROM {table}"); err != nil {
+	err := s.schema().Check(ctx, s.db, s.columns+" FROM {table}", "account, day, units FROM "+s.options.Prefix+"used",
+		"number, id, account, units, began, uncertain FROM "+s.options.Prefix+"usage")
+	if err != nil {
 		return fmt.Errorf("idemsql: check: %w", err)
 	}
 	return nil

@@ -48,8 +48,9 @@ const (
 	mysqlOpen = "(r.request_key IS NULL OR " + claims.Claimable + ")"
 
 	mysqlInsert = `
-		INSERT INTO sallyport_idem (request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload)
-		VALUES ($1, $2, $3, 1, 1, {now} + $5, {now} + $6, '')`
+		INSERT INTO sallyport_idem (request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload,
+			account, began, units)
+		VALUES ($1, $2, $3, 1, 1, {now} + $5, {now} + $6, '', $7, CASE WHEN $8 IS NOT NULL THEN {now} END, $8)`
 
 	// Columns are set from the left to the right, and the later ones see it.
 	mysqlTakeOver = `
@@ -58,7 +59,8 @@ const (
 				WHEN r.state = 1 AND r.token = $2 AND r.lease_ends > {told} THEN r.attempt
 				ELSE r.attempt + 1 END,
 			fingerprint = CASE WHEN r.expires_at <= {now} THEN $3 ELSE r.fingerprint END,
-			token = $2, state = 1, lease_ends = {now} + $5, expires_at = {now} + $6, payload = ''
+			token = $2, state = 1, lease_ends = {now} + $5, expires_at = {now} + $6, payload = '',
+			account = $7, began = CASE WHEN $8 IS NOT NULL THEN {now} END, units = $8
 		WHERE ` + claims.TheKey + " AND " + claims.Claimable
 
 	mysqlTaken = `
@@ -69,7 +71,8 @@ const (
 	// In the other order of the join all rows would be.
 	mysqlSweep = `
 		DELETE r FROM (
-			SELECT request_key FROM sallyport_idem WHERE expires_at <= {now} ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
+			SELECT request_key FROM sallyport_idem WHERE expires_at <= {now} AND account IS NULL
+			ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
 		) AS due STRAIGHT_JOIN sallyport_idem AS r ON r.request_key = due.request_key`
 )
 
@@ -85,6 +88,7 @@ var mysql = func() dialect {
 	const now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 	columns := strings.NewReplacer( // not every version has an alias in DELETE
 		"{now}", now,
+		"{micros}", now,
 		"{us}", "1",
 		"{told}", "0",
 		"{left}", "(lease_ends - "+now+")",
@@ -96,6 +100,7 @@ var mysql = func() dialect {
 	}
 	d := common(columns)
 	d.sweep = strings.NewReplacer("{now}", now).Replace(mysqlSweep)
+	d.count, d.add = columns(claims.Count("''", "", "")), mysqlAdd
 	d.sql = literals
 	d.home, d.where = mysqlHome, mysqlWhere
 	d.mysql = &mysqlStatements{
@@ -106,7 +111,7 @@ var mysql = func() dialect {
 		taken:       columns(mysqlTaken),
 		finish:      "SET autocommit = 1, @sallyport = RELEASE_LOCK(" + mysqlLock + ")",
 	}
-	d.steps, d.engine = []string{mysqlSchema}, sqlschema.MySQL()
+	d.steps, d.engine = []string{mysqlSchema, mysqlUnits}, sqlschema.MySQL()
 	return d
 }()
 
@@ -114,7 +119,7 @@ var mysql = func() dialect {
 const longestLiteral = 4096
 
 // literals writes the arguments $1, $2 into the statement, which spares the
-// round trip that prepares it. They are numbers and bytes and need no quoting.
+// round trip that prepares it. They are numbers, bytes and NULL and need no quoting.
 // Only a long reply travels as an argument.
 func literals(query string, args []any) (string, []any) {
 	var text strings.Builder
@@ -138,6 +143,8 @@ func literals(query string, args []any) (string, []any) {
 				break
 			}
 			text.WriteString("x'" + hex.EncodeToString(arg) + "'")
+		case nil:
+			text.WriteString("NULL")
 		default:
 			fmt.Fprint(&text, arg)
 		}

@@ -25,11 +25,14 @@ type Options struct {
 	// try again. In Postgres a 4xx rolls back, so nothing checks what its
 	// handler has read.
 	Isolation sql.IsolationLevel
-	// Prefix is what the names of the table, its indexes and the table with its
-	// version begin with, in place of "sallyport_": at most 40 of the
+	// Prefix is what the names of the tables and their indexes begin with, in place of "sallyport_": at most 40 of the
 	// characters a-z, 0-9 and _, and no digit first. Stores with different
 	// prefixes in one database do not see each other.
 	Prefix string
+	// KeepCharges has Run keep a row for each charge until [Store.Acknowledge]. The
+	// database remembers it: from then on all processes keep them, also those
+	// without the option.
+	KeepCharges bool
 	// Logger gets a line for each handler that breaks the rules of joined mode.
 	// The default is slog.Default().
 	Logger *slog.Logger
@@ -53,11 +56,14 @@ type Store struct {
 	joiner  *claims.Joiner
 	names   *claims.Names
 	swept   atomic.Pointer[time.Time] // see Swept
+	counts  atomic.Bool               // somebody asks what is used, or there was something to add up
+	marked  atomic.Bool               // the database knows of KeepCharges
 }
 
 var (
-	_ idem.Eraser = (*Store)(nil)
-	_ idem.Joiner = (*Store)(nil)
+	_ idem.Eraser  = (*Store)(nil)
+	_ idem.Joiner  = (*Store)(nil)
+	_ idem.Counter = (*Store)(nil)
 )
 
 // Postgres returns a Store in the Postgres database db, which it asks nothing

@@ -15,22 +15,23 @@ const (
 
 	// postgresSweep removes rows and returns how many, and how many it has
 	// looked at: one that is kept for longer than its claim said is looked at
-	// again when its time is over. Rows that a joined request is about to reuse
-	// are locked, and left to it.
+	// again when its time is over, and one whose charge is not added up after a
+	// minute. Rows that a joined request is about to reuse are locked, and left to
+	// it.
 	postgresSweep = `
 		WITH due AS MATERIALIZED (
-			SELECT ctid, expires_at FROM sallyport_idem
+			SELECT ctid, expires_at <= {now} AND account IS NULL AS over FROM sallyport_idem
 			WHERE sweep_at <= {now} ORDER BY sweep_at LIMIT $1 FOR UPDATE SKIP LOCKED),
 		removed AS (
 			DELETE FROM sallyport_idem AS r USING due
-			WHERE r.ctid = due.ctid AND due.expires_at <= {now} RETURNING 1),
+			WHERE r.ctid = due.ctid AND due.over RETURNING 1),
 		kept AS (
-			UPDATE sallyport_idem AS r SET sweep_at = r.expires_at FROM due
-			WHERE r.ctid = due.ctid AND due.expires_at > {now} RETURNING 1)
+			UPDATE sallyport_idem AS r SET sweep_at = greatest(r.expires_at, {now} + interval '1 minute') FROM due
+			WHERE r.ctid = due.ctid AND NOT due.over RETURNING 1)
 		SELECT (SELECT count(*) FROM removed), (SELECT count(*) FROM removed) + (SELECT count(*) FROM kept)`
 	sqliteSweep = `
 		DELETE FROM sallyport_idem WHERE rowid IN (
-			SELECT rowid FROM sallyport_idem WHERE expires_at <= {now} ORDER BY expires_at LIMIT $1)`
+			SELECT rowid FROM sallyport_idem WHERE expires_at <= {now} AND account IS NULL ORDER BY expires_at LIMIT $1)`
 )
 
 // Run removes rows whose retention is over until ctx ends, and returns nil
@@ -39,14 +40,34 @@ const (
 // rows count for nothing whether they are removed or not; Run is for the room
 // that they take. In Postgres it finds them five minutes later, by a time that
 // is set with the claim, so that no reply changes an index.
+//
+// It also adds up the units that were used: before it removes rows, and each
+// second with Options.KeepCharges, after the first Used, or once it has found any.
 func (s *Store) Run(ctx context.Context) error {
+	var sweep, warn time.Time // not before
 	for ctx.Err() == nil {
-		if s.sweepOnce(ctx) == sweepSize {
-			continue // there may be more
+		now := time.Now()
+		sweeps := !now.Before(sweep)
+		if sweeps || s.options.KeepCharges || s.counts.Load() {
+			n, err := s.foldAll(ctx)
+			if n > 0 {
+				s.counts.Store(true)
+			}
+			if err != nil && ctx.Err() == nil && !now.Before(warn) {
+				warn = now.Add(sweepInterval)
+				s.options.Logger.WarnContext(ctx,
+					"idemsql: units were not added up; it is tried again each second, or with the next sweep", "error", err)
+			}
+		}
+		if sweeps {
+			if s.sweepOnce(ctx) == sweepSize {
+				continue // there may be more
+			}
+			sweep = now.Add(sweepInterval)
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(sweepInterval):
+		case <-time.After(foldInterval):
 		}
 	}
 	return nil

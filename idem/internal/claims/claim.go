@@ -17,12 +17,24 @@ import (
 // handler that takes longer than that must not find it expired.
 const LongestHandler = 24 * time.Hour
 
-// Check returns an error for a claim that breaks the contract of idem.Claim.
+// longestAccount is how many bytes the column has for an account.
+const longestAccount = 512
+
+// CheckAccount returns an error for an account that has no room in the table.
+func CheckAccount(a idem.Account) error {
+	if len(a) > longestAccount {
+		return fmt.Errorf("an account of %d bytes, more than %d", len(a), longestAccount)
+	}
+	return nil
+}
+
+// Check returns an error for a claim that breaks the contract of idem.Claim, or
+// has no room in the table.
 func Check(c idem.Claim) error {
 	if c.Lease <= 0 || c.Retention < c.Lease {
 		return fmt.Errorf("a claim with a lease of %v and a retention of %v", c.Lease, c.Retention)
 	}
-	return nil
+	return CheckAccount(c.Account)
 }
 
 // PeekArgs returns the parameters of Peek.
@@ -30,8 +42,16 @@ func PeekArgs(c *idem.Claim) []any { return []any{c.Key[:], c.Token[:], c.Finger
 
 // Args returns the parameters of all statements that begin.
 func Args(c *idem.Claim) []any {
-	return append(PeekArgs(c), c.Lease.Microseconds(), c.Retention.Microseconds())
+	var account, units any
+	if c.Account != "" {
+		account, units = []byte(c.Account), Units(c.Units)
+	}
+	return append(PeekArgs(c), c.Lease.Microseconds(), c.Retention.Microseconds(), account, units)
 }
+
+// Units returns units as the table has them: sums of thousands of the most that
+// are possible have room in 64 bits.
+func Units(n int64) int64 { return min(max(n, 0), 1<<48) }
 
 // PostgresArgs returns those of Postgres. The row is to be swept after the
 // retention.
@@ -41,11 +61,11 @@ func PostgresArgs(c *idem.Claim, retention time.Duration) []any {
 
 // KeepArgs returns the parameters of PostgresKeep. The reply gets a token of its
 // own: a claim by the old one that is still there was committed by the handler,
-// and is not overwritten.
+// and is not overwritten. It is charged to no account.
 func KeepArgs(c idem.Claim, t idem.Settlement) []any {
 	rand.Read(c.Token[len(token.Prefix("")):])
 	retention := t.Retention.Microseconds()
-	return append(PeekArgs(&c), payload(t), retention, lockNumber(c.Key), retention)
+	return append(PeekArgs(&c), payload(t), retention, nil, nil, lockNumber(c.Key), retention)
 }
 
 // SettleArgs returns the parameters of Settle. Release has the first two of
@@ -55,7 +75,11 @@ func SettleArgs(key idem.Key, token idem.ClaimToken, t idem.Settlement) []any {
 	if t.Outcome == idem.OutcomeDone {
 		state, reply = idem.Done, payload(t)
 	}
-	return []any{key[:], token[:], int64(state), reply, t.Retention.Microseconds()}
+	var units any
+	if t.Units > 0 && !t.RollBack {
+		units = Units(t.Units)
+	}
+	return []any{key[:], token[:], int64(state), reply, t.Retention.Microseconds(), units}
 }
 
 // payload is not nil, which would be NULL.

@@ -5,22 +5,24 @@ package claims
 import "strings"
 
 // The statements are written for all databases; a dialect puts its own words
-// for what stands in braces: the database's time now, a microsecond, how many of
-// those are left of a lease, and when the lease ends of a claim that is marked.
-// States are the numbers of idem.State, and Lapsed.
+// for what stands in braces: the database's time now, the same in microseconds
+// since 1970, a microsecond, how many of those are left of a lease, and when the
+// lease ends of a claim that is marked. States are the numbers of idem.State, and
+// Lapsed.
 //
 // The parameters of the statements that begin are $1 the key, $2 the token, $3
-// the fingerprint, $4 whether to take over, $5 the lease and $6 the retention,
-// and in Postgres $7 the number of the key's lock and $8 the retention that the
-// sweep goes by. They return state, fingerprint, attempt, the lease left and
-// the payload.
+// the fingerprint, $4 whether to take over, $5 the lease and $6 the retention, $7
+// the account and $8 the units, and in Postgres $9 the number of the key's lock
+// and $10 the retention that the sweep goes by. They return state, fingerprint,
+// attempt, the lease left and the payload.
 const (
 	TheKey = "r.request_key = $1"
 
-	// Claimable says of a row that the claim may have it. It is never NULL.
-	Claimable = `(r.expires_at <= {now}
-		OR r.state = 1 AND r.token = $2 AND r.lease_ends > {told}
-		OR $4 AND r.fingerprint = $3 AND (r.state = 4 OR r.state = 1 AND r.lease_ends <= {now}))`
+	// Claimable says of a row that the claim may have it: when it has expired, not
+	// before its charge is added up. It is never NULL.
+	Claimable = `(CASE WHEN r.expires_at <= {now} THEN r.account IS NULL
+		ELSE r.state = 1 AND r.token = $2 AND r.lease_ends > {told}
+			OR $4 AND r.fingerprint = $3 AND (r.state = 4 OR r.state = 1 AND r.lease_ends <= {now}) END)`
 
 	// State is that of a row, or Lapsed.
 	State = `CASE WHEN r.state <> 1 THEN r.state WHEN r.lease_ends > {now} THEN 2
@@ -48,7 +50,7 @@ const (
 		WHERE ` + TheKey + " AND r.state = 1 AND r.lease_ends <= {now} AND r.lease_ends > {told}"
 
 	Settle = `
-		UPDATE sallyport_idem AS r SET state = $3, payload = $4, expires_at = {now} + {us} * $5
+		UPDATE sallyport_idem AS r SET state = $3, payload = $4, expires_at = {now} + {us} * $5, units = $6
 		WHERE ` + held + " AND r.state = 1"
 
 	// PostgresSettle fails when it finds no claim, by a division by zero: the
@@ -69,6 +71,7 @@ const (
 // Postgres returns a statement in the words of Postgres.
 var Postgres = strings.NewReplacer(
 	"{now}", "statement_timestamp()", // now() would be the start of the transaction
+	"{micros}", "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint",
 	"{us}", "interval '1 microsecond'",
 	"{told}", "'epoch'::timestamptz",
 	"{left}", "(extract(epoch FROM r.lease_ends - statement_timestamp()) * 1000000)::bigint",
@@ -93,7 +96,10 @@ func Claim(more, values string) string {
 			state = excluded.state,
 			lease_ends = excluded.lease_ends,
 			expires_at = excluded.expires_at,
-			payload = excluded.payload` + set + `
+			payload = excluded.payload,
+			account = excluded.account,
+			began = excluded.began,
+			units = excluded.units` + set + `
 		WHERE ` + Claimable + `
 		RETURNING 1, fingerprint, attempt, 0, payload`
 }
@@ -104,13 +110,15 @@ func Claim(more, values string) string {
 // row. The lock's first number is the table's, and the application's own locks
 // are not likely to have it.
 const (
-	LockAlone  = "pg_try_advisory_xact_lock('sallyport_idem'::regclass::oid::int4, $7::int4)"
-	LockShared = "pg_try_advisory_xact_lock_shared('sallyport_idem'::regclass::oid::int4, $7::int4)"
+	LockAlone  = "pg_try_advisory_xact_lock('sallyport_idem'::regclass::oid::int4, $9::int4)"
+	LockShared = "pg_try_advisory_xact_lock_shared('sallyport_idem'::regclass::oid::int4, $9::int4)"
 
-	// A row is to be swept after the end of most replies.
-	sweepAfter    = "{now} + {us} * $8 + interval '5 minutes'"
+	// A row is to be swept after the end of most replies. Without an account it has
+	// neither a time nor units.
+	postgresRest = "$7::bytea, CASE WHEN $7::bytea IS NOT NULL THEN {micros} END, $8::bigint, " +
+		"{now} + {us} * $10 + interval '5 minutes'"
 	postgresClaim = `
-		SELECT $1::bytea, $2::bytea, $3::bytea, 1, 1, {now} + {us} * $5, {now} + {us} * $6, ''::bytea, ` + sweepAfter
+		SELECT $1::bytea, $2::bytea, $3::bytea, 1, 1, {now} + {us} * $5, {now} + {us} * $6, ''::bytea, ` + postgresRest
 )
 
 // PostgresFresh claims a key that has no row, as most have not, for the least
@@ -142,7 +150,7 @@ func PostgresBegin(lock string) string {
 // claimed and nobody holds.
 func PostgresKeep() string {
 	return Claim("sweep_at", `
-		SELECT $1::bytea, $2::bytea, $3::bytea, 1, 3, {now}, {now} + {us} * $6, $5::bytea, `+sweepAfter+`
+		SELECT $1::bytea, $2::bytea, $3::bytea, 1, 3, {now}, {now} + {us} * $6, $5::bytea, `+postgresRest+`
 		WHERE `+LockAlone)
 }
 
@@ -151,5 +159,6 @@ func columns(more string) string {
 	if more != "" {
 		more = ", " + more
 	}
-	return "(request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload" + more + ")"
+	return "(request_key, token, fingerprint, attempt, state, lease_ends, expires_at, payload, account, began, units" +
+		more + ")"
 }
