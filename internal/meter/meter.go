@@ -147,7 +147,7 @@ func (m *Meter) Hold(ctx context.Context, units int64, limits []Limit) (h *Hold,
 // unsure begins the reads without which the limits cannot be decided, and returns
 // one to wait for with the index of its limit, or nil. A read that began after the
 // operation has arrived is as good as another one, so no operation waits for more
-// than two of a gauge.
+// than two of a gauge. A limit that may refuse goes first: its error is the answer.
 func (m *Meter) unsure(ctx context.Context, arrived uint64, units int64, limits []Limit) (wait *read, index int) {
 	now := time.Now()
 	for i, l := range limits {
