@@ -43,7 +43,7 @@ func TestEachFailure(t *testing.T) {
 				}
 				return errRefused
 			})
-			store := d.on(db, idemsql.Options{})
+			store := d.on(db, keepsAll)
 			claims := 0
 			for _, call := range slices.Sorted(maps.Keys(breakable)) {
 				for fails = 1; ; fails++ {
@@ -105,6 +105,27 @@ var breakable = map[string]func(ctx context.Context, s store, c, done idem.Claim
 		_, err := s.Erase(ctx, "acme")
 		return err
 	},
+	"Erase, charged": func(ctx context.Context, s store, c, _ idem.Claim) error {
+		c.Account, c.Units = idem.NewAccount("acme"), 5
+		if _, err := s.Begin(ctx, c); err != nil {
+			return err
+		}
+		if err := s.Settle(ctx, c.Key, c.Token, using(7, finished("answer"))); err != nil {
+			return err
+		}
+		_, err := s.Erase(ctx, "acme")
+		return err
+	},
+	"Count": func(ctx context.Context, s store, _, _ idem.Claim) error {
+		return s.Count(ctx, idem.NewAccount("acme"), 5)
+	},
+	"Used": func(ctx context.Context, s store, _, _ idem.Claim) error {
+		_, _, err := s.Used(ctx, idem.NewAccount("acme"), time.Time{})
+		return err
+	},
+	"Charges":       func(ctx context.Context, s store, _, _ idem.Claim) error { _, err := s.Charges(ctx, 10); return err },
+	"Uncertain":     func(ctx context.Context, s store, _, _ idem.Claim) error { _, err := s.Uncertain(ctx, 10); return err },
+	"Acknowledge":   func(ctx context.Context, s store, _, _ idem.Claim) error { return s.Acknowledge(ctx, 0) },
 	"Settle, again": settling(finished("answer"), nil),
 	"Settle, other": settling(finished("other"), idem.ErrSettled),
 	"Settle, freed": settling(outcomeFree, idem.ErrSettled),

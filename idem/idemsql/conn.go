@@ -206,7 +206,9 @@ func (c *conn) Rollback(ctx context.Context) error {
 
 // discard closes a connection whose transaction may still be open, instead of
 // returning it to the pool.
-func (c *conn) discard() { c.conn.Raw(func(any) error { return driver.ErrBadConn }) }
+func (c *conn) discard() { discard(c.conn) }
+
+func discard(c *sql.Conn) { c.Raw(func(any) error { return driver.ErrBadConn }) }
 
 func (c *conn) Release(_ context.Context, doubtful bool) {
 	if doubtful {

@@ -60,28 +60,34 @@ func (s *Store) foldSome(ctx context.Context) (int, error) {
 				return 0, err
 			}
 		}
+		conn, own := q.(*sql.Conn)
 		var o sql.TxOptions
-		if !s.oneWriter { // who has waited for the lock sees what the last one has done
-			o.Isolation = sql.LevelReadCommitted
+		if !own { // and not SQLite
+			if conn, err = s.db.Conn(ctx); err != nil {
+				return 0, err
+			}
+			defer conn.Close()
+			o.Isolation = sql.LevelReadCommitted // who has waited for the lock sees what the last one has done
 		}
-		tx, err := q.(interface {
-			BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error)
-		}).BeginTx(ctx, &o)
+		tx, err := conn.BeginTx(ctx, &o)
 		if err != nil {
 			return 0, err
 		}
-		defer tx.Rollback()
-		if n, err = s.foldIn(ctx, tx); err != nil {
-			return 0, err
+		if n, err = s.foldIn(ctx, tx); err == nil {
+			err = tx.Commit()
 		}
-		if err := tx.Commit(); err != nil {
-			if s.oneWriter { // it may still be open
-				q.ExecContext(ctx, "ROLLBACK")
-			}
-			return 0, err
+		if err == nil {
+			s.marked.Store(s.options.KeepCharges)
+			return n, nil
 		}
-		s.marked.Store(s.options.KeepCharges)
-		return n, nil
+		undone := tx.Rollback()
+		if undone == sql.ErrTxDone { // a COMMIT that failed may have left it open
+			_, undone = conn.ExecContext(ctx, "ROLLBACK")
+		}
+		if undone != nil {
+			discard(conn)
+		}
+		return 0, err
 	}, nil)
 }
 

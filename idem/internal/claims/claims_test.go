@@ -3,6 +3,7 @@ package claims_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -24,6 +25,82 @@ func TestCheck(t *testing.T) {
 	}{{1, 1, true}, {1, 2, true}, {0, 1, false}, {-1, 1, false}, {2, 1, false}} {
 		if err := claims.Check(idem.Claim{Lease: row.lease, Retention: row.retention}); (err == nil) != row.valid {
 			t.Errorf("a lease of %d and a retention of %d: got %v, want valid %t", row.lease, row.retention, err, row.valid)
+		}
+	}
+	for length, valid := range map[int]bool{0: true, 512: true, 513: false} {
+		account := idem.Account(strings.Repeat("a", length))
+		if err := claims.Check(idem.Claim{Lease: 1, Retention: 1, Account: account}); (err == nil) != valid {
+			t.Errorf("an account of %d bytes: got %v, want valid %t", length, err, valid)
+		}
+	}
+}
+
+// A claim without an account has no units, and a reply that rolls back charges
+// none.
+func TestUnitsOfArgs(t *testing.T) {
+	for _, row := range []struct {
+		account idem.Account
+		units   int64
+		want    string
+	}{
+		{"", 5, "[<nil> <nil>]"}, {"a\x00", 5, "[[97 0] 5]"}, {"a\x00", 0, "[[97 0] 0]"}, {"a\x00", -1, "[[97 0] 0]"},
+		{"a\x00", 1<<63 - 1, "[[97 0] 281474976710656]"},
+	} {
+		if got := fmt.Sprint(claims.Args(&idem.Claim{Account: row.account, Units: row.units})[6:]); got != row.want {
+			t.Errorf("a claim of %q with %d units: got %s, want %s", row.account, row.units, got, row.want)
+		}
+	}
+	for _, row := range []struct {
+		s    idem.Settlement
+		want string
+	}{
+		{idem.Settlement{Units: 5}, "5"}, {idem.Settlement{Units: 5, RollBack: true}, "<nil>"},
+		{idem.Settlement{}, "<nil>"}, {idem.Settlement{Units: -1}, "<nil>"},
+		{idem.Settlement{Units: 1<<63 - 1}, "281474976710656"},
+	} {
+		if got := fmt.Sprint(claims.SettleArgs(idem.Key{}, idem.ClaimToken{}, row.s)[5]); got != row.want {
+			t.Errorf("%+v: got %s, want %s", row.s, got, row.want)
+		}
+	}
+}
+
+// The sum of an account begins with a whole day, and after the rows that are no
+// accounts; what is within it lies below the end.
+func TestUsedArgs(t *testing.T) {
+	const day = 24 * 3600 * 1000000
+	noon := time.Date(1970, 1, 11, 12, 0, 0, 0, time.UTC)
+	for _, row := range []struct {
+		account idem.Account
+		since   time.Time
+		want    []any
+	}{
+		{idem.NewAccount("a", "\xff"), noon, []any{"a\x00\xff\x00", "a\x00\xff\x01", int64(10), int64(10 * day)}},
+		{idem.NewAccount("a"), time.Time{}, []any{"a\x00", "a\x01", int64(2), int64(2 * day)}},
+		{"", time.Time{}, []any{"", "", int64(2), int64(2 * day)}},
+	} {
+		got := claims.UsedArgs(row.account, row.since)
+		got[0], got[1] = string(got[0].([]byte)), string(got[1].([]byte))
+		if !slices.Equal(got, row.want) {
+			t.Errorf("%q since %v: got %v, want %v", row.account, row.since, got, row.want)
+		}
+	}
+}
+
+// The id is what billing systems find duplicates by, so it stays as it is.
+func TestCharge(t *testing.T) {
+	var r claims.Row
+	columns := r.Columns()
+	key, token := idem.Key{1}, idem.ClaimToken{2}
+	*columns[0].(*[]byte), *columns[1].(*[]byte), *columns[2].(*[]byte) = key[:], token[:], []byte("a\x00")
+	*columns[3].(*int64), *columns[4].(*int64) = 5, 1_500_000
+	for state, uncertain := range map[idem.State]bool{idem.Claimed: true, idem.Done: false, idem.Unknown: true} {
+		*columns[5].(*int64) = int64(state)
+		sum := sha256.Sum256(append(key[:], token[:]...))
+		want := idem.Charge{
+			ID: fmt.Sprintf("%x", sum[:16]), Account: "a\x00", Units: 5, Began: time.Unix(1, 500_000_000).UTC(), Uncertain: uncertain,
+		}
+		if got := r.Charge(); got != want {
+			t.Errorf("in state %v: got %+v, want %+v", state, got, want)
 		}
 	}
 }
@@ -153,7 +230,7 @@ func TestAgain(t *testing.T) {
 // yet is asked for again, and a failure is the caller's.
 func TestNames(t *testing.T) {
 	n := claims.NewNames("x_", claims.PostgresHome, claims.PostgresWhere)
-	const statement = "UPDATE sallyport_idem SET n = 'sallyport_idem'::regclass"
+	const statement = "UPDATE sallyport_idem SET n = 'sallyport_idem'::regclass, (SELECT u FROM sallyport_used, sallyport_usage)"
 	failed := errors.New("failed")
 	for i, answer := range []error{sql.ErrNoRows, failed, nil, failed} {
 		err := n.Locate(t.Context(), func(_ context.Context, s string, dest []any, _ ...any) error {
@@ -166,9 +243,9 @@ func TestNames(t *testing.T) {
 		if (err == failed) != (i == 1) || err != nil && err != failed {
 			t.Errorf("after %v: got %v", answer, err)
 		}
-		want := "UPDATE x_idem SET n = 'x_idem'::regclass"
+		want := "UPDATE x_idem SET n = 'x_idem'::regclass, (SELECT u FROM x_used, x_usage)"
 		if i >= 2 {
-			want = `UPDATE "s".x_idem SET n = '"s".x_idem'::regclass`
+			want = `UPDATE "s".x_idem SET n = '"s".x_idem'::regclass, (SELECT u FROM "s".x_used, "s".x_usage)`
 		}
 		if got := n.Text(statement); got != want || n.Text(statement) != want {
 			t.Errorf("after %v: got %s, want %s", answer, got, want)
@@ -181,7 +258,7 @@ func TestNames(t *testing.T) {
 	}
 	none := claims.NewNames("x_", "", "")
 	err := none.Locate(t.Context(), func(context.Context, string, []any, ...any) error { return failed })
-	if got := none.Text(statement); err != nil || got != "UPDATE x_idem SET n = 'x_idem'::regclass" {
+	if got := none.Text(statement); err != nil || got != "UPDATE x_idem SET n = 'x_idem'::regclass, (SELECT u FROM x_used, x_usage)" {
 		t.Errorf("without a schema: got %s, %v", got, err)
 	}
 }
