@@ -28,6 +28,13 @@ const (
 	Lifetime               // for ever: a budget
 )
 
+func (p Period) String() string {
+	if p > Lifetime {
+		return fmt.Sprintf("Period(%d)", uint8(p))
+	}
+	return [...]string{Month: "month", Day: "day", Lifetime: "lifetime"}[p]
+}
+
 // Bounds returns the beginning of the period that a time lies in, and of the next
 // one. For Lifetime both are zero.
 func (p Period) Bounds(t time.Time) (begin, next time.Time) {

@@ -144,6 +144,22 @@ func (m *Meter) Hold(ctx context.Context, units int64, limits []Limit) (h *Hold,
 	return h, v, nil
 }
 
+// Used returns what the account of a limit has used, as Hold would find it, and
+// when the period ends; zero for Lifetime.
+func (m *Meter) Used(ctx context.Context, l Limit) (units int64, next time.Time, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	g := m.gauge(l.key(), now)
+	if !g.fresh(now) {
+		r := m.begin(ctx, g)
+		m.mu.Unlock()
+		err = r.wait(ctx)
+		m.mu.Lock()
+	}
+	return add(g.used, g.since), g.next, err
+}
+
 // unsure begins the reads without which the limits cannot be decided, and returns
 // one to wait for with the index of its limit, or nil. A read that began after the
 // operation has arrived is as good as another one, so no operation waits for more

@@ -1,0 +1,71 @@
+package middleware
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/sallyport-go/sallyport/middleware/internal/codes"
+)
+
+// Usage returns a handler that tells callers what they have used of the quotas of
+// Options.Quota, for a route such as "GET /api/v1/usage" without Units. What is
+// used may be a second old, and left is never negative. A key has one member of
+// the kind "organization" and one of the kind "key", as far as it has these quotas;
+// resets_at is left out for a quota without an end.
+//
+//	{"quotas":[{"name":"monthly","of":"organization","period":"month",
+//	  "units":10000,"used":1203,"left":8797,"resets_at":"2027-01-01T00:00:00Z"}]}
+//
+// When the store does not answer, it is 503. It panics if there is no quota.
+func (g *Guard) Usage() http.Handler {
+	if !g.options.Quota.limits() {
+		panic("middleware: Usage: there is no quota in Options.Quota")
+	}
+	type used struct {
+		Name   string     `json:"name"`
+		Of     string     `json:"of"`
+		Period string     `json:"period"`
+		Units  int64      `json:"units"`
+		Used   int64      `json:"used"`
+		Left   int64      `json:"left"`
+		Resets *time.Time `json:"resets_at,omitempty"`
+	}
+	s := &quotaStage{quotas: g.quotas}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f := factsOf(r.Context())
+		if !g.admits(f) {
+			g.report.misuse(w, r, StageQuota, "Usage has no Authenticate before it")
+			return
+		}
+		if f.caller == nil { // let through by Options.ReportOnly
+			g.report.refuse(w, r, StageQuota, denied(codes.NotFound))
+			return
+		}
+		quotas := []used{}
+		limits, err := s.limitsOf(detached{f}, f.caller, AccountOf(f.caller))
+		for i, l := range limits {
+			units, next, failed := g.quotas.meter.Used(r.Context(), l)
+			if err = failed; err != nil {
+				break
+			}
+			quotas = append(quotas, used{
+				Name: l.Quota.Name, Of: "organization", Period: l.Quota.Period.String(),
+				Units: l.Quota.Units, Used: units, Left: max(l.Quota.Units-units, 0),
+			})
+			if len(l.Account.Within()) > 2 {
+				quotas[i].Of = "key"
+			}
+			if !next.IsZero() {
+				quotas[i].Resets = &next
+			}
+		}
+		if err != nil {
+			g.report.refuse(w, r, StageQuota, uncounted(g.report, w, r, err))
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(w).Encode(map[string][]used{"quotas": quotas})
+	})
+}
