@@ -78,7 +78,7 @@ func (m *Memory) discard(e *entry) {
 		return
 	}
 	open := &m.usage(e.use.account.widest()).open
-	if open.remove(e.use); len(open.items) == 0 {
+	if open.remove(e.use); len(open.items) == 0 && cap(open.items) > 64 {
 		open.items = nil // which gives back the memory of a peak
 	}
 	e.use = nil
