@@ -106,11 +106,9 @@ var (
 // Begin implements [Store]. It returns at once, so no method looks at its
 // context.
 func (m *Memory) Begin(_ context.Context, c Claim) (Record, error) {
-	if c.Lease <= 0 || c.Retention < c.Lease {
-		return Record{}, fmt.Errorf("idem: a claim with a lease of %v and a retention of %v", c.Lease, c.Retention)
-	}
-	if c.Units < 0 {
-		return Record{}, fmt.Errorf("idem: a claim of %d units", c.Units)
+	if c.Lease <= 0 || c.Retention < c.Lease || c.Units < 0 {
+		return Record{}, fmt.Errorf("idem: a claim with a lease of %v, a retention of %v and %d units",
+			c.Lease, c.Retention, c.Units)
 	}
 	m.lock()
 	defer m.unlock()
@@ -217,10 +215,8 @@ func (m *Memory) Settle(_ context.Context, key Key, token ClaimToken, s Settleme
 	switch {
 	case s.Outcome > OutcomeFree:
 		return fmt.Errorf("idem: a settlement as %v", s.Outcome)
-	case s.Outcome != OutcomeFree && s.Retention <= 0:
-		return fmt.Errorf("idem: a settlement with a retention of %v", s.Retention)
-	case s.Units < 0:
-		return fmt.Errorf("idem: a settlement of %d units", s.Units)
+	case s.Outcome != OutcomeFree && s.Retention <= 0, s.Units < 0:
+		return fmt.Errorf("idem: a settlement with a retention of %v and %d units", s.Retention, s.Units)
 	case s.Outcome != OutcomeDone:
 		s.Payload, s.Summary = nil, nil
 	}

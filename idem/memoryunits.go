@@ -87,8 +87,8 @@ func (m *Memory) discard(e *entry) {
 // uncertain reports whether an entry is charged for, for want of an outcome.
 func (e *entry) uncertain(now int64) bool { return e.use != nil && (!e.held || e.leaseEnds <= now) }
 
-// chargeOf returns the charge of an entry that has a use.
-func (m *Memory) chargeOf(e *entry, units int64, uncertain bool) Charge {
+// charged returns the charge of an entry that has a use.
+func (m *Memory) charged(e *entry, units int64, uncertain bool) Charge {
 	sum := sha256.Sum256(slices.Concat(e.key[:], e.token[:]))
 	return Charge{
 		ID: hex.EncodeToString(sum[:16]), Account: e.use.account, Units: units, Began: m.wall(e.use.began),
@@ -99,7 +99,7 @@ func (m *Memory) chargeOf(e *entry, units int64, uncertain bool) Charge {
 // conclude makes final what an entry is charged for.
 func (m *Memory) conclude(e *entry, units int64, uncertain bool) {
 	if e.use != nil && units > 0 {
-		m.add(m.chargeOf(e, units, uncertain))
+		m.add(m.charged(e, units, uncertain))
 	}
 	m.discard(e)
 }
@@ -203,7 +203,7 @@ func (m *Memory) Uncertain(_ context.Context, limit int) (charges []Charge, err 
 	defer m.unlock()
 	all := m.allUncertain(m.now())
 	for _, e := range all[:min(max(limit, 0), len(all))] {
-		charges = append(charges, m.chargeOf(e, e.use.units, true))
+		charges = append(charges, m.charged(e, e.use.units, true))
 	}
 	return charges, nil
 }
@@ -219,11 +219,5 @@ func (m *Memory) allUncertain(now int64) (all []*entry) {
 		}
 	}
 	slices.SortFunc(all, func(a, b *entry) int { return cmp.Compare(a.use.began, b.use.began) })
-	return slices.DeleteFunc(all, func(e *entry) bool {
-		over := m.expiry.rank(e.number) <= now
-		if over {
-			m.drop(e)
-		}
-		return over
-	})
+	return slices.DeleteFunc(all, func(e *entry) bool { return m.find(e.key, now) == nil })
 }

@@ -208,6 +208,9 @@ func TestMemorySumsOfDays(t *testing.T) {
 				t.Errorf("got %d units in the last %d days", got, ago)
 			}
 		}
+		if got := s.used(account(0), today.AddDate(0, 0, -450)); got != 399 {
+			t.Errorf("got %d units in the last 450 days, want those of 399: the others are one sum", got)
+		}
 		if got := s.used(account(0), time.Time{}); got != days {
 			t.Errorf("got %d units in all, want %d", got, days)
 		}
@@ -219,6 +222,61 @@ func TestMemorySumsOfDays(t *testing.T) {
 		}
 		runtime.KeepAlive(s)
 	})
+}
+
+// What has expired is final when it is asked for, without another Begin.
+func TestMemoryChargesWhatExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, ask := range []func(shop) (before, after []idem.Charge){
+			func(s shop) (before, after []idem.Charge) { return s.charges(s.Uncertain), s.charges(s.Charges) },
+			func(s shop) (before, after []idem.Charge) {
+				after = s.charges(s.Charges)
+				return s.charges(s.Uncertain), after
+			},
+		} {
+			s := newShop(t, &idem.Memory{})
+			for i := range 10 {
+				s.use(fmt.Sprint(i), acmeKey, 1, time.Hour)
+			}
+			time.Sleep(time.Hour - 1)
+			for limit, want := range []int{0, 1, 2} {
+				if got, err := s.Uncertain(t.Context(), limit); err != nil || len(got) != want {
+					t.Errorf("limit %d: got %v, error %v", limit, got, err)
+				}
+			}
+			if got, err := s.Uncertain(t.Context(), -1); err != nil || len(got) > 0 {
+				t.Errorf("limit -1: got %v, error %v", got, err)
+			}
+			time.Sleep(1)
+			if uncertain, final := ask(s); len(uncertain) != 0 || len(final) != 10 {
+				t.Errorf("got %d uncertain charges and %d final ones, want none and 10", len(uncertain), len(final))
+			}
+		}
+	})
+}
+
+// A peak of claims with an account does not stay in memory.
+func TestMemoryFreesAPeakOfUses(t *testing.T) {
+	s := newShop(t, &idem.Memory{Budget: 1 << 30})
+	claims := make([]idem.Claim, 50_000)
+	for i := range claims {
+		claims[i] = claimOf("acme", fmt.Sprint(i))
+		claims[i].Account = acmeKey
+	}
+	before := heap()
+	for _, c := range claims {
+		if _, err := s.Begin(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range claims {
+		s.charge(c, idem.OutcomeFree, 0)
+	}
+	if grown := int64(heap() - before); grown > 200_000 {
+		t.Errorf("%d bytes are left of %d claims that were freed", grown, len(claims))
+	}
+	runtime.KeepAlive(s)
+	runtime.KeepAlive(claims)
 }
 
 // The budget covers what is kept of claims whose outcome is unknown.
