@@ -279,6 +279,51 @@ func TestMemoryFreesAPeakOfUses(t *testing.T) {
 	runtime.KeepAlive(claims)
 }
 
+// What is left of a peak is still charged, and can be settled.
+func TestMemoryChargesAfterAPeak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShop(t, &idem.Memory{})
+		var left []idem.Claim
+		for i := range 2000 {
+			s.claimFor("acme", fmt.Sprint("short ", i), time.Minute)
+			if i%50 == 0 {
+				left = append(left, s.use(fmt.Sprint(i), acmeKey, 1, time.Hour))
+			}
+		}
+		time.Sleep(time.Minute)
+		for range 1000 {
+			s.settleAs(claimOf("b", "key"), idem.OutcomeFree)
+		}
+		s.fill("acme", 2000, 0) // in the places of before
+		if got := s.used(acmeKey, time.Time{}); got != int64(len(left)) {
+			t.Errorf("got %d units used, want %d", got, len(left))
+		}
+		for _, c := range left {
+			s.charge(c, idem.OutcomeDone, 2)
+		}
+		if got := s.used(acmeKey, time.Time{}); got != 2*int64(len(left)) {
+			t.Errorf("settled: got %d units used, want %d", got, 2*len(left))
+		}
+	})
+}
+
+// A claim that was erased while it was held counts nothing, also when another is
+// in its place.
+func TestMemoryErasesUses(t *testing.T) {
+	s := newShop(t, &idem.Memory{})
+	for _, name := range []string{"erased", "next"} {
+		c := s.use(name, acmeKey, 1, time.Hour)
+		if name == "next" {
+			s.charge(c, idem.OutcomeUnknown, 5)
+		} else if n, err := s.Erase(t.Context(), "acme"); n != 1 || err != nil {
+			t.Fatalf("got %d, error %v", n, err)
+		}
+	}
+	if got := s.used(acmeKey, time.Time{}); got != 5 {
+		t.Errorf("got %d units used, want 5", got)
+	}
+}
+
 // The budget covers what is kept of claims whose outcome is unknown.
 func TestMemoryChargesWhatUsesTake(t *testing.T) {
 	for _, name := range []int{1, 100} {
