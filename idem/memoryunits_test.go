@@ -294,7 +294,7 @@ func TestMemoryChargesAfterAPeak(t *testing.T) {
 		for range 1000 {
 			s.settleAs(claimOf("b", "key"), idem.OutcomeFree)
 		}
-		s.fill("acme", 2000, 0) // in the places of before
+		s.fill("other", 2000, 0) // in the places of before
 		if got := s.used(acmeKey, time.Time{}); got != int64(len(left)) {
 			t.Errorf("got %d units used, want %d", got, len(left))
 		}
