@@ -25,7 +25,8 @@ import (
 type Counter interface {
 	Store
 
-	// Count charges an account for something that has no key and is done.
+	// Count charges an account for something that has no key and is done. The zero
+	// Account, and units that are not positive, are not charged.
 	Count(ctx context.Context, a Account, units int64) error
 
 	// Used returns how many units of an account, and of those within it, were

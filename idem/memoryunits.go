@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -139,9 +138,6 @@ func (m *Memory) wall(now int64) time.Time { return m.epoch.Round(0).UTC().Add(t
 
 // Count implements [Counter].
 func (m *Memory) Count(_ context.Context, a Account, units int64) error {
-	if units < 0 {
-		return fmt.Errorf("idem: a charge of %d units", units)
-	}
 	m.lock()
 	defer m.unlock()
 	if a != "" && units > 0 {

@@ -238,7 +238,7 @@ var unitRules = []rule{
 			e.leases(1)
 			e.mustUse("afterwards", 8, "acme")
 			for i, c := range e.mustCharge("afterwards", "acme held: 5 uncertain", "acme settled: 3 uncertain") {
-				if c.ID != before[i].ID || !c.Began.Equal(before[i].Began) {
+				if c.ID != before[i].ID { // Began may be another by Advance
 					e.failf("got the charge %v, want that of before, %v", c, before[i])
 				}
 			}
@@ -332,9 +332,9 @@ var unitRules = []rule{
 				e.failf("got the charge %v after %v was acknowledged, want a higher number", c[0], last)
 			}
 		})},
-	{"units-count", "Count charges at once, each time anew; no account and no units are nothing.",
+	{"units-count", "Count charges at once, each time anew; without an account or units it charges nothing.",
 		counts(func(e *counter) {
-			for _, units := range []int64{5, 0, 5} {
+			for _, units := range []int64{5, 0, -1, 5} {
 				e.mustBe("Count", e.Count(e.ctx, idem.NewAccount("acme", "key"), units), nil)
 				e.mustBe("Count", e.Count(e.ctx, "", units), nil)
 			}
@@ -364,11 +364,7 @@ var unitRules = []rule{
 		})},
 }
 
-func sameCharge(a, b idem.Charge) bool {
-	began := a.Began.Equal(b.Began)
-	a.Began = b.Began
-	return began && a == b
-}
+func sameCharge(a, b idem.Charge) bool { return a.Number == b.Number && a.ID == b.ID }
 
 var joinedUnitRules = []rule{
 	{"join-units", "A joined claim is charged when it is committed, and not with RollBack.",

@@ -97,6 +97,9 @@ func (m *model) Count(_ context.Context, a idem.Account, units int64) error {
 			return nil
 		}
 	}
+	if units < 0 && !m.has("counts back") {
+		return nil
+	}
 	m.charge(&modelUse{a, units, m.now, id}, units, m.has("counts as uncertain"))
 	return nil
 }
@@ -242,6 +245,7 @@ var unitFlaws = []flaw{
 	{"acknowledges nothing", []string{"units-charges"}},
 	{"forgets what is acknowledged", []string{"units-charges"}},
 	{"counts a number of units once", []string{"units-count"}},
+	{"counts back", []string{"units-count"}},
 	{"counts as uncertain", []string{"units-count"}},
 	{"erases uncertain charges", []string{"units-erase"}},
 	{"charges held claims that it erases", []string{"units-erase"}},
