@@ -381,9 +381,11 @@ func TestMemoryUnitsAreTheirModel(t *testing.T) {
 
 func unitWork(t *testing.T, random *rand.Rand) {
 	s := newShop(t, &idem.Memory{Budget: 1 << 30})
-	m := &unitModel{map[idem.Key]idem.Claim{}, map[idem.Key]time.Time{}, map[idem.Key]time.Time{}, map[idem.Account]int64{}}
+	m := &unitModel{make(map[idem.Key]idem.Claim), make(map[idem.Key]time.Time), make(map[idem.Key]time.Time),
+		make(map[idem.Account]int64)}
 	accounts := []idem.Account{
-		idem.NewAccount("a"), idem.NewAccount("a", "1"), idem.NewAccount("a", "1", "x"), idem.NewAccount("a", "2"), idem.NewAccount("b"),
+		idem.NewAccount("a"), idem.NewAccount("a", "1"), idem.NewAccount("a", "1", "x"),
+		idem.NewAccount("a", "2"), idem.NewAccount("b"),
 	}
 	for step := range 3000 {
 		time.Sleep(time.Duration(random.IntN(2)) * time.Duration(random.Int64N(int64(10*time.Second))))
@@ -437,7 +439,8 @@ func unitWork(t *testing.T, random *rand.Rand) {
 			}
 		}
 		charges := s.charges(s.Uncertain)
-		if len(charges) != want || !slices.IsSortedFunc(charges, func(a, b idem.Charge) int { return a.Began.Compare(b.Began) }) {
+		older := func(a, b idem.Charge) int { return a.Began.Compare(b.Began) }
+		if len(charges) != want || !slices.IsSortedFunc(charges, older) {
 			t.Fatalf("step %d: got %d uncertain charges, want %d in their order", step, len(charges), want)
 		}
 	}

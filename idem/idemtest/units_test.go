@@ -199,7 +199,9 @@ func (m *model) Uncertain(_ context.Context, limit int) (charges []idem.Charge, 
 			})
 		}
 	}
-	slices.SortFunc(charges, func(a, b idem.Charge) int { return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(charges, func(a, b idem.Charge) int {
+		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.ID, b.ID))
+	})
 	if m.has("returns the newest uncertain charge first") {
 		slices.Reverse(charges)
 	}
