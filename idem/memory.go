@@ -289,14 +289,16 @@ func (m *Memory) find(key Key, now int64) *entry {
 }
 
 // Erase implements [Eraser]. It looks at the records one by one, and other calls
-// wait for it. What the organization was charged for stays, and its uncertain
-// charges are final.
+// wait for it. What the organization was charged for stays, but for its uncertain
+// charges.
 func (m *Memory) Erase(_ context.Context, organization string) (removed int, err error) {
 	m.lock()
 	defer m.unlock()
 	prefix := token.Prefix(organization)
 	for _, number := range m.entries.numbers {
 		if e := m.entries.at(number); e.tenant.prefix == prefix {
+			m.charge(e.tenant, -e.use.cost())
+			m.discard(e)
 			m.drop(e)
 			removed++
 		}

@@ -328,8 +328,9 @@ func (m *model) Erase(ctx context.Context, organization string) (removed int, er
 		}
 		if r.held && m.has("charges held claims that it erases") {
 			r.lease = m.now
+			m.expire(r)
 		}
-		if !m.has("erases uncertain charges") {
+		if m.has("charges uncertain claims that it erases") {
 			m.expire(r)
 		}
 		delete(m.records, k)

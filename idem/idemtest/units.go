@@ -342,7 +342,7 @@ var unitRules = []rule{
 			e.mustDoubt("counted")
 			e.mustCharge("counted", "acme key: 5", "acme key: 5")
 		})},
-	{"units-erase", "Erase of an idem.Eraser makes uncertain charges final, and leaves what was charged.",
+	{"units-erase", "Erase of an idem.Eraser removes uncertain charges, and leaves those that are final.",
 		counts(func(e *counter) {
 			eraser, ok := e.store.(idem.Eraser)
 			if !ok {
@@ -358,9 +358,9 @@ var unitRules = []rule{
 			}
 			_, err := eraser.Erase(e.ctx, "acme")
 			e.mustBe("Erase", err, nil)
-			e.mustUse("erased", 3, "acme")
+			e.mustUse("erased", 1, "acme")
 			e.mustDoubt("erased")
-			e.mustCharge("erased", "acme: 1", "acme: 2 uncertain")
+			e.mustCharge("erased", "acme: 1")
 		})},
 }
 
