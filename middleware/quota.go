@@ -205,10 +205,13 @@ func (s *quotaStage) enter(f *facts, r *http.Request) *facts {
 	} else {
 		u.Account = AccountOf(caller)
 	}
-	u.Hold = func(ctx context.Context, units int64) (*meter.Hold, meter.Verdict, error) {
-		limits, err := s.limitsOf(ctx, caller, u.Account)
+	var limits []meter.Limit
+	u.Hold = func(ctx context.Context, units int64) (h *meter.Hold, v meter.Verdict, err error) {
+		if limits == nil {
+			limits, err = s.limitsOf(ctx, caller, u.Account)
+		}
 		if err != nil || len(limits) == 0 {
-			return nil, meter.Verdict{}, err
+			return nil, v, err
 		}
 		return s.meter.Hold(ctx, units, limits)
 	}

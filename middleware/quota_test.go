@@ -184,6 +184,7 @@ func TestQuotaUsedUp(t *testing.T) {
 			var runs atomic.Int64
 			c := newCounted(t, numbered(&runs, nil), func(c *counted) {
 				c.o.Quota.Organization = &idem.Quota{Name: "sold", Units: 14, Period: period}
+				c.o.RateLimit = middleware.PerOrganization("1000-S")
 			})
 			if got := c.codes("a", "", "b", "", "b", "a"); got != "201 201 quota_exceeded quota_exceeded quota_exceeded 201" {
 				t.Errorf("%d: got %s", period, got)
@@ -414,21 +415,22 @@ func TestUnitsOfAFailedCommit(t *testing.T) {
 
 // A take-over asks no quota, and its charge replaces that of the first attempt.
 func TestUnitsOfATakeOver(t *testing.T) {
-	attempt := 0
-	c := newCounted(t, func(w http.ResponseWriter, r *http.Request) {
-		if attempt = middleware.ExecutionFrom(r.Context()).Attempt(); attempt == 1 {
-			adds(3, steps("abort"))(w, r)
-		}
-	}, func(c *counted) {
-		c.o.Quota.Organization.Units, c.o.Idempotency.Runner = 5, runnerOf(c.store, idem.Options{Reexecute: true})
+	h := adds(3, steps("abort"))
+	c := newCounted(t, func(w http.ResponseWriter, r *http.Request) { h(w, r) }, func(c *counted) {
+		c.o.Quota.Organization.Units, c.o.Idempotency.Runner = 20, runnerOf(c.store, idem.Options{Reexecute: true})
 	})
-	for i, want := range []int64{8, 5, 5} {
-		if _, _ = c.send("a"); c.used("units") != want {
-			t.Errorf("%d: %d units, want %d", i, c.used("units"), want)
-		}
+	if c.send("a"); c.used("units") != 8 {
+		t.Errorf("after the first attempt: %d units", c.used("units"))
 	}
-	if got := c.codes("b"); attempt != 2 || got != "quota_exceeded" {
-		t.Errorf("got attempt %d, and then %s", attempt, got)
+	h = adds(100, steps("201"))
+	if got := c.codes("b", "c"); got != "201 quota_exceeded" || c.used("units") != 113 {
+		t.Errorf("others: got %s and %d units", got, c.used("units"))
+	}
+	h = adds(1, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(200 + middleware.ExecutionFrom(r.Context()).Attempt())
+	})
+	if got := c.codes("a", "a", "c"); got != "202 202 quota_exceeded" || c.used("units") != 111 {
+		t.Errorf("after the take-over: got %s and %d units", got, c.used("units"))
 	}
 }
 
@@ -453,6 +455,15 @@ func TestUnitsThatCannotBeCounted(t *testing.T) {
 		t.Errorf("no charge: got %d after %d runs", a.StatusCode, runs.Load())
 	}
 	store.counts.Store(false)
+	log := newLogged()
+	h := adds(3, func(http.ResponseWriter, *http.Request) { store.counts.Store(true) })
+	more := newCounted(t, h, func(c *counted) {
+		c.store, c.o.Hooks = &uncountable{Memory: &idem.Memory{}}, log.hooks(c.note)
+		store = c.store.(*uncountable)
+	})
+	if e, _ := more.send(""); e.Status != 200 || e.Units != 5 || !strings.Contains(log.String(), "are not counted") {
+		t.Errorf("no charge of what was added: got %d, %d units and\n%s", e.Status, e.Units, log)
+	}
 	if got := c.codes("a", ""); got != "201 201" || c.used("units") != 10 {
 		t.Errorf("afterwards: got %s with %d units", got, c.used("units"))
 	}
@@ -551,18 +562,19 @@ func TestGuardQuota(t *testing.T) {
 func TestGuardQuotaWithoutIdempotent(t *testing.T) {
 	status, log := http.StatusTeapot, newLogged()
 	c := newCounted(t, sayOK, func(c *counted) {
-		c.o.Quota.Organization.Units, c.route.Units, c.o.Hooks = 14, 0, log.hooks(c.note)
+		c.o.Quota.Organization.Units, c.route.Units, c.o.Hooks = 19, 0, log.hooks(c.note)
 	})
 	g := middleware.New(c.ring.keys, c.o)
 	mux := http.NewServeMux()
 	mux.Handle("/api/v1/x", middleware.Chain(g.RequestID, g.Recover, anyCaller(g), g.Quota(5))(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })))
 	c.Handler = mux
+	serve(c, request("GET", "/api/v1/x", c.token, "", "Idempotency-Key: ignored"))
 	for i, want := range []struct {
 		status int
 		code   string
 		used   int64
-	}{{418, "418", 0}, {500, "500", 0}, {200, "200", 5}, {500, "500", 10}, {200, "quota_exceeded", 10}} {
+	}{{418, "418", 5}, {500, "500", 5}, {200, "200", 10}, {500, "500", 15}, {200, "quota_exceeded", 15}} {
 		status = want.status
 		if got := c.codes("a"); got != want.code || c.used("units") != want.used {
 			t.Errorf("%d: got %s and %d units, want %+v", i, got, c.used("units"), want)
@@ -641,14 +653,14 @@ func TestUnusedQuota(t *testing.T) {
 func TestQuotaMistakes(t *testing.T) {
 	ring := newKeyring()
 	type options = middleware.QuotaOptions
-	faulty := idem.NewRunner(struct{ idem.Store }{&idem.Memory{}}, idem.Options{})
+	other := keyedOptions{Runner: idem.NewRunner(struct{ idem.Store }{&idem.Memory{}}, idem.Options{})}
 	for want, o := range map[string]middleware.Options{
 		`two quotas are named "x"`:                {Quota: options{Organization: quota("x", 1), Key: quota("x", 2)}},
 		`Options.Quota: idem: quota "x" has 0`:    {Quota: options{Organization: quota("x", 0)}},
 		`Options.Quota: idem: quota "unlimited"`:  {Quota: options{Key: idem.Unlimited}},
 		"and Idempotency is Off":                  {Quota: options{Key: quota("x", 1)}, Idempotency: keyedOptions{Off: true}},
-		"idemsql and idempgx do":                  {Quota: options{Plan: bought(nil, nil)}, Idempotency: keyedOptions{Runner: faulty}},
-		"a struct { idem.Store }, does not count": {Quota: options{Key: quota("x", 1)}, Idempotency: keyedOptions{Runner: faulty}},
+		"idemsql and idempgx do":                  {Quota: options{Plan: bought(nil, nil)}, Idempotency: other},
+		"a struct { idem.Store }, does not count": {Quota: options{Key: quota("x", 1)}, Idempotency: other},
 	} {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -667,7 +679,7 @@ func TestQuotaMistakes(t *testing.T) {
 		{"neither Options.Quota nor RouteOptions.Quota", middleware.Options{Hooks: quiet()}, route{Units: 1}},
 		{"Idempotency is Off or its store does not count", middleware.Options{Idempotency: keyedOptions{Off: true}},
 			route{Units: 1, Quota: quota("y", 1)}},
-		{"Idempotency is Off or its store does not count", middleware.Options{Idempotency: keyedOptions{Runner: faulty}},
+		{"Idempotency is Off or its store does not count", middleware.Options{Idempotency: other},
 			route{Units: 1, Quota: quota("y", 1)}},
 		{"another store", with, route{Units: 1, Idempotency: keyedOptions{Runner: replies()}}},
 		{`the name "x" is taken`, with, route{Units: 1, Quota: quota("x", 1)}},

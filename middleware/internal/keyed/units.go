@@ -118,16 +118,15 @@ func (u *Units) end(n int64) {
 // outcome that is not known.
 func (u *Units) settle(x *Run, s idem.Settlement) error {
 	all, first := u.close()
-	joined := x.Stage.Join
-	if s.Outcome == idem.OutcomeDone && x.writer.status < 400 || s.Outcome == idem.OutcomeUnknown && !joined {
+	if s.Outcome == idem.OutcomeDone && x.writer.status < 400 || s.Outcome == idem.OutcomeUnknown {
 		s.Units = all
 	}
 	err := x.Execution.Settle(x.R.Context(), s)
 	if !first {
 		return err
 	}
-	// What a lease mode's store did not answer is saved in the background.
-	stands := err == nil || errors.Is(err, idem.ErrCommitUnknown) || !joined && !errors.Is(err, idem.ErrLost)
+	// In lease mode, what the store did not answer is saved in the background.
+	stands := err == nil || errors.Is(err, idem.ErrCommitUnknown) || !x.Stage.Join && !errors.Is(err, idem.ErrLost)
 	if !stands {
 		s.Units = 0
 	}
