@@ -363,6 +363,11 @@ func TestAddUnits(t *testing.T) {
 			if got := add(1<<63 - 1); !strings.Contains(got, "int64") {
 				t.Errorf("too large a number: %q", got)
 			}
+			inside = middleware.WithCaller(r.Context(), middleware.CallerFrom(r.Context()))
+			if got := add(1); !strings.Contains(got, "no units are counted") {
+				t.Errorf("for another caller: %q", got)
+			}
+			inside = r.Context()
 			if got := add(2000) + add(1); got != "" {
 				t.Errorf("in the handler: %s", got)
 			}
@@ -455,17 +460,20 @@ func TestUnitsThatCannotBeCounted(t *testing.T) {
 		t.Errorf("no charge: got %d after %d runs", a.StatusCode, runs.Load())
 	}
 	store.counts.Store(false)
-	log := newLogged()
-	h := adds(3, func(http.ResponseWriter, *http.Request) { store.counts.Store(true) })
+	log, away := newLogged(), &uncountable{Memory: &idem.Memory{}}
+	h := adds(3, func(http.ResponseWriter, *http.Request) { away.counts.Store(true) })
 	more := newCounted(t, h, func(c *counted) {
-		c.store, c.o.Hooks = &uncountable{Memory: &idem.Memory{}}, log.hooks(c.note)
-		store = c.store.(*uncountable)
+		c.store, c.o.Hooks = away, log.hooks(c.note)
 	})
 	if e, _ := more.send(""); e.Status != 200 || e.Units != 5 || !strings.Contains(log.String(), "are not counted") {
 		t.Errorf("no charge of what was added: got %d, %d units and\n%s", e.Status, e.Units, log)
 	}
 	if got := c.codes("a", ""); got != "201 201" || c.used("units") != 10 {
 		t.Errorf("afterwards: got %s with %d units", got, c.used("units"))
+	}
+	// What stays charged if this process dies now.
+	if got := store.claim; got.Units != 5 || got.Account.Within()[1] != idem.NewAccount("units", "10:production/org_1") {
+		t.Errorf("the claim is of %d units on %q", got.Units, got.Account)
 	}
 }
 
@@ -501,6 +509,12 @@ func TestUnitsOfAClaimThatIsGone(t *testing.T) {
 type uncountable struct {
 	*idem.Memory
 	reads, counts, settles atomic.Bool
+	claim                  idem.Claim // the last one
+}
+
+func (s *uncountable) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
+	s.claim = c
+	return s.Memory.Begin(ctx, c)
 }
 
 func (s *uncountable) Settle(ctx context.Context, k idem.Key, c idem.ClaimToken, settlement idem.Settlement) error {
@@ -632,19 +646,22 @@ func TestUnitsWithinARequest(t *testing.T) {
 
 // A Guard whose quotas nothing asks says so.
 func TestUnusedQuota(t *testing.T) {
-	for _, uses := range []bool{false, true} {
+	for _, uses := range []string{"", "Quota", "API"} {
 		log := newLogged()
 		c := newCounted(t, sayOK, func(c *counted) { c.o.Hooks = log.hooks() })
 		g := middleware.New(c.ring.keys, c.o)
+		if uses == "API" {
+			g = c.Handler.(*middleware.API).Guard()
+		}
 		h := middleware.Chain(g.RequestID, anyCaller(g), g.Idempotent)(sayOK)
-		if uses {
+		if uses == "Quota" {
 			g.Quota(1)
 		}
 		for range 2 {
 			serve(h, request("GET", "/", c.token, ""))
 		}
-		if n := strings.Count(log.String(), "nothing counts units"); (n == 1) == uses || n > 1 {
-			t.Errorf("Quota is used: %t, and the log says %d times that it is not:\n%s", uses, n, log)
+		if n := strings.Count(log.String(), "nothing counts units"); n != map[string]int{"": 1}[uses] {
+			t.Errorf("units are counted by %q, and the log says %d times that it is not:\n%s", uses, n, log)
 		}
 	}
 }
