@@ -3,9 +3,9 @@
 // database/sql and whichever driver the server uses.
 //
 //	store := idemsql.Postgres(db, idemsql.Options{})
-//	err := store.Migrate(ctx) // makes the table; a team with a migration tool of its own runs store.Schema() there
+//	err := store.Migrate(ctx) // makes the tables; a team with a migration tool of its own runs store.Schema() there
 //	err = store.Check(ctx)    // says what does not fit
-//	go store.Run(ctx)         // removes what has expired
+//	go store.Run(ctx)         // removes what has expired, and adds up units
 //
 // A [Store] works in two modes, and both see the same keys.
 //
@@ -67,7 +67,8 @@
 //
 // After a 4xx the last two are ROLLBACK and an INSERT of the reply, after a 5xx
 // ROLLBACK and a SELECT that finds what the handler has committed itself. A claim
-// with a lease and its settlement take one trip each, a repeat two.
+// with a lease and its settlement take one trip each, a repeat two. Units take
+// none: they are columns of the claim.
 //
 // The first hundred joined requests of a process take two trips more, to learn
 // whether handlers change the role, and all of them once one does. If it is a
@@ -97,6 +98,27 @@
 // closing its connections keeps its keys until Postgres notices: set
 // tcp_keepalives_idle, or an idle_in_transaction_session_timeout longer than
 // handlers take.
+//
+// # Units
+//
+// A [Store] is an [idem.Counter]: it counts the units that operations use. A claim
+// with an Account has account, time and units in its own row, and the statement
+// that makes its reply final makes its charge final. No other row is written for a
+// request, so the creates of one tenant do not wait for each other.
+//
+// [Store.Run] adds up what is final, each second. One process at a time does, 500
+// charges in a transaction: it adds them to a row for each account and UTC day, in
+// the table sallyport_used, takes the account off the claim, and, with
+// Options.KeepCharges, writes a row for each charge, in sallyport_usage. [Store.Used]
+// reads the sums and the claims that are not added up, in one statement. So a count
+// is never too low because Run is late, but Used takes longer, and a key whose
+// retention is over stays taken until its charge is added up. Let at least one
+// process run it.
+//
+// Charges get their numbers when they are added up, in the order in which these
+// transactions commit. A reader that acknowledges what it has read misses none,
+// however long a joined request is open. They are kept until [Store.Acknowledge].
+// Sums are kept for ever, a row for each account and day. [Store.Erase] leaves both.
 //
 // # MySQL and MariaDB
 //

@@ -18,8 +18,10 @@ import (
 //
 // In Postgres a step to a later version waits for the transactions that have
 // used the table, such as a backup, and meanwhile all keyed requests wait for
-// it. Give ctx a deadline of a few seconds, and call Migrate again if that was
-// too short.
+// it. The second step also reads the table once, for its index. Give ctx a
+// deadline of a few seconds, and call Migrate again if that was too short. With
+// many millions of rows make the columns and the index by hand before, the index
+// CONCURRENTLY: the step passes over what is there.
 //
 // It returns an error, which says what to do, when the table is of a later
 // version than this package knows, of the development before v0.1.0, or not made
