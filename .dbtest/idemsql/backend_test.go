@@ -120,21 +120,23 @@ func TestConnectionBreaksAtCommit(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			cut := func(t *testing.T, d database) {
 				faulty, next := d.faulty()
-				s := newServer(t, faulty, joined, create)
-				s.post("warm up", "title").mustBe(t, 201, "")
+				s := newServer(t, faulty, charged, create)
+				first := s.post("warm up", "warm up")
+				first.mustBe(t, 201, "")
 
 				next.set(test.fault)
-				s.post("key", "title").mustBe(t, 503, test.code)
+				s.post("key", "key").mustBe(t, 503, test.code)
 				mustCount(t, s.db, "SELECT count(*) FROM tasks", 1+test.committed)
 				mustCount(t, s.db, "SELECT count(*) FROM sallyport_idem", 1+test.committed)
 
-				again := s.post("key", "title")
+				again := s.post("key", "key")
 				again.mustBe(t, 201, "")
 				if again.replayed() != (test.committed == 1) {
 					t.Errorf("the next try: got replayed %t, committed before: %d", again.replayed(), test.committed)
 				}
 				mustCount(t, s.db, "SELECT count(*) FROM tasks", 2)
 				mustBeIdle(t, s.db)
+				newBiller().mustMatch(t, d, map[string]answer{"warm up": first, "key": again})
 			}
 			inServers(t, cut)
 			for _, mode := range poolerModes {
@@ -149,16 +151,16 @@ func TestConnectionBreaksAtCommit(t *testing.T) {
 func TestCommitHangs(t *testing.T) {
 	inServers(t, func(t *testing.T, d database) {
 		faulty, next := d.faulty()
-		o := joined
+		o := charged
 		o.Options.Timeout = 2 * time.Second
-		s, patient := newServer(t, faulty, o, create), newServer(t, d, joined, create)
+		s, patient := newServer(t, faulty, o, create), newServer(t, d, charged, create)
 		next.set(sqltest.Lose)
 		key, late := "", lateness(t)
 		for i := 0; next.isToCome(); i++ { // the timeout may end what comes before COMMIT
 			key = strconv.Itoa(i)
 			within(t, "the request", func() {
 				begun := time.Now()
-				a := s.post(key, "title")
+				a := s.post(key, key)
 				if !next.isToCome() {
 					a.mustBe(t, 503, "idempotency_commit_unknown")
 				}
@@ -168,8 +170,10 @@ func TestCommitHangs(t *testing.T) {
 			})
 		}
 		mustBeIdle(t, s.db)
-		patient.post(key, "title").mustBe(t, 201, "")
+		again := patient.post(key, key)
+		again.mustBe(t, 201, "")
 		mustCount(t, patient.db, "SELECT count(*) FROM tasks", 1)
+		newBiller().mustMatch(t, d, map[string]answer{key: again})
 	})
 }
 

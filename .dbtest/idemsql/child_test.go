@@ -2,6 +2,7 @@ package idemsql_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,7 +20,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sallyport-go/sallyport/idem"
-	"github.com/sallyport-go/sallyport/idem/idemsql"
 )
 
 // kills is how often each of the tests that kill servers does so; SALLYPORT_KILLS
@@ -88,7 +88,10 @@ func serve(text string) error {
 	if err != nil {
 		return err
 	}
-	o2 := options{Options: idem.Options{Join: o.Mode == "joined", Lease: crashLease, Reexecute: o.Mode == "reexecuted"}}
+	o2 := options{
+		Options: idem.Options{Join: o.Mode == "joined", Lease: crashLease, Reexecute: o.Mode == "reexecuted"},
+		charged: o.Redis == "", // where nothing counts
+	}
 	h := create
 	if o.Still != "" || o.Redis != "" {
 		o2.around = func(s idem.Store) idem.Store { return o.stepped(s) }
@@ -96,9 +99,12 @@ func serve(text string) error {
 	if o.Still != "" {
 		o2.Lease, h = stillLease, o.create
 	}
-	s, err := makeServer(d, db, idemsql.Options{}, o2, h)
+	s, err := makeServer(d, db, keepsAll, o2, h)
 	if err != nil {
 		return err
+	}
+	if o2.charged {
+		go addUp(context.Background(), s.store)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

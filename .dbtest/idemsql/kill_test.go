@@ -23,6 +23,7 @@ func killUnderLoad(t *testing.T, d database, o order) (created, unknown int) {
 	server := startChild(t, d, o)
 	clients := startCrowd(t, 8, server.post)
 	db := d.open(t)
+	store, bills := d.on(db, keepsAll), newBiller()
 	var holding sync.WaitGroup
 	for n := range kills {
 		// Some of these are a server's first moments, most are in its full run.
@@ -48,6 +49,9 @@ func killUnderLoad(t *testing.T, d database, o order) (created, unknown int) {
 		server.kill()
 		holding.Wait()
 		server.start() // the clients wait for it, whatever has failed
+		if err := bills.read(t, store); err != nil {
+			t.Error(err)
+		}
 		if t.Failed() {
 			break
 		}
@@ -59,6 +63,9 @@ func killUnderLoad(t *testing.T, d database, o order) (created, unknown int) {
 	}
 	created, unknown = clients.stop()
 	t.Logf("%s, %+v: %d kills, %d keys, %d of them with an unknown outcome", d.name, o, kills, created+unknown, unknown)
+	if o.Redis == "" {
+		bills.mustMatch(t, d, clients.first)
+	}
 	return created, unknown
 }
 
@@ -144,11 +151,13 @@ func testServerKilled(t *testing.T, own interface {
 			d := newDatabase()
 			o := options{Options: idem.Options{
 				Join: mode == "joined", Wait: time.Second, Timeout: 30 * time.Second, Lease: crashLease,
-			}}
+			}, charged: true}
 			var servers [2]*server
 			for i := range servers {
-				servers[i] = newServer(t, d, o, create)
+				servers[i] = serverOn(t, d, d.open(t), keepsAll, o, create)
+				go addUp(t.Context(), servers[i].store)
 			}
+			bills := newBiller()
 			var n atomic.Int64
 			clients := startCrowd(t, 8, func(key string) (a answer, err error) {
 				within(t, "a request", func() { a = servers[n.Add(1)%2].post(key, key) })
@@ -158,6 +167,7 @@ func testServerKilled(t *testing.T, own interface {
 				<-time.After(300 * time.Millisecond)
 				own.Kill()
 				own.Start()
+				bills.read(t, servers[0].store) // of which an error is none of the reader's
 			}
 			before := clients.next.Load()
 			for clients.next.Load() < before+100 && !t.Failed() { // service resumes
@@ -177,6 +187,7 @@ func testServerKilled(t *testing.T, own interface {
 			if mode == "joined" && (unknown != 0 || rows != created) || rows < created || rows > created+unknown {
 				t.Errorf("got %d rows for %d tasks created and %d unknown", rows, created, unknown)
 			}
+			bills.mustMatch(t, d, clients.first)
 		})
 	}
 }
@@ -196,8 +207,12 @@ type crowd struct {
 	first map[string]answer // of each key, the first answer that any client saw
 }
 
+func newCrowd(t *testing.T, post func(key string) (answer, error)) *crowd {
+	return &crowd{t: t, post: post, first: make(map[string]answer)}
+}
+
 func startCrowd(t *testing.T, clients int, post func(key string) (answer, error)) *crowd {
-	c := &crowd{t: t, post: post, first: make(map[string]answer)}
+	c := newCrowd(t, post)
 	for range clients {
 		c.wg.Go(func() {
 			for !c.ending.Load() && !t.Failed() {

@@ -49,6 +49,7 @@ type options struct {
 	idem.Options
 	handler time.Duration // its timeout
 	around  func(idem.Store) idem.Store
+	charged bool // see charge_test.go
 }
 
 // joined are the options of most tests.
@@ -91,12 +92,16 @@ func makeServer(d database, db *sql.DB, so idemsql.Options, o options, h handler
 		Idempotency: middleware.IdempotencyOptions{
 			Runner: idem.NewRunner(replies, o.Options), Timeout: cmp.Or(o.handler, patience),
 		},
+		Quota: middleware.QuotaOptions{Organization: o.quota()},
 		Hooks: &middleware.Hooks{Logger: logger},
 	})
 	s.HandleFunc("POST /api/v1/tasks", middleware.Require(scope.TasksWrite), func(w http.ResponseWriter, r *http.Request) {
 		s.runs.Add(1)
+		if err := o.addUnits(r.Context()); err != nil {
+			panic(err)
+		}
 		h(w, r, s)
-	})
+	}, o.route())
 	return s, nil
 }
 

@@ -25,11 +25,13 @@ var renewing = make(chan struct{})
 // stepped is a store that stops the process at a step.
 type stepped struct {
 	idem.Store
-	still string
+	counter // nil where nothing counts
+	still   string
 }
 
 // stepped returns the store of a child.
 func (o order) stepped(s idem.Store) idem.Store {
+	counts, _ := s.(counter)
 	if o.Redis != "" {
 		ro, err := redis.ParseURL(os.Getenv("SALLYPORT_REDIS"))
 		if err != nil {
@@ -40,7 +42,7 @@ func (o order) stepped(s idem.Store) idem.Store {
 	if o.Mode == "joined" {
 		return s
 	}
-	return stepped{s, o.Still}
+	return stepped{s, counts, o.Still}
 }
 
 func (stepped) HonorsContext() {}
@@ -84,14 +86,14 @@ func (o order) create(w http.ResponseWriter, r *http.Request, s *server) {
 	if !joined {
 		q = s.db
 	}
-	id := string(title) + " by " + o.Still
-	statement := "INSERT INTO tasks (id, title) VALUES ('" + id + "', '" + string(title) + "')"
+	id, key := string(title)+" by "+o.Still, r.Header.Get("Idempotency-Key")
+	statement := "INSERT INTO tasks (id, title, made_for) VALUES ('" + id + "', '" + string(title) + "', '" + key + "')"
 	switch o.Still {
 	case "sent": // the server has the statement when the process stops
 		time.AfterFunc(stillLease/5, standStill)
 		sleep := map[bool]string{true: "SLEEP(2)", false: "CAST(pg_sleep(2) AS text)"}[o.MariaDB != ""]
-		statement = "INSERT INTO tasks (id, title) SELECT '" + id + "', CONCAT('" + string(title) +
-			"', LEFT(" + sleep + ", 0))"
+		statement = "INSERT INTO tasks (id, title, made_for) SELECT '" + id + "', CONCAT('" + string(title) +
+			"', LEFT(" + sleep + ", 0)), '" + key + "'"
 	case "extend":
 		<-renewing
 	}

@@ -58,7 +58,7 @@ func TestStoodStill(t *testing.T) {
 		"extend": "idempotency_outcome_unknown", "sent": "idempotency_outcome_unknown",
 		"written": "idempotency_outcome_unknown", "settle": "idempotency_outcome_unknown", "settled": "",
 	}
-	check := func(t *testing.T, d database, mode string, inRedis bool) {
+	check := func(t *testing.T, d database, mode string, inRedis bool, told *crowd) {
 		db, prefix := d.open(t), ""
 		if inRedis {
 			prefix = redisPrefix(t)
@@ -78,24 +78,26 @@ func TestStoodStill(t *testing.T) {
 						servers.Redis.Met(t)
 					}
 					first := startChild(t, d, order{Mode: mode, Still: step, Redis: prefix})
-					stoodStill(t, db, first, second, mode+", "+step, want)
+					stoodStill(t, db, first, second, mode+", "+step, want, told)
 				})
 			})
 		}
 		all.Wait()
 	}
 	inServers(t, func(t *testing.T, d database) {
+		told := newCrowd(t, nil)
 		var both sync.WaitGroup
 		for _, mode := range []string{"leased", "joined"} {
-			both.Go(func() { t.Run(mode, func(t *testing.T) { check(t, d, mode, false) }) })
+			both.Go(func() { t.Run(mode, func(t *testing.T) { check(t, d, mode, false, told) }) })
 		}
 		both.Wait()
+		newBiller().mustMatch(t, d, told.first)
 	})
-	beside(t, "redis", func(t *testing.T) { check(t, postgres(t), "leased", true) })
+	beside(t, "redis", func(t *testing.T) { check(t, postgres(t), "leased", true, newCrowd(t, nil)) })
 }
 
 // stoodStill lets the first server stand still within a create with the title.
-func stoodStill(t *testing.T, db *sql.DB, first, second *child, title, want string) {
+func stoodStill(t *testing.T, db *sql.DB, first, second *child, title, want string, told *crowd) {
 	answers := make(chan answer, 2)
 	ask := func(c *child, key string) {
 		a, err := c.postTitle(key, title)
@@ -105,6 +107,7 @@ func stoodStill(t *testing.T, db *sql.DB, first, second *child, title, want stri
 		answers <- a
 	}
 	rows := func() int { return count(t, db, "SELECT count(*) FROM tasks WHERE title = '"+title+"'") }
+	keys := []string{title}
 	joined, sent := strings.HasPrefix(title, "joined"), strings.HasSuffix(title, "sent")
 	go ask(first, title)
 	first.awaitStill(answers)
@@ -116,7 +119,8 @@ func stoodStill(t *testing.T, db *sql.DB, first, second *child, title, want stri
 		ask(second, title)
 		(<-answers).mustHave(t, want)
 		if want != "" && rows() == 0 {
-			ask(second, "new "+title)
+			keys = append(keys, "new "+title)
+			ask(second, keys[1])
 			(<-answers).mustHave(t, "")
 		}
 	}
@@ -136,6 +140,10 @@ func stoodStill(t *testing.T, db *sql.DB, first, second *child, title, want stri
 		t.Logf("there are %d rows", n)
 	case n > 1:
 		t.Errorf("there are %d rows, want one", n)
+	}
+	again := newCrowd(t, func(key string) (answer, error) { return second.postTitle(key, title) })
+	for _, key := range keys {
+		told.see(key, again.ask(key))
 	}
 }
 
