@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -151,11 +152,17 @@ func TestJoinOverOldRow(t *testing.T) {
 
 // suite returns a suite for a store on one pool, whose time the test moves.
 func suite(d database, db *sql.DB) idemtest.Suite {
-	store := d.on(db, idemsql.Options{})
+	store := d.on(db, idemsql.Options{KeepCharges: true})
 	return idemtest.Suite{
 		New: func(t *testing.T) idem.Store {
-			execute(t, db, "DELETE FROM sallyport_idem")
-			execute(t, db, "DELETE FROM tasks")
+			for _, table := range []string{"sallyport_idem", "sallyport_usage", "sallyport_used WHERE day > 1", "tasks"} {
+				execute(t, db, "DELETE FROM "+table)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			var adds sync.WaitGroup
+			adds.Go(func() { store.Run(ctx) })
+			t.Cleanup(adds.Wait)
+			t.Cleanup(cancel)
 			return store
 		},
 		Advance: func(t *testing.T, _ idem.Store, by time.Duration) { d.advance(t, db, by) },
