@@ -103,7 +103,10 @@ func serve(text string) error {
 	if err != nil {
 		return err
 	}
-	if o2.charged {
+	switch {
+	case o.Still != "" && o2.charged: // there are many of them at the same time
+		go s.store.Run(context.Background())
+	case o2.charged:
 		go addUp(context.Background(), s.store)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
