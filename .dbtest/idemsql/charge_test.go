@@ -51,10 +51,10 @@ type counter interface {
 }
 
 // addUp begins Run again and again, so that many more sums are under way when
-// something is killed, and some are given up.
+// something is killed, and some are given up. A slow machine gets more time.
 func addUp(ctx context.Context, s store) {
-	for ctx.Err() == nil {
-		some, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	for d := 100 * time.Millisecond; ctx.Err() == nil; d += d / 8 {
+		some, cancel := context.WithTimeout(ctx, d)
 		s.Run(some)
 		cancel()
 	}

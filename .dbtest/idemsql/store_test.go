@@ -160,7 +160,7 @@ func suite(d database, db *sql.DB) idemtest.Suite {
 			}
 			ctx, cancel := context.WithCancel(context.Background())
 			var adds sync.WaitGroup
-			adds.Go(func() { store.Run(ctx) })
+			adds.Go(func() { addUp(ctx, store) })
 			t.Cleanup(adds.Wait)
 			t.Cleanup(cancel)
 			return store
