@@ -10,7 +10,7 @@ import (
 )
 
 // Each script runs in a folder of its own, after begin and a set-up.
-const begin = `set -euo pipefail; work=$PWD; . "$CI/tests.sh"; git init -q; mkdir -p .ci .github
+const begin = `set -euo pipefail; unset GIT_DIR; work=$PWD; . "$CI/tests.sh"; git init -q; mkdir -p .ci .github
 	commit() { git add -A; git -c user.name=x -c user.email=x@x commit -qm x --allow-empty; }
 	figures() { printf "$1\n" >.ci/ceilings; }
 `

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"reflect"
 	"strconv"
 	"sync"
@@ -444,9 +443,7 @@ func TestErrorPathsOfEraseInRedis(t *testing.T) {
 	sound, w := server.Client(), newWire()
 	w.step = 20
 	o := server.Options()
-	o.Dialer, o.MaxRetries = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return w.Dial(ctx, o.Network, o.Addr)
-	}, -1
+	o.Dialer, o.MaxRetries = w.Dial, -1
 	store := func(c *redis.Client) *idemredis.Store { return idemredis.New(c, idemredis.Options{}) }
 	claimAcme(t, store(sound), many)
 	if err := sound.Eval(t.Context(), `for _, k in ipairs(redis.call('KEYS', '*')) do
