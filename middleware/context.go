@@ -122,9 +122,8 @@ func RequestIDFrom(ctx context.Context) string {
 // WithCaller returns a context in which c is the caller: for middleware that
 // authenticates in place of [Guard.Authenticate], and for tests of handlers.
 // It checks nothing: ask c.Refused and c.AllowsAddress first. An Enforce outside
-// does not count for c, nor does Execution.Free reach an Idempotent outside, nor
-// [AddUnits] a Quota. Like
-// Authenticate it MUST NOT stand inside [Guard.Idempotent].
+// does not count for c, nor do Execution.Free and [AddUnits] reach an Idempotent or
+// a Quota outside. Like Authenticate it MUST NOT stand inside [Guard.Idempotent].
 func WithCaller(ctx context.Context, c *keystore.Caller) context.Context {
 	f := extend(ctx)
 	f.caller, f.reported, f.claim, f.units = nil, false, nil, nil

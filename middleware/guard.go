@@ -23,11 +23,10 @@ import (
 //	r.Use(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)
 //	r.With(guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Idempotent).Post("/tasks", create)
 //
-// Quota(5), say, stands between the two.
-//
-// Each method says which stage must stand before it; see the package. Where a
-// stage is configured and no handler uses it, the first request past Enforce that
-// shows it logs a warning. A Guard is safe for concurrent use.
+// A [Guard.Quota] stands between the two. Each method says which stage must stand
+// before it; see the package. Where a stage is configured and no handler uses it,
+// the first request past Enforce that shows it logs a warning. A Guard is safe for
+// concurrent use.
 //
 // A route with options of its own, such as another Runner, takes the stage that
 // has them from a second Guard:
