@@ -19,10 +19,13 @@ const (
 	TheKey = "r.request_key = $1"
 
 	// Claimable says of a row that the claim may have it: when it has expired, not
-	// before its charge is added up. It is never NULL.
+	// before its charge is added up. One that is added up, which only another clock or
+	// the start of a statement puts before its end, is not taken over: it would be
+	// charged twice. It is never NULL.
 	Claimable = `(CASE WHEN r.expires_at <= {now} THEN r.account IS NULL
 		ELSE r.state = 1 AND r.token = $2 AND r.lease_ends > {told}
-			OR $4 AND r.fingerprint = $3 AND (r.state = 4 OR r.state = 1 AND r.lease_ends <= {now}) END)`
+			OR $4 AND r.fingerprint = $3 AND (r.state = 4 OR r.state = 1 AND r.lease_ends <= {now})
+				AND (r.account IS NOT NULL OR r.began IS NULL) END)`
 
 	// State is that of a row, or Lapsed.
 	State = `CASE WHEN r.state <> 1 THEN r.state WHEN r.lease_ends > {now} THEN 2
