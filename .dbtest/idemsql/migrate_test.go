@@ -54,6 +54,32 @@ func TestSchemaByHand(t *testing.T) {
 	})
 }
 
+// New tables get into the schema of the first, also where others come before it in
+// the search_path by now; Check looks there too.
+func TestMigrateInItsSchema(t *testing.T) {
+	t.Parallel()
+	conf := pgtest.Schema(t)
+	own, other := conf.RuntimeParams["search_path"], pgtest.Schema(t).RuntimeParams["search_path"]
+	old := inPostgres(conf)
+	db := old.open(t)
+	mustMigrate(t, "the first", old.on(db, idemsql.Options{}))
+	execute(t, db, "DROP TABLE sallyport_used")
+	execute(t, db, "DROP TABLE sallyport_usage")
+	execute(t, db, "UPDATE sallyport_idem_schema SET version = 100")
+	d := old.with("search_path", other+", "+own)
+	s := d.on(d.open(t), keepsAll)
+	mustMigrate(t, "the next", s)
+	sqltest.MustSay(t, "after Migrate", s.Check(t.Context()))
+	if err := s.Count(t.Context(), idem.NewAccount("acme", "key"), 5); err != nil {
+		t.Error(err)
+	}
+	folds(t, db, s)
+	mustUse(t, s, "acme", 5)
+
+	execute(t, db, "ALTER TABLE sallyport_used SET SCHEMA "+other)
+	sqltest.MustSay(t, "in two schemas", s.Check(t.Context()), "call Migrate")
+}
+
 // Postgres reads the texts of checks for each write. The longest prefix makes
 // names that it takes whole.
 func TestTableWithoutChecks(t *testing.T) {

@@ -45,8 +45,9 @@ func (s *Store) schema() sqlschema.Schema {
 // for which it needs two connections. It changes nothing. Call it when the
 // program starts, after Migrate, and not with each request.
 func (s *Store) Check(ctx context.Context) error {
-	err := s.schema().Check(ctx, s.db, s.columns+" FROM {table}", "account, day, units FROM "+s.options.Prefix+"used",
-		"number, id, account, units, began, uncertain FROM "+s.options.Prefix+"usage")
+	s.locate(ctx, s.db) // the other tables have to be in the schema of the first
+	err := s.schema().Check(ctx, s.db, s.columns+" FROM {table}", s.names.Text("account, day, units FROM sallyport_used"),
+		s.names.Text("number, id, account, units, began, uncertain FROM sallyport_usage"))
 	if err != nil {
 		return fmt.Errorf("idemsql: check: %w", err)
 	}

@@ -31,6 +31,7 @@ type Engine struct {
 	alone   string // a statement that the others refuse
 	exists  string // asks whether {table} is there; needs no right on it
 	prepare string // makes the table of the version
+	stay    string // has what the steps make get into the schema of the table, where the database may take another
 	commits bool   // each statement that changes the schema commits
 
 	// isolation is that of the transaction with the steps, where the default of
@@ -53,6 +54,9 @@ func Postgres() Engine {
 		// statements, which are one transaction.
 		prepare: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;" +
 			"SELECT pg_advisory_xact_lock(7136293384015523);" + versionTable,
+		stay: "SELECT set_config('search_path', concat_ws(', ', quote_ident(n.nspname), " +
+			"nullif(current_setting('search_path'), '')), true) FROM pg_class AS c JOIN pg_namespace AS n " +
+			"ON n.oid = c.relnamespace WHERE c.oid = to_regclass('{table}')",
 		isolation: sql.LevelReadCommitted,
 	}
 }
@@ -139,7 +143,11 @@ func (m Schema) migrate(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range m.Steps[done:] {
+	steps := m.Steps[done:]
+	if m.stay != "" {
+		steps = append([]string{m.sql(m.stay)}, steps...)
+	}
+	for _, step := range steps {
 		if _, err := tx.ExecContext(ctx, step); err != nil {
 			return err
 		}
