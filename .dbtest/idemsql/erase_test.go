@@ -2,6 +2,7 @@ package idemsql_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -106,4 +107,28 @@ func TestEraseErrors(t *testing.T) {
 			t.Error("HasTable of a database that is closed: got no error")
 		}
 	})
+}
+
+// While a joined request holds a row that has expired and was not added up, Erase
+// does not ask without pause.
+func TestEraseBesideTakeOver(t *testing.T) {
+	in(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		s := d.on(db, keepsAll)
+		begin(t, s, of("acme", 5, ofAcme("key")), idem.Claimed)
+		execute(t, db, "UPDATE sallyport_idem SET state = 4, expires_at = now() + interval '1 second'")
+		next := of("acme", 5, ofAcme("key"))
+		next.Reexecute = true
+		_, j := join(t, s, next, idem.Claimed)
+		<-time.After(1100 * time.Millisecond)
+		var seen trips
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := d.on(d.watched(t, seen.watch), keepsAll).Erase(ctx, "acme")
+		if n := len(seen.take()); !errors.Is(err, context.DeadlineExceeded) || n > 8*21 {
+			t.Errorf("Erase: got %v after %d statements in 2 seconds", err, n)
+		}
+		mustEnd(t, j, using(7, finished("answer")))
+		mustUse(t, s, "acme", 7)
+	}, "postgres")
 }
