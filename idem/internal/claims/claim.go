@@ -20,8 +20,12 @@ const LongestHandler = 24 * time.Hour
 // longestAccount is how many bytes the column has for an account.
 const longestAccount = 512
 
-// CheckAccount returns an error for an account that has no room in the table.
+// CheckAccount returns an error for an account that has no room in the table, or
+// that lies within none: its charges would be added to nothing.
 func CheckAccount(a idem.Account) error {
+	if a != "" && a[len(a)-1] != 0 {
+		return fmt.Errorf("the account %q, which is not from idem.NewAccount", a)
+	}
 	if len(a) > longestAccount {
 		return fmt.Errorf("an account of %d bytes, more than %d", len(a), longestAccount)
 	}

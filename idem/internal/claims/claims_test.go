@@ -27,10 +27,12 @@ func TestCheck(t *testing.T) {
 			t.Errorf("a lease of %d and a retention of %d: got %v, want valid %t", row.lease, row.retention, err, row.valid)
 		}
 	}
-	for length, valid := range map[int]bool{0: true, 512: true, 513: false} {
-		account := idem.Account(strings.Repeat("a", length))
+	for account, valid := range map[idem.Account]bool{
+		"": true, "acme": false, "\x00a": false, "acme\x00": true,
+		idem.Account(strings.Repeat("a", 511) + "\x00"): true, idem.Account(strings.Repeat("a", 512) + "\x00"): false,
+	} {
 		if err := claims.Check(idem.Claim{Lease: 1, Retention: 1, Account: account}); (err == nil) != valid {
-			t.Errorf("an account of %d bytes: got %v, want valid %t", length, err, valid)
+			t.Errorf("the account %q of %d bytes: got %v, want valid %t", account, len(account), err, valid)
 		}
 	}
 }
