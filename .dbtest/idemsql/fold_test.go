@@ -192,6 +192,38 @@ func TestFoldWithoutAnswer(t *testing.T) {
 	}, "postgres", "mariadb")
 }
 
+// The lock of who adds up does not outlive a machine that vanishes, where Postgres
+// can see to that.
+func TestFoldThatHangs(t *testing.T) {
+	in(t, func(t *testing.T, d database) {
+		db := d.open(t)
+		limit := ""
+		s := d.on(d.watched(t, func(ctx context.Context, c driver.Conn, statement string) error {
+			if strings.Contains(statement, "SKIP LOCKED") && strings.Contains(statement, "account IS NOT NULL") {
+				found, err := c.(driver.QueryerContext).QueryContext(ctx,
+					"SELECT current_setting('idle_in_transaction_session_timeout')", nil)
+				if err != nil {
+					return err
+				}
+				defer found.Close()
+				value := make([]driver.Value, 1)
+				err = found.Next(value)
+				limit = fmt.Sprint(value[0])
+				return err
+			}
+			return nil
+		}), keepsAll)
+		if err := s.Count(t.Context(), idem.NewAccount("acme", "key"), 5); err != nil {
+			t.Fatal(err)
+		}
+		folds(t, db, s)
+		mustUse(t, s, "acme", 5)
+		if limit != "1min" {
+			t.Errorf("who adds up may be idle for %q, want 1min", limit)
+		}
+	}, "postgres")
+}
+
 // Tables of the previous version keep their rows, which then have no units.
 func TestMigrateToUnits(t *testing.T) {
 	inEach(t, func(t *testing.T, d database) {

@@ -51,7 +51,7 @@ type dialect struct {
 	extend, mark, settle, settledAs, release, settled, held, owned, erase, sweep string
 
 	count, used, due, uncertain string
-	add                         string // to the totals
+	fold, add                   string // locks the totals, and adds to them
 	hex                         string // how bytes stand in a statement
 
 	columns string   // of the table
@@ -69,6 +69,7 @@ var postgres = func() dialect {
 	d.keep = expand(claims.PostgresKeep())
 	d.sweep, d.sweepLooks = expand(postgresSweep), true
 	d.count = expand(claims.Count("''", "sweep_at", ", {now} + {us} * $4"))
+	d.fold = postgresFold
 	d.hex = "decode('%x', 'hex')"
 	d.home, d.where = claims.PostgresHome, claims.PostgresWhere
 	d.columns += ", sweep_at"
@@ -117,6 +118,7 @@ func common(expand func(string) string) dialect {
 		used:      expand(claims.Used),
 		due:       expand(claims.Due),
 		uncertain: expand(claims.Uncertain),
+		fold:      fold,
 		add:       add,
 		hex:       "x'%x'",
 	}
