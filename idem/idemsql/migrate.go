@@ -21,7 +21,8 @@ import (
 // it. The second step also reads the table once, for its index. Give ctx a
 // deadline of a few seconds, and call Migrate again if that was too short. With
 // many millions of rows make the columns and the index by hand before, the index
-// CONCURRENTLY: the step passes over what is there.
+// CONCURRENTLY: the step passes over what is there. Drop the index if that has
+// failed: it is there and not valid, and nothing uses it.
 //
 // It returns an error, which says what to do, when the table is of a later
 // version than this package knows, of the development before v0.1.0, or not made
