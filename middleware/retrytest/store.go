@@ -24,7 +24,12 @@ func (p *Process) Idempotency(o middleware.IdempotencyOptions) middleware.Idempo
 		ro.Lease = p.run.longer(shortLease)
 	}
 	p.keyed = true
-	o.Runner = idem.NewRunner(&store{o.Runner.Store(), p}, ro)
+	s := &store{o.Runner.Store(), p}
+	if c, counts := s.Store.(idem.Counter); counts {
+		o.Runner = idem.NewRunner(counter{s, c}, ro)
+	} else {
+		o.Runner = idem.NewRunner(s, ro)
+	}
 	return o
 }
 
@@ -33,6 +38,23 @@ type store struct {
 	idem.Store
 	p *Process
 }
+
+// counter is a store that counts units. What it counts is no step.
+type counter struct {
+	*store
+	counts
+}
+
+// counts is what an [idem.Counter] has beside a store's methods.
+type counts interface {
+	Count(ctx context.Context, a idem.Account, units int64) error
+	Used(ctx context.Context, a idem.Account, since time.Time) (int64, time.Time, error)
+	Charges(ctx context.Context, limit int) ([]idem.Charge, error)
+	Acknowledge(ctx context.Context, number int64) error
+	Uncertain(ctx context.Context, limit int) ([]idem.Charge, error)
+}
+
+var _ idem.Counter = counter{}
 
 // HonorsContext and JoinHonorsContext let the calls be made in the goroutine of
 // the request: one that a crash has stopped must not be left behind.
