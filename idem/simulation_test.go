@@ -16,36 +16,45 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sallyport-go/sallyport/idem"
 	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware"
 )
 
-// overHTTP is what a server does with a request that comes by HTTP.
-func overHTTP(s *server, f [32]byte) (string, time.Duration) {
+// newAPI returns the handler of a server. All requests are the same one.
+func newAPI(s *server) http.Handler {
 	api := middleware.NewAPI(nil, middleware.Options{
 		Hooks: &middleware.Hooks{Logger: quiet},
 		Authenticate: func(*http.Request) (*keystore.Caller, error) {
 			return keystore.NewCaller(nil, keystore.Identity{Organization: request.Tenant})
 		},
 		Idempotency: middleware.IdempotencyOptions{Runner: s.runner, Timeout: time.Hour, FreeOn: []int{http.StatusTeapot}},
+		Quota:       middleware.QuotaOptions{Organization: &idem.Quota{Name: "monthly", Units: 1 << 40}},
 	})
 	api.HandleFunc("POST /api/v1/things", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-		text, v := s.handle(r.Context(), f)
+		text, v := s.handle(r.Context(), [32]byte{1})
 		switch v {
 		case passes:
+			middleware.AddUnits(r.Context(), unitsOf(text)-claimUnits)
 			w.WriteHeader(http.StatusCreated)
 		case refused:
 			w.WriteHeader(http.StatusTeapot)
 		default:
+			middleware.AddUnits(r.Context(), lostUnits)
 			panic(http.ErrAbortHandler)
 		}
 		io.WriteString(w, text)
-	})
+	}, middleware.RouteOptions{Units: claimUnits})
+	return api
+}
+
+// overHTTP is what a server does with a request that comes by HTTP.
+func overHTTP(s *server, _ [32]byte) (string, time.Duration) {
 	w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/api/v1/things", strings.NewReader("{}"))
 	r.Header.Set("Idempotency-Key", "key")
 	aborted := func() (p any) {
 		defer func() { p = recover() }()
-		api.ServeHTTP(w, r)
+		s.api().ServeHTTP(w, r)
 		return nil
 	}()
 	s.mu.Lock()

@@ -22,6 +22,7 @@ type sharedRecord struct {
 	attempt       int
 	settled       *idem.Settlement // nil while it is held
 	lapses, until time.Time
+	began         time.Time
 	told          bool // that it is unknown, while it is held
 }
 
@@ -58,6 +59,7 @@ func (m *sharedStore) Begin(_ context.Context, c idem.Claim) (idem.Record, error
 		return answer, nil
 	default:
 		r.attempt++
+		r.claim.Account, r.claim.Units, r.began = c.Account, c.Units, now
 	}
 	r.claim.Token, r.settled, r.told = c.Token, nil, false
 	r.lapses, r.until = now.Add(c.Lease), now.Add(c.Retention)

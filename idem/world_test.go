@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -19,9 +20,10 @@ import (
 // is cut into steps, each call of the store and each handler. A step waits until
 // it is chosen, and time stands still until it is chosen that some passes.
 type world struct {
-	store  *sharedStore
-	choose func(n int) int // one of n
-	faults int             // how many more there may be
+	store        *counted
+	idem.Counter                 // of what servers charge
+	choose       func(n int) int // one of n
+	faults       int             // how many more there may be
 	// reexecute runs unknown outcomes again. Handlers then do nothing when their
 	// context is done.
 	reexecute bool
@@ -54,6 +56,7 @@ type server struct {
 	*world
 	name     string
 	runner   *idem.Runner
+	api      func() http.Handler      // of the runner
 	claims   map[idem.ClaimToken]int  // numbered
 	told     map[idem.ClaimToken]bool // that they are lost
 	inFlight int                      // requests
@@ -100,7 +103,8 @@ const (
 var errNetwork = errors.New("the network failed")
 
 func newWorld(choose func(n int) int, faults int, queues ...[]sent) *world {
-	return &world{store: newSharedStore(), choose: choose, faults: faults, queues: slices.Clone(queues),
+	store := counteds.Get().(*counted)
+	return &world{store: store, Counter: &store.memory, choose: choose, faults: faults, queues: slices.Clone(queues),
 		answers: make(map[string][32]byte), ran: make(map[[32]byte]bool)}
 }
 
@@ -108,6 +112,7 @@ func (w *world) start(name string) *server {
 	s := &server{world: w, name: name, claims: make(map[idem.ClaimToken]int), told: make(map[idem.ClaimToken]bool)}
 	s.runner = newRunner(s, idem.Options{Lease: lease, Timeout: timeout, Wait: time.Second, Reexecute: w.reexecute,
 		Join: w.joined})
+	s.api = sync.OnceValue(func() http.Handler { return newAPI(s) })
 	return s
 }
 
@@ -276,6 +281,9 @@ func (w *world) got(s *server, f [32]byte, text string) {
 
 // check checks what holds whenever nothing moves.
 func (w *world) check() {
+	if w.store.check(); w.store.differs != "" {
+		w.failf("%s of the Memory is not that of the model", w.store.differs)
+	}
 	if w.effects > 1+w.taken+w.gone {
 		w.failf("%d effects", w.effects)
 	}
@@ -375,7 +383,7 @@ func (w *world) actions() (all []action) {
 	}
 	add(1, false, nil, "the store is away", func() { w.away = true; w.let(refused, calls...) })
 	if len(w.store.records) > 0 && (!w.joined || w.record().settled != nil) {
-		add(1, false, nobody, "erase", func() { w.gone++; clear(w.store.records) })
+		add(1, false, nobody, "erase", func() { w.gone++; w.store.erase() })
 	}
 	if r := w.record(); !w.joined && r.settled == nil && len(calls) == 0 && time.Now().Before(r.lapses) {
 		add(1, false, nil, "the lease ends", func() { w.lapses = true; w.pass(lease + tick); w.lapses = false })
@@ -465,7 +473,7 @@ func (w *world) run(t *testing.T, servers ...string) {
 		}
 		last = text
 	}
-	if w.check(); w.wrong {
+	if w.checkUnits(last); w.wrong {
 		t.Error(strings.Join(w.trace, "\n\t"))
 	}
 }

@@ -66,7 +66,8 @@ func (x transactionOf) Settle(ctx context.Context, o idem.Settlement) error {
 // rollBack ends the transaction that the server has open, if it has one.
 func (s *server) rollBack() {
 	if s.holds() {
-		clear(s.store.records)
+		r := s.record().claim
+		s.store.Settle(context.Background(), r.Key, r.Token, freed)
 	}
 }
 
