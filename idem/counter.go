@@ -40,8 +40,9 @@ type Counter interface {
 	// once, however late its transaction commits.
 	Charges(ctx context.Context, limit int) ([]Charge, error)
 
-	// Acknowledge removes the charges up to a number from those that Charges
-	// returns. What is used does not change.
+	// Acknowledge removes the charges up to a number that Charges has returned; up
+	// to a higher one, also those that nobody has read. What is used does not
+	// change.
 	Acknowledge(ctx context.Context, number int64) error
 
 	// Uncertain returns the charges that are uncertain and not final, the oldest
