@@ -30,14 +30,15 @@ type Counter interface {
 	Count(ctx context.Context, a Account, units int64) error
 
 	// Used returns how many units of an account, and of those within it, were
-	// charged since the beginning of a UTC day, those that are uncertain among
-	// them; and the time of the store's clock. Those of a claim that is held under
+	// charged since the beginning of a UTC day, or ever for the zero time, those
+	// that are uncertain among them; and the time of the store's clock. Those of a claim that is held under
 	// a live lease, or by a transaction, do not count yet.
 	Used(ctx context.Context, a Account, since time.Time) (units int64, now time.Time, err error)
 
 	// Charges returns the oldest charges that are final and were not acknowledged,
 	// in the order of their numbers, at most limit. Each is returned at least
-	// once, however late its transaction commits.
+	// once, however late its transaction commits. One that was just made may not
+	// be among them yet.
 	Charges(ctx context.Context, limit int) ([]Charge, error)
 
 	// Acknowledge removes the charges up to a number that Charges has returned; up

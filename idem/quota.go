@@ -19,7 +19,7 @@ type Quota struct {
 // Unlimited says that there is no quota, where one is chosen. Compare with ==.
 var Unlimited = &Quota{Name: "unlimited"}
 
-// Period is the time in which a [Quota] may be used.
+// Period is the time in which a [Quota] may be used: Month, Day or Lifetime.
 type Period uint8
 
 const (

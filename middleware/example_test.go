@@ -467,7 +467,7 @@ func ExampleAddUnits() {
 		_ = json.Unmarshal(res.Body.Bytes(), &problem)
 		fmt.Printf("%d %q\n", res.Code, problem.Code)
 	}
-	tenant := middleware.AccountOf(caller).Within()[1]
+	tenant := middleware.AccountOf(caller).Within()[2]
 	used, _, err := replies.Store().(idem.Counter).Used(context.Background(), tenant, time.Time{})
 	fmt.Println(used, err)
 	// Output:

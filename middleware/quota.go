@@ -44,6 +44,7 @@ type QuotaOptions struct {
 	// none. The client gets 503 for an error, for a quota that is not valid, and for
 	// two nil ones if the options have none either. Plan is called for every
 	// operation that begins, after its Idempotency-Key is claimed, and must be quick.
+	// It may make a Quota each time: what is used belongs to the account, not to it.
 	Plan func(context.Context, *keystore.Caller) (organization, key *idem.Quota, err error)
 }
 
@@ -53,6 +54,17 @@ func (o QuotaOptions) names(name string) bool {
 	return slices.ContainsFunc([]*idem.Quota{o.Organization, o.Key}, func(q *idem.Quota) bool {
 		return q != nil && q.Name == name
 	})
+}
+
+// tooSmall returns a quota that refuses an operation of so many units whatever was
+// used, unless a plan may replace it; or nil.
+func (o QuotaOptions) tooSmall(units int64) *idem.Quota {
+	for _, q := range []*idem.Quota{o.Organization, o.Key} {
+		if q != nil && q.Units < units && !q.ReportOnly && o.Plan == nil {
+			return q
+		}
+	}
+	return nil
 }
 
 // noCounter says which stores count.
@@ -93,26 +105,26 @@ func (o QuotaOptions) of(ctx context.Context, c *keystore.Caller) (organization,
 	return organization, key, cmp.Or(err, keyErr)
 }
 
-// AccountOf returns the account that a caller's units are charged to: within
-// "units" and the tenant that of the API key, or of the subject that has none, and
-// within that of a parent that of the child. The second of its Within is the
-// tenant's, the third the key's. For nil it is "". A route with a Quota of its own
-// has the Quota's name in place of "units".
+// AccountOf returns the account that a caller's units are charged to. Its Names are
+// "units", the environment, the organization, the id of the API key or "subject "
+// and the subject that has none, and for a child the id of the child. So the third
+// of its Within is the tenant's, the fourth the key's. For nil it is "". A route
+// with a Quota of its own has the Quota's name in place of "units".
 func AccountOf(c *keystore.Caller) idem.Account { return accountOf(apiAccount, c) }
 
 const apiAccount = "units"
 
 func accountOf(name string, c *keystore.Caller) idem.Account {
-	switch root := c.RootID(); {
-	case c.Tenant() == "":
+	if c.Tenant() == "" {
 		return ""
-	case root == "":
-		return idem.NewAccount(name, c.Tenant(), "subject "+c.Subject())
-	case root == c.KeyID():
-		return idem.NewAccount(name, c.Tenant(), root)
-	default:
-		return idem.NewAccount(name, c.Tenant(), root, c.KeyID())
 	}
+	names := []string{name, string(c.Environment()), c.Organization(), c.RootID()}
+	if names[3] == "" {
+		names[3] = "subject " + c.Subject()
+	} else if names[3] != c.KeyID() {
+		names = append(names, c.KeyID())
+	}
+	return idem.NewAccount(names...)
 }
 
 // AddUnits adds what a handler finds out to the units of its request, whose context
@@ -120,7 +132,7 @@ func accountOf(name string, c *keystore.Caller) idem.Account {
 // route and refused by no quota: if they go over it, the next operation is refused.
 //
 // An error says that they do not count: there are none for the request, because
-// its route has none or it has no caller, n is negative, or the units are charged
+// its route has none (Units of at least 1) or it has no caller, n is negative, or the units are charged
 // already, which is when the handler has returned, and in joined mode when its
 // response begins to stream.
 func AddUnits(ctx context.Context, n int64) error {
@@ -184,6 +196,14 @@ func (q *quotas) routeStage(units int64, own *idem.Quota, repeats *idempotency) 
 			return nil, named("RouteOptions.Quota", err)
 		}
 	}
+	small := q.tooSmall(units)
+	if own != nil {
+		small = QuotaOptions{Organization: own}.tooSmall(units)
+	}
+	if small != nil {
+		return nil, fmt.Errorf("the units of the route are more than the quota %q allows, so no request would ever pass",
+			small.Name)
+	}
 	return &quotaStage{quotas: q, units: units, own: own}, nil
 }
 
@@ -228,10 +248,10 @@ func (s *quotaStage) limitsOf(ctx context.Context, c *keystore.Caller, a idem.Ac
 	}
 	within := a.Within()
 	if organization != nil {
-		all = append(all, meter.Limit{Account: within[1], Quota: organization})
+		all = append(all, meter.Limit{Account: within[2], Quota: organization})
 	}
 	if key != nil {
-		all = append(all, meter.Limit{Account: within[2], Quota: key})
+		all = append(all, meter.Limit{Account: within[3], Quota: key})
 	}
 	return all, nil
 }
@@ -254,8 +274,11 @@ func askQuota(report *reporter, u *keyed.Units, w http.ResponseWriter, r *http.R
 	}
 	recordOf(w).note(func(e *Event) { e.Burst, e.Remaining = 0, 0 }) // refuse notes the name
 	p := refusal(codes.QuotaExceeded)
-	if p.ResetsAt = v.Resets; v.Held {
+	switch {
+	case v.Held:
 		p = problems[codes.TooManyInFlight]
+	case u.Route <= v.Refused.Units: // or else no period suffices
+		p.ResetsAt = v.Resets
 	}
 	return denial{problem: p, policy: v.Refused.Name}
 }
@@ -315,6 +338,9 @@ func (g *Guard) Quota(units int64) func(http.Handler) http.Handler {
 	}
 	if !g.options.Quota.limits() {
 		panic("middleware: Quota: there is no quota in Options.Quota")
+	}
+	if q := g.quotas.tooSmall(units); q != nil {
+		panic(fmt.Sprintf("middleware: Quota: %d units are more than the quota %q allows", units, q.Name))
 	}
 	g.noQuota.Store(false)
 	s := &quotaStage{quotas: g.quotas, units: units}

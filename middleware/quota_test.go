@@ -94,7 +94,7 @@ func (c *counted) codes(keys ...string) string {
 // used returns what counts on the tenant.
 func (c *counted) used(name string) int64 {
 	c.t.Helper()
-	units, _, err := c.store.Used(context.Background(), idem.NewAccount(name, "10:production/org_1"), time.Time{})
+	units, _, err := c.store.Used(context.Background(), idem.NewAccount(name, "production", "org_1"), time.Time{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestReportOnlyQuota(t *testing.T) {
 func TestUnitsWithoutACaller(t *testing.T) {
 	var added error
 	c := newCounted(t, func(w http.ResponseWriter, r *http.Request) { added = middleware.AddUnits(r.Context(), 1) },
-		func(c *counted) { c.o.ReportOnly, c.o.Quota.Organization.Units = true, 1 })
+		func(c *counted) { c.o.ReportOnly, c.o.Quota.Organization.Units = true, 5 })
 	c.token = "wrong"
 	if got := c.codes("a", ""); got != "200 200" || added == nil {
 		t.Errorf("got %s, and AddUnits %v", got, added)
@@ -320,14 +320,14 @@ func TestUnitsWithoutACaller(t *testing.T) {
 func TestAccountOf(t *testing.T) {
 	ring := newKeyring()
 	_, root := ring.grant(t, keystore.Key{ID: "root"})
-	tenant := idem.NewAccount("units", "10:production/org_1")
+	tenant := idem.NewAccount("units", "production", "org_1")
 	for _, row := range []struct {
 		key  keystore.Key
 		want idem.Account
 	}{
 		{keystore.Key{ID: "one"}, tenant + "one\x00"},
 		{keystore.Key{ID: "two", Parent: root.ID}, tenant + idem.NewAccount(root.ID, "two")},
-		{keystore.Key{ID: "test", Environment: keystore.Sandbox}, idem.NewAccount("units", "7:sandbox/org_1", "test")},
+		{keystore.Key{ID: "test", Environment: keystore.Sandbox}, idem.NewAccount("units", "sandbox", "org_1", "test")},
 	} {
 		var got idem.Account
 		h := apiOf(ring.keys, middleware.Options{Hooks: quiet()}, middleware.AnyCaller(),
@@ -472,7 +472,7 @@ func TestUnitsThatCannotBeCounted(t *testing.T) {
 		t.Errorf("afterwards: got %s with %d units", got, c.used("units"))
 	}
 	// What stays charged if this process dies now.
-	if got := store.claim; got.Units != 5 || got.Account.Within()[1] != idem.NewAccount("units", "10:production/org_1") {
+	if got := store.claim; got.Units != 5 || got.Account.Within()[2] != idem.NewAccount("units", "production", "org_1") {
 		t.Errorf("the claim is of %d units on %q", got.Units, got.Account)
 	}
 }
@@ -699,6 +699,8 @@ func TestQuotaMistakes(t *testing.T) {
 		{"Idempotency is Off or its store does not count", middleware.Options{Idempotency: other},
 			route{Units: 1, Quota: quota("y", 1)}},
 		{"another store", with, route{Units: 1, Idempotency: keyedOptions{Runner: replies()}}},
+		{`more than the quota "x" allows`, with, route{Units: 2}},
+		{`more than the quota "y" allows`, with, route{Units: 2, Quota: quota("y", 1)}},
 		{`the name "x" is taken`, with, route{Units: 1, Quota: quota("x", 1)}},
 		{`the name "units" is taken`, with, route{Units: 1, Quota: quota("units", 1)}},
 		{`RouteOptions.Quota: idem: quota "y"`, with, route{Units: 1, Quota: quota("y", 0)}},
@@ -714,5 +716,18 @@ func TestQuotaMistakes(t *testing.T) {
 	}
 	g := middleware.New(ring.keys, middleware.Options{Hooks: quiet()})
 	wantPanic(t, "Quota: there is no quota in Options.Quota", func() { g.Quota(1) })
+	wantPanic(t, `2 units are more than the quota "x" allows`, func() { middleware.New(nil, with).Quota(2) })
 	wantPanic(t, "must be positive", func() { middleware.New(ring.keys, with).Quota(0) })
+}
+
+// The next period is no help where the units are more than the quota of a plan.
+func TestQuotaThatNeverSuffices(t *testing.T) {
+	for units, want := range map[int64]bool{3: false, 5: true} {
+		c := newCounted(t, sayOK, func(c *counted) { c.o.Quota.Plan = bought(quota("plan", units), nil) })
+		c.send("a")
+		e, a := c.send("b")
+		if e.Outcome != "quota_exceeded" || strings.Contains(a.body, "resets_at") != want {
+			t.Errorf("a quota of %d: got %s %s", units, e.Outcome, a.body)
+		}
+	}
 }

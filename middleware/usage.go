@@ -53,7 +53,7 @@ func (g *Guard) Usage() http.Handler {
 				Name: l.Quota.Name, Of: "organization", Period: l.Quota.Period.String(),
 				Units: l.Quota.Units, Used: units, Left: max(l.Quota.Units-units, 0),
 			})
-			if len(l.Account.Within()) > 2 {
+			if len(l.Account.Within()) > 3 {
 				quotas[i].Of = "key"
 			}
 			if !next.IsZero() {

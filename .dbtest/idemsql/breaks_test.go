@@ -123,8 +123,14 @@ var breakable = map[string]func(ctx context.Context, s store, c, done idem.Claim
 		_, _, err := s.Used(ctx, idem.NewAccount("acme"), time.Time{})
 		return err
 	},
-	"Charges":       func(ctx context.Context, s store, _, _ idem.Claim) error { _, err := s.Charges(ctx, 10); return err },
-	"Uncertain":     func(ctx context.Context, s store, _, _ idem.Claim) error { _, err := s.Uncertain(ctx, 10); return err },
+	"Charges": func(ctx context.Context, s store, _, _ idem.Claim) error {
+		_, err := s.Charges(ctx, 10)
+		return err
+	},
+	"Uncertain": func(ctx context.Context, s store, _, _ idem.Claim) error {
+		_, err := s.Uncertain(ctx, 10)
+		return err
+	},
 	"Acknowledge":   func(ctx context.Context, s store, _, _ idem.Claim) error { return s.Acknowledge(ctx, 0) },
 	"Settle, again": settling(finished("answer"), nil),
 	"Settle, other": settling(finished("other"), idem.ErrSettled),

@@ -132,7 +132,7 @@ func (b *biller) mustMatch(t testing.TB, d database, told map[string]answer) {
 	charges, sum := make(map[string][]idem.Charge), int64(0)
 	var tenant idem.Account
 	for _, c := range slices.Concat(slices.Collect(maps.Values(b.seen)), uncertain) {
-		sum, tenant, c.Account = sum+c.Units, c.Account.Within()[1], "" // which has bytes that terminals do not show
+		sum, tenant, c.Account = sum+c.Units, c.Account.Within()[2], "" // which has bytes that terminals do not show
 		charges[ids[c.ID]] = append(charges[ids[c.ID]], c)
 	}
 	t.Logf("%d charges and %d that are uncertain of %d keys, %d of them with rows: %d units", len(b.seen), len(uncertain),

@@ -332,7 +332,8 @@ func TestFoldUsesIndex(t *testing.T) {
 		var due, used string
 		s := d.on(d.watched(t, func(_ context.Context, _ driver.Conn, statement string) error {
 			switch {
-			case strings.Contains(statement, "ORDER BY account LIMIT 1"), strings.Contains(statement, "ORDER BY r.account LIMIT"):
+			case strings.Contains(statement, "ORDER BY account LIMIT 1"),
+				strings.Contains(statement, "ORDER BY r.account LIMIT"):
 				due = statement
 			case strings.Contains(statement, "coalesce(sum"):
 				used = statement

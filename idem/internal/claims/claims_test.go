@@ -99,7 +99,8 @@ func TestCharge(t *testing.T) {
 		*columns[5].(*int64) = int64(state)
 		sum := sha256.Sum256(append(key[:], token[:]...))
 		want := idem.Charge{
-			ID: fmt.Sprintf("%x", sum[:16]), Account: "a\x00", Units: 5, Began: time.Unix(1, 500_000_000).UTC(), Uncertain: uncertain,
+			ID: fmt.Sprintf("%x", sum[:16]), Account: "a\x00", Units: 5,
+			Began: time.Unix(1, 500_000_000).UTC(), Uncertain: uncertain,
 		}
 		if got := r.Charge(); got != want {
 			t.Errorf("in state %v: got %+v, want %+v", state, got, want)
@@ -232,7 +233,8 @@ func TestAgain(t *testing.T) {
 // yet is asked for again, and a failure is the caller's.
 func TestNames(t *testing.T) {
 	n := claims.NewNames("x_", claims.PostgresHome, claims.PostgresWhere)
-	const statement = "UPDATE sallyport_idem SET n = 'sallyport_idem'::regclass, (SELECT u FROM sallyport_used, sallyport_usage)"
+	const statement = "UPDATE sallyport_idem SET n = 'sallyport_idem'::regclass, " +
+		"(SELECT u FROM sallyport_used, sallyport_usage)"
 	failed := errors.New("failed")
 	for i, answer := range []error{sql.ErrNoRows, failed, nil, failed} {
 		err := n.Locate(t.Context(), func(_ context.Context, s string, dest []any, _ ...any) error {
@@ -260,7 +262,8 @@ func TestNames(t *testing.T) {
 	}
 	none := claims.NewNames("x_", "", "")
 	err := none.Locate(t.Context(), func(context.Context, string, []any, ...any) error { return failed })
-	if got := none.Text(statement); err != nil || got != "UPDATE x_idem SET n = 'x_idem'::regclass, (SELECT u FROM x_used, x_usage)" {
+	const want = "UPDATE x_idem SET n = 'x_idem'::regclass, (SELECT u FROM x_used, x_usage)"
+	if got := none.Text(statement); err != nil || got != want {
 		t.Errorf("without a schema: got %s, %v", got, err)
 	}
 }
