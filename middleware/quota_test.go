@@ -726,7 +726,7 @@ func TestQuotaThatNeverSuffices(t *testing.T) {
 		c := newCounted(t, sayOK, func(c *counted) { c.o.Quota.Plan = bought(quota("plan", units), nil) })
 		c.send("a")
 		e, a := c.send("b")
-		if e.Outcome != "quota_exceeded" || strings.Contains(a.body, "resets_at") != want {
+		if e.Outcome != "quota_exceeded" || strings.Contains(a.body, `"resets_at":`) != want {
 			t.Errorf("a quota of %d: got %s %s", units, e.Outcome, a.body)
 		}
 	}
