@@ -45,6 +45,7 @@ type world struct {
 
 	answers              map[string][32]byte // that handlers gave to which request
 	ran                  map[[32]byte]bool   // requests whose handler began
+	mismatched           [][32]byte          // answered since the last check
 	effects, taken, gone int                 // of handlers; claims that were taken over; erased records
 	lost                 bool                // an outcome, by a crash or a panic
 	trace                []string
@@ -272,7 +273,7 @@ func (w *world) got(s *server, f [32]byte, text string) {
 	case "unknown": // not where it is known that nothing ran
 		fine = !w.joined && (len(w.ran) > 0 || w.lost || !s.holds())
 	case "mismatch":
-		fine = w.lost || len(w.ran) > 1 || len(w.ran) == 1 && !w.ran[f]
+		fine, w.mismatched = true, append(w.mismatched, f)
 	}
 	if !fine {
 		w.failf("that is not the first answer, or not saved")
@@ -281,6 +282,12 @@ func (w *world) got(s *server, f [32]byte, text string) {
 
 // check checks what holds whenever nothing moves.
 func (w *world) check() {
+	for _, f := range w.mismatched { // The handler of the other may begin after the answer.
+		if !w.lost && len(w.ran) < 2 && (len(w.ran) == 0 || w.ran[f]) {
+			w.failf("a mismatch, and no other request ran")
+		}
+	}
+	w.mismatched = nil
 	if w.store.check(); w.store.differs != "" {
 		w.failf("%s of the Memory is not that of the model", w.store.differs)
 	}
