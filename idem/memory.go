@@ -297,7 +297,9 @@ func (m *Memory) Erase(_ context.Context, organization string) (removed int, err
 	prefix := token.Prefix(organization)
 	for _, number := range m.entries.numbers {
 		if e := m.entries.at(number); e.tenant.prefix == prefix {
-			m.charge(e.tenant, -e.use.cost())
+			if !e.held { // what is held costs no more for its use
+				m.charge(e.tenant, -e.use.cost())
+			}
 			m.discard(e)
 			m.drop(e)
 			removed++

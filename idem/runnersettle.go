@@ -16,7 +16,8 @@ const (
 // Settle ends the execution: it saves the outcome, wakes the waiters, and
 // cancels the contexts that Context returned. The end of ctx does not stop it.
 // A zero Retention is that of the Runner; an Outcome that does not exist counts
-// as OutcomeUnknown, which charges at least the Units of the Claim. Do not write to Payload and Summary afterwards.
+// as OutcomeUnknown, which charges at least the Units of the Claim. Do not write
+// to Payload and Summary afterwards.
 //
 // It returns nil when the outcome is saved, [ErrLost] when another run of the
 // request has taken the claim over, whose outcome is what repeats get, and

@@ -74,6 +74,7 @@ func (c *counted) erase() {
 	c.erased = slices.DeleteFunc(c.charges(), func(c idem.Charge) bool { return c.Uncertain })
 	clear(c.records)
 	c.memory.Erase(context.Background(), request.Tenant)
+	c.must(c.memory.Stats().Bytes == 0, "Bytes after Erase")
 }
 
 // charge is what the record is charged for, in the words of idem.Counter.
