@@ -49,4 +49,29 @@
 //     while the save is retried. When the store fails to answer a Begin, it
 //     may hold a claim that nobody runs. The Runner tries to undo it until the
 //     store confirms that, as long as the process lives.
+//
+// # Units
+//
+// A [Counter] charges an [Account] for what is done, once for each Key, and says
+// what it has used. So a consumer of a queue keeps a quota:
+//
+//	consume := func(m message) error {
+//		account := idem.NewAccount(m.tenant)
+//		record, execution, err := runner.Begin(ctx, idem.Claim{Key: idem.NewKey(m.tenant, m.id), Tenant: m.tenant,
+//			Fingerprint: sha256.Sum256([]byte(m.body)), Account: account, Units: 1}, nil)
+//		switch {
+//		case err != nil || execution == nil && record.State != idem.Done:
+//			return cmp.Or(err, errLater)
+//		case execution == nil: // it came again, and is not charged again
+//			return nil
+//		}
+//		defer execution.Settle(ctx, idem.Settlement{}) // after a panic: 1 unit, uncertain
+//		month, _ := idem.Month.Bounds(time.Now())
+//		if used, _, err := store.Used(ctx, account, month); err != nil || used >= 100 {
+//			return cmp.Or(err, execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeFree}), errLater)
+//		}
+//		return execution.Settle(ctx, idem.Settlement{Outcome: idem.OutcomeDone, Units: convert(m)})
+//	}
+//
+// An unknown outcome stays charged until its claim is taken over; see [Charge].
 package idem

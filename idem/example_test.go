@@ -58,21 +58,25 @@ func ExampleParseSeal() {
 	_ = runner // the Runner of middleware.IdempotencyOptions
 }
 
-// The program of the package comment is that of Example.
+// The programs of the package comment are those of Example and Example_units.
 func TestPackageComment(t *testing.T) {
-	doc, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
+	var files [3]string
+	for i, name := range []string{"doc.go", "example_test.go", "units_example_test.go"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[i] = string(text)
 	}
-	example, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, program, _ := strings.Cut(string(doc), "//\n//\t")
-	program, _, _ = strings.Cut("\t"+program, "\n//\n// ")
-	program = strings.NewReplacer("\n//", "\n").Replace(program)
-	if !strings.Contains(string(example), program) {
-		t.Errorf("no Example has the program of the package comment:\n%s", program)
+	rest := files[0]
+	for _, example := range files[1:] {
+		var program string
+		_, program, _ = strings.Cut(rest, "//\n//\t")
+		program, rest, _ = strings.Cut("\t"+program, "\n//\n// ")
+		program = strings.ReplaceAll(program, "\n//", "\n")
+		if program == "\t" || !strings.Contains(example, program) {
+			t.Errorf("no Example has the program of the package comment:\n%s", program)
+		}
 	}
 }
 
