@@ -30,6 +30,12 @@
 // writes its own refusals by [WriteProblem], and asks for scopes that only it
 // knows by [Allow].
 //
+// Options.Quota says how many units may be used, RouteOptions.Units or
+// [Guard.Quota] what an operation uses, and [AddUnits] what its handler finds out.
+// An operation is a request with an Idempotency-Key and its repeats. It is charged
+// once, if its response is 2xx or 3xx or its outcome is not known. Over the quota
+// it gets 403; a repeat asks no quota. See [QuotaOptions].
+//
 // With a Guard, keep these rules:
 //
 //   - RequestID MUST be the outermost stage.
