@@ -107,14 +107,27 @@ func (s *idempotentStage) answer(f *facts, q *keyed.Request, values []string) de
 		s.giveBack(q, execution)
 		return denied(codes.InProgress)
 	case q.Units != nil && record.Attempt == 1: // a take-over was admitted before
-		if d := askQuota(s.report, q.Units, q.W, q.R); d.problem != nil {
-			s.giveBack(q, execution)
+		if d := s.admit(q, execution); d.problem != nil {
 			s.report.refuse(q.W, q.R, StageQuota, d)
 			return denial{}
 		}
 	}
 	q.Key, q.Execution, q.Attempt, q.Response = claim.Key, execution, record.Attempt, &f.response.Writer
 	return s.execute(f, q)
+}
+
+// admit asks the quotas whether an execution may begin. If it may not, or a plan
+// panics, its key is free.
+func (s *idempotentStage) admit(q *keyed.Request, e *idem.Execution) (d denial) {
+	begins := false
+	defer func() {
+		if !begins {
+			s.giveBack(q, e)
+		}
+	}()
+	d = askQuota(s.report, q.Units, q.W, q.R)
+	begins = d.problem == nil
+	return d
 }
 
 // giveBack frees the key of an execution that does not begin.
