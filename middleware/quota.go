@@ -167,9 +167,9 @@ func newQuotas(o Options, report *reporter) *quotas {
 // quotaStage is the stage of one route or chain.
 type quotaStage struct {
 	*quotas
-	units    int64
-	own      *idem.Quota // of the route, in place of those of the options; or nil
-	unstored sync.Map    // patterns of a chain behind which no Idempotent stands
+	units  int64
+	own    *idem.Quota // of the route, in place of those of the options; or nil
+	stored sync.Map    // patterns of a chain: whether an Idempotent stands inside
 }
 
 // routeStage returns the stage of a route, whose Idempotent is repeats if it has
@@ -331,7 +331,8 @@ func noteUnits(u *keyed.Units, w http.ResponseWriter) {
 // and MUST NOT stand outside it. Where a request with an Idempotency-Key meets no
 // Idempotent inside, the first one of its route is charged after a success, which
 // the log says once; from then on each request of the route is charged before the
-// handler, its repeats too.
+// handler, its repeats too. On a route that has met an Idempotent all that meet
+// none are charged after a success.
 func (g *Guard) Quota(units int64) func(http.Handler) http.Handler {
 	if units <= 0 {
 		panic(fmt.Sprintf("middleware: Quota: an operation uses %d units; they must be positive", units))
@@ -375,16 +376,40 @@ func (g *Guard) Quota(units int64) func(http.Handler) http.Handler {
 func (s *quotaStage) serveKeyed(f *facts, next http.Handler, w http.ResponseWriter, r *http.Request) {
 	x := exchangeOf(w)
 	pattern := s.report.route(x, r)
-	if _, known := s.unstored.Load(pattern); known {
+	if stored, known := s.stored.Load(pattern); known && !stored.(bool) {
 		serveCharged(s.report, f, next, w, r)
 		return
 	}
+	returned := false
+	defer func() {
+		status := statusOf(x, returned)
+		switch {
+		case !f.units.Take():
+			s.stored.LoadOrStore(pattern, true)
+			return
+		case status == 0, status >= 400, slices.Contains(elsewhere, status):
+			return // a router or a stage may have refused it on the way
+		}
+		if _, known := s.stored.LoadOrStore(pattern, false); !known {
+			s.report.hint(w, r, "middleware: an Idempotency-Key met no Idempotent inside Quota, so each repeat of a "+
+				"request is charged", "pattern", pattern)
+		}
+		chargeRest(s.report, f.units, w, r)
+	}()
 	f.serve(next, w, r)
-	if x != nil && x.Status >= 400 || !f.units.Take() {
-		return // a router or a stage may have refused it on the way
+	returned = true
+}
+
+// elsewhere are the statuses by which routers send a request to another path.
+var elsewhere = []int{http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect}
+
+// statusOf returns the status that a client has got, and 0 if a panic left none.
+func statusOf(x *exchange, returned bool) int {
+	switch {
+	case x != nil && x.Status != 0:
+		return x.Status
+	case returned || x != nil && x.Hijacked:
+		return http.StatusOK
 	}
-	s.unstored.Store(pattern, true)
-	s.report.hint(w, r, "middleware: an Idempotency-Key met no Idempotent inside Quota, so each repeat of a request "+
-		"is charged", "pattern", pattern)
-	chargeRest(s.report, f.units, w, r)
+	return 0
 }

@@ -599,6 +599,58 @@ func TestGuardQuotaWithoutIdempotent(t *testing.T) {
 	}
 }
 
+// A redirect of a router inside Quota costs nothing, and does not make the repeats
+// of others cost. A request that meets no Idempotent there does not either.
+func TestGuardQuotaOutsideARouter(t *testing.T) {
+	var runs atomic.Int64
+	c := newCounted(t, sayOK, func(c *counted) { c.route.Units, c.o.Hooks = 0, quiet() })
+	g := middleware.New(c.ring.keys, c.o)
+	mux := http.NewServeMux()
+	mux.Handle("/api/v1/x", g.Idempotent(numbered(&runs, nil)))
+	mux.Handle("/api/v1/bare", numbered(&runs, nil))
+	h := middleware.Chain(g.RequestID, g.Recover, anyCaller(g), g.Quota(5))(mux)
+	for _, want := range []struct {
+		path   string
+		status int
+		used   int64
+	}{{"//x", 307, 0}, {"/x", 201, 5}, {"/x", 201, 5}, {"/bare", 201, 10}, {"/x", 201, 10}, {"/bare", 201, 15}} {
+		a := serve(h, request("POST", "/api/v1"+want.path, c.token, "{}", "Idempotency-Key: a"))
+		if a.StatusCode != want.status || c.used("units") != want.used {
+			t.Errorf("got %d and %d units, want %+v", a.StatusCode, c.used("units"), want)
+		}
+	}
+}
+
+// A response that has begun without an Idempotent is charged if the handler panics,
+// and limits the next one.
+func TestGuardQuotaOfAnAbort(t *testing.T) {
+	status := http.StatusTeapot
+	c := newCounted(t, sayOK, func(c *counted) {
+		c.route.Units, c.o.Quota.Organization.Units, c.o.Hooks = 0, 9, quiet()
+	})
+	g := middleware.New(c.ring.keys, c.o)
+	h := middleware.Chain(g.RequestID, g.Recover, anyCaller(g), g.Quota(5))(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if status > 0 {
+				w.WriteHeader(status)
+			}
+			panic(http.ErrAbortHandler)
+		}))
+	for i, want := range []struct {
+		status int
+		used   int64
+	}{{418, 0}, {0, 0}, {200, 5}, {200, 5}} {
+		status = want.status
+		func() {
+			defer func() { _ = recover() }()
+			serve(h, request("POST", "/api/v1/x", c.token, "{}", "Idempotency-Key: a"))
+		}()
+		if got := c.used("units"); got != want.used {
+			t.Errorf("%d: got %d units, want %+v", i, got, want)
+		}
+	}
+}
+
 // Stages in another order answer every request with 500, and charge nothing.
 func TestMisplacedQuota(t *testing.T) {
 	c := newCounted(t, sayOK, func(c *counted) { c.route.Units = 0 })
@@ -641,6 +693,25 @@ func TestUnitsWithinARequest(t *testing.T) {
 		if got, want := c.used("units"), int64(12*(i+1)); got != want || depth != 2 {
 			t.Errorf("%s: %d units after %d runs, want %d", method, got, depth, want)
 		}
+	}
+}
+
+// A plan that panics leaves the key free and no execution behind.
+func TestPlanThatPanics(t *testing.T) {
+	broken := true
+	c := newCounted(t, sayOK, func(c *counted) {
+		c.o.Idempotency.Runner = idem.NewRunner(c.store, idem.Options{Wait: -1})
+		c.o.Quota.Plan = func(context.Context, *keystore.Caller) (*idem.Quota, *idem.Quota, error) {
+			if broken {
+				panic("no plan")
+			}
+			return nil, nil, nil
+		}
+	})
+	c.send("a")
+	broken = false
+	if got := c.codes("a"); got != "200" || c.used("units") != 5 {
+		t.Errorf("after the panic: %s and %d units", got, c.used("units"))
 	}
 }
 
