@@ -301,6 +301,33 @@ func TestReportOnlyQuota(t *testing.T) {
 	}
 }
 
+// A store that hangs when it is asked what was used refuses nothing by a
+// report-only quota, with the Timeout of the default.
+func TestReportOnlyQuotaOfAHungStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hung{&idem.Memory{}, make(chan struct{})}
+		defer close(store.done)
+		c := newCounted(t, sayOK, func(c *counted) {
+			c.store, c.o.Idempotency.Runner = store, idem.NewRunner(store, idem.Options{})
+			c.o.Quota.Organization.ReportOnly = true
+			c.o.Quota.Key = &idem.Quota{Name: "key", Units: 1, ReportOnly: true}
+		})
+		if got := c.codes("a", ""); got != "200 200" {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
+type hung struct {
+	*idem.Memory
+	done chan struct{}
+}
+
+func (h hung) Used(context.Context, idem.Account, time.Time) (int64, time.Time, error) {
+	<-h.done
+	return 0, time.Time{}, errors.New("the test has ended")
+}
+
 // Callers whom Options.ReportOnly lets pass unknown are not counted.
 func TestUnitsWithoutACaller(t *testing.T) {
 	var added error

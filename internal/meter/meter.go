@@ -112,7 +112,7 @@ type Verdict struct {
 // and when what was charged here since then is in the way. So a quota is used up
 // only by the store's own sum. It waits for the store, and for a read that others
 // have begun, until ctx is done and for 2 seconds a read. A store that does not
-// answer is an error.
+// answer is an error, unless all that it is asked about is report-only.
 func (m *Meter) Hold(ctx context.Context, units int64, limits []Limit) (h *Hold, v Verdict, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -128,7 +128,7 @@ func (m *Meter) Hold(ctx context.Context, units int64, limits []Limit) (h *Hold,
 		if err == nil {
 			continue
 		}
-		if ctx.Err() != nil || !limits[i].Quota.ReportOnly {
+		if !limits[i].Quota.ReportOnly {
 			return nil, Verdict{}, err
 		}
 		v.Fault, limits = err, slices.Concat(limits[:i], limits[i+1:])

@@ -736,9 +736,11 @@ func TestReportOnlyFails(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if h, _, err := m.Hold(ctx, 5, []meter.Limit{report}); h != nil || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got %v and %v of an operation that is given up", h, err)
+		h, v, err := m.Hold(ctx, 5, []meter.Limit{report})
+		if h == nil || err != nil || !errors.Is(v.Fault, context.DeadlineExceeded) {
+			t.Errorf("got %v, %v and %v of an operation that waits no longer", h, v.Fault, err)
 		}
+		h.End(5)
 	})
 }
 
