@@ -45,8 +45,7 @@
 //     another is refused with 500. It stands before Idempotent, never inside it:
 //     a stored reply must not reach a key that may not see it.
 //   - RateLimit SHOULD stand before Idempotent.
-//   - Quota MUST stand behind Enforce and outside Idempotent, which SHOULD stand
-//     inside it.
+//   - Quota stands in place of Idempotent where units are counted.
 //   - Compression and http.TimeoutHandler: outside Idempotent and inside
 //     RequestID.
 //

@@ -484,7 +484,7 @@ func ExampleGuard_Quota() {
 		Key: &idem.Quota{Name: "budget", Units: 9, Period: idem.Lifetime},
 	}})
 	stages := middleware.Chain(guard.RequestID, guard.Recover, guard.Authenticate,
-		guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Quota(5), guard.Idempotent)
+		guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Quota(5))
 	mux := http.NewServeMux()
 	mux.Handle("POST /tasks", stages(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)

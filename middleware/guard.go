@@ -23,8 +23,8 @@ import (
 //	r.Use(guard.RequestID, guard.Recover, guard.Authenticate, guard.RateLimit)
 //	r.With(guard.Enforce(middleware.Require(scope.TasksWrite)), guard.Idempotent).Post("/tasks", create)
 //
-// A [Guard.Quota] stands between the two. Each method says which stage must stand
-// before it; see the package. Where a stage is configured and no handler uses it,
+// A [Guard.Quota] stands in place of Idempotent. Each method says which stage must
+// stand before it; see the package. Where a stage is configured and no handler uses it,
 // the first request past Enforce that shows it logs a warning. A Guard is safe for
 // concurrent use.
 //

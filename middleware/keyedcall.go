@@ -41,12 +41,6 @@ func (s *idempotentStage) handle(f *facts, w http.ResponseWriter, r *http.Reques
 	}
 	q := &keyed.Request{Stage: &s.stage, W: w, R: r}
 	if u := f.units; u != nil && u.Take() {
-		if s.Runner.Store() != idem.Store(u.Counter) {
-			keyed.Free(w, r)
-			s.report.misuse(w, r, StageQuota, "Idempotent has another store than the Quota outside it, which counts the "+
-				"units; take both from one Guard")
-			return
-		}
 		q.Units = u
 	}
 	defer q.Body.Release()

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -208,6 +209,11 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 	if g.idempotency == nil {
 		panic("middleware: Idempotent: Options.Idempotency is Off")
 	}
+	return g.idempotent(next, nil)
+}
+
+// idempotent returns Idempotent, or with a quota Quota.
+func (g *Guard) idempotent(next http.Handler, quota *quotaStage) http.Handler {
 	g.useIdempotent()
 	s := &idempotentStage{g.idempotency, g.report, next}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -217,6 +223,9 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 			keyed.Free(w, r)
 			g.report.misuse(w, r, StageIdempotency,
 				"Idempotent has no Enforce before it; use guard.Enforce(middleware.AnyCaller()) if no scope is needed")
+		case inside && quota != nil:
+			keyed.Free(w, r)
+			g.report.misuse(w, r, StageQuota, "Quota stands inside an Idempotent or another Quota; put it in its place")
 		case inside && f.idempotent == s.idempotency:
 			next.ServeHTTP(w, r) // the same stage stands outside
 		case inside:
@@ -229,9 +238,32 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 			if inner.response == nil {
 				inner.response = new(exchange) // the caller came by WithCaller, without RequestID
 			}
+			if quota != nil {
+				inner = quota.enter(inner, r)
+			}
 			s.handle(inner, w, r)
 		}
 	})
+}
+
+// Quota is [Guard.Idempotent] for operations that use units, which are positive:
+// it counts them and answers 403 for an operation that the quotas of Options.Quota
+// do not allow; see [QuotaOptions]. It stands in place of Idempotent, and has the
+// same rules; an Idempotent inside it does nothing. Requests of all methods are
+// counted. It panics if there is no quota, or one that is less than the units.
+func (g *Guard) Quota(units int64) func(http.Handler) http.Handler {
+	if units <= 0 {
+		panic(fmt.Sprintf("middleware: Quota: an operation uses %d units; they must be positive", units))
+	}
+	if !g.options.Quota.limits() {
+		panic("middleware: Quota: there is no quota in Options.Quota")
+	}
+	if q := g.quotas.tooSmall(units); q != nil {
+		panic(fmt.Sprintf("middleware: Quota: %d units are more than the quota %q allows", units, q.Name))
+	}
+	g.noQuota.Store(false)
+	s := &quotaStage{quotas: g.quotas, units: units}
+	return func(next http.Handler) http.Handler { return g.idempotent(next, s) }
 }
 
 // warnUnused warns, once for each stage, of a request that has passed a Guard

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sallyport-go/sallyport/idem"
@@ -167,9 +167,8 @@ func newQuotas(o Options, report *reporter) *quotas {
 // quotaStage is the stage of one route or chain.
 type quotaStage struct {
 	*quotas
-	units  int64
-	own    *idem.Quota // of the route, in place of those of the options; or nil
-	stored sync.Map    // patterns of a chain: whether an Idempotent stands inside
+	units int64
+	own   *idem.Quota // of the route, in place of those of the options; or nil
 }
 
 // routeStage returns the stage of a route, whose Idempotent is repeats if it has
@@ -186,7 +185,7 @@ func (q *quotas) routeStage(units int64, own *idem.Quota, repeats *idempotency) 
 		return nil, errors.New("RouteOptions.Units is set, and Idempotency is Off or its store " + noCounter)
 	case own == nil && !q.limits():
 		return nil, errors.New("RouteOptions.Units is set, and neither Options.Quota nor RouteOptions.Quota is")
-	case repeats != nil && repeats.Runner.Store() != idem.Store(q.counter):
+	case repeats != nil && !sameStore(repeats.Runner.Store(), q.counter):
 		return nil, errors.New("RouteOptions.Units is set, and the route's Runner has another store than that of " +
 			"Options.Idempotency, which counts the units")
 	case own != nil && (own.Name == apiAccount || q.names(own.Name)):
@@ -205,6 +204,12 @@ func (q *quotas) routeStage(units int64, own *idem.Quota, repeats *idempotency) 
 			small.Name)
 	}
 	return &quotaStage{quotas: q, units: units, own: own}, nil
+}
+
+// sameStore reports whether two stores are one, which of values that cannot be
+// compared nobody knows.
+func sameStore(a, b idem.Store) bool {
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 // enter returns the facts of a request whose units are counted. Those of one
@@ -321,95 +326,4 @@ func chargeRest(report *reporter, u *keyed.Units, w http.ResponseWriter, r *http
 
 func noteUnits(u *keyed.Units, w http.ResponseWriter) {
 	recordOf(w).note(func(e *Event) { e.Units = u.Charged() })
-}
-
-// Quota counts the units that an operation uses, which are positive, and answers
-// 403 for one that the quotas of Options.Quota do not allow; see [QuotaOptions].
-// It panics if there are none.
-//
-// [Guard.Enforce] MUST stand before it. [Guard.Idempotent] SHOULD stand inside it,
-// and MUST NOT stand outside it. Where a request with an Idempotency-Key meets no
-// Idempotent inside, the first one of its route is charged after a success, which
-// the log says once; from then on each request of the route is charged before the
-// handler, its repeats too. On a route that has met an Idempotent all that meet
-// none are charged after a success.
-func (g *Guard) Quota(units int64) func(http.Handler) http.Handler {
-	if units <= 0 {
-		panic(fmt.Sprintf("middleware: Quota: an operation uses %d units; they must be positive", units))
-	}
-	if !g.options.Quota.limits() {
-		panic("middleware: Quota: there is no quota in Options.Quota")
-	}
-	if q := g.quotas.tooSmall(units); q != nil {
-		panic(fmt.Sprintf("middleware: Quota: %d units are more than the quota %q allows", units, q.Name))
-	}
-	g.noQuota.Store(false)
-	s := &quotaStage{quotas: g.quotas, units: units}
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			f, what := factsOf(r.Context()), ""
-			switch {
-			case !g.admits(f) || !f.scoped.Load():
-				what = "Quota has no Enforce before it; use guard.Enforce(middleware.AnyCaller()) if no scope is needed"
-			case f.idempotent != nil:
-				what = "Quota stands inside Idempotent, which charges the units; put it outside"
-			case f.units != nil && f.response == exchangeOf(w):
-				what = "Quota stands inside another Quota; leave one of them out"
-			}
-			if what != "" {
-				keyed.Free(w, r)
-				g.report.misuse(w, r, StageQuota, what)
-				return
-			}
-			inner := s.enter(f, r)
-			if inner.units == nil || len(r.Header["Idempotency-Key"]) == 0 ||
-				r.Method == http.MethodGet || r.Method == http.MethodHead {
-				serveCharged(g.report, inner, next, w, r)
-				return
-			}
-			s.serveKeyed(inner, next, w, r)
-		})
-	}
-}
-
-// serveKeyed leaves the units of a request to the Idempotent inside.
-func (s *quotaStage) serveKeyed(f *facts, next http.Handler, w http.ResponseWriter, r *http.Request) {
-	x := exchangeOf(w)
-	pattern := s.report.route(x, r)
-	if stored, known := s.stored.Load(pattern); known && !stored.(bool) {
-		serveCharged(s.report, f, next, w, r)
-		return
-	}
-	returned := false
-	defer func() {
-		status := statusOf(x, returned)
-		switch {
-		case !f.units.Take():
-			s.stored.LoadOrStore(pattern, true)
-			return
-		case status == 0, status >= 400, slices.Contains(elsewhere, status):
-			return // a router or a stage may have refused it on the way
-		}
-		if _, known := s.stored.LoadOrStore(pattern, false); !known {
-			s.report.hint(w, r, "middleware: an Idempotency-Key met no Idempotent inside Quota, so each repeat of a "+
-				"request is charged", "pattern", pattern)
-		}
-		chargeRest(s.report, f.units, w, r)
-	}()
-	f.serve(next, w, r)
-	returned = true
-}
-
-// elsewhere are the statuses by which routers send a request to another path.
-var elsewhere = []int{http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect}
-
-// statusOf returns the status that a client has got, and 0 if a panic left none.
-func statusOf(x *exchange, returned bool) int {
-	switch {
-	case x != nil && x.Status != 0:
-		return x.Status
-	case returned || x != nil && x.Hijacked:
-		return http.StatusOK
-	}
-	return 0
 }

@@ -590,7 +590,7 @@ func TestGuardQuota(t *testing.T) {
 	g := middleware.New(c.ring.keys, c.o)
 	outside := middleware.Chain(g.RequestID, g.Recover, g.Authenticate, g.Enforce(middleware.AnyCaller()))
 	mux := http.NewServeMux()
-	mux.Handle("/api/v1/x", middleware.Chain(outside, g.Quota(5), g.Idempotent)(numbered(&runs, nil)))
+	mux.Handle("/api/v1/x", middleware.Chain(outside, g.Quota(5))(numbered(&runs, nil)))
 	c.Handler = mux
 	if got := c.codes("a", "", "a", "b", "", "a"); got != "201 201 201 quota_exceeded quota_exceeded 201" ||
 		runs.Load() != 2 || c.used("units") != 10 {
@@ -598,82 +598,19 @@ func TestGuardQuota(t *testing.T) {
 	}
 }
 
-// Without an Idempotent inside Quota the first request with a key is charged after
-// a success, and all others of the route before.
-func TestGuardQuotaWithoutIdempotent(t *testing.T) {
-	status, log := http.StatusTeapot, newLogged()
-	c := newCounted(t, sayOK, func(c *counted) {
-		c.o.Quota.Organization.Units, c.route.Units, c.o.Hooks = 19, 0, log.hooks(c.note)
-	})
-	g := middleware.New(c.ring.keys, c.o)
-	mux := http.NewServeMux()
-	mux.Handle("/api/v1/x", middleware.Chain(g.RequestID, g.Recover, anyCaller(g), g.Quota(5))(
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })))
-	c.Handler = mux
-	serve(c, request("GET", "/api/v1/x", c.token, "", "Idempotency-Key: ignored"))
-	for i, want := range []struct {
-		status int
-		code   string
-		used   int64
-	}{{418, "418", 5}, {500, "500", 5}, {200, "200", 10}, {500, "500", 15}, {200, "quota_exceeded", 15}} {
-		status = want.status
-		if got := c.codes("a"); got != want.code || c.used("units") != want.used {
-			t.Errorf("%d: got %s and %d units, want %+v", i, got, c.used("units"), want)
-		}
-	}
-	if n := strings.Count(log.String(), "met no Idempotent inside Quota"); n != 1 {
-		t.Errorf("the log says it %d times:\n%s", n, log)
-	}
-}
-
-// A redirect of a router inside Quota costs nothing, and does not make the repeats
-// of others cost. A request that meets no Idempotent there does not either.
-func TestGuardQuotaOutsideARouter(t *testing.T) {
+// An Idempotent inside Quota does nothing more. Behind a router Quota may stand
+// outside it.
+func TestGuardQuotaAroundIdempotent(t *testing.T) {
 	var runs atomic.Int64
 	c := newCounted(t, sayOK, func(c *counted) { c.route.Units, c.o.Hooks = 0, quiet() })
 	g := middleware.New(c.ring.keys, c.o)
 	mux := http.NewServeMux()
 	mux.Handle("/api/v1/x", g.Idempotent(numbered(&runs, nil)))
-	mux.Handle("/api/v1/bare", numbered(&runs, nil))
 	h := middleware.Chain(g.RequestID, g.Recover, anyCaller(g), g.Quota(5))(mux)
-	for _, want := range []struct {
-		path   string
-		status int
-		used   int64
-	}{{"//x", 307, 0}, {"/x", 201, 5}, {"/x", 201, 5}, {"/bare", 201, 10}, {"/x", 201, 10}, {"/bare", 201, 15}} {
-		a := serve(h, request("POST", "/api/v1"+want.path, c.token, "{}", "Idempotency-Key: a"))
-		if a.StatusCode != want.status || c.used("units") != want.used {
-			t.Errorf("got %d and %d units, want %+v", a.StatusCode, c.used("units"), want)
-		}
-	}
-}
-
-// A response that has begun without an Idempotent is charged if the handler panics,
-// and limits the next one.
-func TestGuardQuotaOfAnAbort(t *testing.T) {
-	status := http.StatusTeapot
-	c := newCounted(t, sayOK, func(c *counted) {
-		c.route.Units, c.o.Quota.Organization.Units, c.o.Hooks = 0, 9, quiet()
-	})
-	g := middleware.New(c.ring.keys, c.o)
-	h := middleware.Chain(g.RequestID, g.Recover, anyCaller(g), g.Quota(5))(
-		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if status > 0 {
-				w.WriteHeader(status)
-			}
-			panic(http.ErrAbortHandler)
-		}))
-	for i, want := range []struct {
-		status int
-		used   int64
-	}{{418, 0}, {0, 0}, {200, 5}, {200, 5}} {
-		status = want.status
-		func() {
-			defer func() { _ = recover() }()
-			serve(h, request("POST", "/api/v1/x", c.token, "{}", "Idempotency-Key: a"))
-		}()
-		if got := c.used("units"); got != want.used {
-			t.Errorf("%d: got %d units, want %+v", i, got, want)
+	for range 2 {
+		a := serve(h, request("POST", "/api/v1/x", c.token, "{}", "Idempotency-Key: a"))
+		if a.StatusCode != 201 || c.used("units") != 5 || runs.Load() != 1 {
+			t.Errorf("got %d after %d runs, and %d units", a.StatusCode, runs.Load(), c.used("units"))
 		}
 	}
 }
@@ -684,16 +621,14 @@ func TestMisplacedQuota(t *testing.T) {
 	log := newLogged()
 	c.o.Hooks = log.hooks()
 	g := middleware.New(c.ring.keys, c.o)
-	c.o.Idempotency.Runner = replies()
-	elsewhere := middleware.New(c.ring.keys, c.o)
 	outside := middleware.Chain(g.RequestID, g.Recover, g.Authenticate)
 	enforce, count := g.Enforce(middleware.AnyCaller()), g.Quota(5)
-	for want, stages := range map[string]func(http.Handler) http.Handler{
-		"Quota has no Enforce before it":       middleware.Chain(outside, count),
-		"Quota stands inside Idempotent":       middleware.Chain(outside, enforce, g.Idempotent, count),
-		"Quota stands inside another Quota":    middleware.Chain(outside, enforce, count, count),
-		"has another store than the Quota out": middleware.Chain(outside, enforce, count, elsewhere.Idempotent),
+	for i, stages := range []func(http.Handler) http.Handler{
+		middleware.Chain(outside, count),
+		middleware.Chain(outside, enforce, g.Idempotent, count),
+		middleware.Chain(outside, enforce, count, count),
 	} {
+		want := []string{"Idempotent has no Enforce before it", "Quota stands inside an Idempotent"}[min(i, 1)]
 		a := serve(stages(sayOK), request("POST", "/api/v1/x", c.token, "{}", "Idempotency-Key: a"))
 		if wantRefusal(t, want, a, 500, "internal", ""); !strings.Contains(log.String(), want) || c.used("units") != 0 {
 			t.Errorf("%s: %d units and\n%s", want, c.used("units"), log)
