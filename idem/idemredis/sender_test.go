@@ -41,6 +41,9 @@ func newTrips(t *testing.T, client *redis.Client) *trips {
 }
 
 func (s *trips) command(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if cmd.Name() == "hello" { // which the newest go-redis does not send in a pipeline
+		return next(ctx, cmd)
+	}
 	s.alone.Add(1)
 	if hold := s.hold.Load(); hold != nil {
 		s.held.Add(1)
