@@ -131,6 +131,9 @@ func TestUnits(t *testing.T) {
 			begin(t, s, next, idem.Claimed)
 			mustUse(t, s, "acme", 0)
 			mustSettle(t, s, next, using(9, finished("answer")))
+			if units, _, err := s.Used(t.Context(), next.Account, time.Time{}); units != 9 || err != nil {
+				t.Errorf("the account that took over has used %d, error %v, want 9", units, err)
+			}
 		}, 9, 0, []int64{9}},
 		{"without a key", func(t *testing.T, db *sql.DB, s store, c idem.Claim) {
 			for _, units := range []int64{3, 0, -1} {
