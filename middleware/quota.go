@@ -31,8 +31,9 @@ import (
 // suffice, the client gets 403 quota_exceeded, and may use the Idempotency-Key
 // again. If they would suffice but for operations that are in progress, it gets
 // 503 too_many_in_flight. Where no quota can be asked, it gets 503
-// idempotency_store_unavailable. A nil quota limits nothing. Each must have a
-// name of its own.
+// idempotency_store_unavailable. In joined mode the quota is asked while the
+// transaction is open, so the pool of the database needs a second connection. A nil
+// quota limits nothing. Each must have a name of its own.
 type QuotaOptions struct {
 	// Organization limits each tenant: an organization in one environment.
 	Organization *idem.Quota
