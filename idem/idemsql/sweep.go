@@ -48,7 +48,7 @@ func (s *Store) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		now := time.Now()
 		sweeps := !now.Before(sweep)
-		if sweeps || false {
+		if sweeps || s.options.KeepCharges || s.counts.Load() {
 			n, err := s.foldAll(ctx)
 			if n > 0 {
 				s.counts.Store(true)
