@@ -216,13 +216,17 @@ func (g *Guard) Idempotent(next http.Handler) http.Handler {
 func (g *Guard) idempotent(next http.Handler, quota *quotaStage) http.Handler {
 	g.useIdempotent()
 	s := &idempotentStage{g.idempotency, g.report, next}
+	name, stage := "Idempotent", StageIdempotency
+	if quota != nil {
+		name, stage = "Quota", StageQuota
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f := factsOf(r.Context())
 		switch inside := f.insideIdempotent(w, r); {
 		case !g.admits(f) || !f.scoped.Load():
 			keyed.Free(w, r)
-			g.report.misuse(w, r, StageIdempotency,
-				"Idempotent has no Enforce before it; use guard.Enforce(middleware.AnyCaller()) if no scope is needed")
+			g.report.misuse(w, r, stage,
+				name+" has no Enforce before it; use guard.Enforce(middleware.AnyCaller()) if no scope is needed")
 		case inside && quota != nil:
 			keyed.Free(w, r)
 			g.report.misuse(w, r, StageQuota, "Quota stands inside an Idempotent or another Quota; put it in its place")

@@ -598,8 +598,8 @@ func TestGuardQuota(t *testing.T) {
 	}
 }
 
-// An Idempotent inside Quota does nothing more. Behind a router Quota may stand
-// outside it.
+// A Quota around a router counts for all its routes, and an Idempotent on one of
+// them does nothing more.
 func TestGuardQuotaAroundIdempotent(t *testing.T) {
 	var runs atomic.Int64
 	c := newCounted(t, sayOK, func(c *counted) { c.route.Units, c.o.Hooks = 0, quiet() })
@@ -628,7 +628,7 @@ func TestMisplacedQuota(t *testing.T) {
 		middleware.Chain(outside, enforce, g.Idempotent, count),
 		middleware.Chain(outside, enforce, count, count),
 	} {
-		want := []string{"Idempotent has no Enforce before it", "Quota stands inside an Idempotent"}[min(i, 1)]
+		want := []string{"Quota has no Enforce before it", "Quota stands inside an Idempotent"}[min(i, 1)]
 		a := serve(stages(sayOK), request("POST", "/api/v1/x", c.token, "{}", "Idempotency-Key: a"))
 		if wantRefusal(t, want, a, 500, "internal", ""); !strings.Contains(log.String(), want) || c.used("units") != 0 {
 			t.Errorf("%s: %d units and\n%s", want, c.used("units"), log)
