@@ -7,4 +7,5 @@ func (m *Meter) Gauges() (mapped, listed int) {
 	return len(m.gauges), m.asked.Len()
 }
 
-const Slots = slots
+// SetSlots bounds the calls of the store by n.
+func (m *Meter) SetSlots(n int) { m.slots = make(chan struct{}, n) }
