@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,7 +21,13 @@ const stillLease = time.Second
 // standStill stops this process until it is continued.
 var standStill = func() {}
 
-var renewing = make(chan struct{})
+// renewed is closed when the process has stood still before it extends a lease.
+var renewed = make(chan struct{})
+
+var extending = sync.OnceFunc(func() {
+	standStill()
+	close(renewed)
+})
 
 // stepped is a store that stops the process at a step.
 type stepped struct {
@@ -62,11 +69,7 @@ func (s stepped) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 
 func (s stepped) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken, lease time.Duration) error {
 	if s.still == "extend" {
-		standStill()
-		select {
-		case renewing <- struct{}{}:
-		default:
-		}
+		extending()
 	}
 	return s.Store.Extend(ctx, key, token, lease)
 }
@@ -95,7 +98,7 @@ func (o order) create(w http.ResponseWriter, r *http.Request, s *server) {
 		statement = "INSERT INTO tasks (id, title, made_for) SELECT '" + id + "', CONCAT('" + string(title) +
 			"', LEFT(" + sleep + ", 0)), '" + key + "'"
 	case "extend":
-		<-renewing
+		<-renewed
 	}
 	if _, err := q.ExecContext(r.Context(), statement); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -144,10 +144,12 @@ func stoodStill(t *testing.T, db *sql.DB, first, second *child, title, want stri
 	again := newCrowd(t, func(key string) (answer, error) { return second.postTitle(key, title) })
 	for _, key := range keys {
 		a := again.ask(key)
-		for strings.HasSuffix(key, "begun") && a.code() == outcomeUnknown { // until the first server has freed the key
-			<-time.After(10 * time.Millisecond)
-			a = again.ask(key)
-		}
+		within(t, "the first server, which frees the key,", func() {
+			for strings.HasSuffix(key, "begun") && a.code() == outcomeUnknown {
+				<-time.After(10 * time.Millisecond)
+				a = again.ask(key)
+			}
+		})
 		told.see(key, a)
 	}
 }
