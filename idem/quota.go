@@ -19,6 +19,19 @@ type Quota struct {
 // Unlimited says that there is no quota, where one is chosen. Compare with ==.
 var Unlimited = &Quota{Name: "unlimited"}
 
+// A Usage is what was used of a quota.
+type Usage struct {
+	Quota *Quota
+	// Of says whose the quota is: "organization", "key" or "child".
+	Of   string
+	Used int64 // may be more than Quota.Units
+	// Resets is when the period ends; zero for Lifetime.
+	Resets time.Time
+}
+
+// Left returns what may still be used.
+func (u Usage) Left() int64 { return max(u.Quota.Units-u.Used, 0) }
+
 // Period is the time in which a [Quota] may be used: Month, Day or Lifetime.
 type Period uint8
 

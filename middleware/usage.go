@@ -1,10 +1,13 @@
 package middleware
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"time"
 
+	"github.com/sallyport-go/sallyport/idem"
+	"github.com/sallyport-go/sallyport/keystore"
 	"github.com/sallyport-go/sallyport/middleware/internal/codes"
 )
 
@@ -23,15 +26,14 @@ func (g *Guard) Usage() http.Handler {
 		panic("middleware: Usage: there is no quota in Options.Quota")
 	}
 	type used struct {
-		Name   string     `json:"name"`
-		Of     string     `json:"of"`
-		Period string     `json:"period"`
-		Units  int64      `json:"units"`
-		Used   int64      `json:"used"`
-		Left   int64      `json:"left"`
-		Resets *time.Time `json:"resets_at,omitempty"`
+		Name   string    `json:"name"`
+		Of     string    `json:"of"`
+		Period string    `json:"period"`
+		Units  int64     `json:"units"`
+		Used   int64     `json:"used"`
+		Left   int64     `json:"left"`
+		Resets time.Time `json:"resets_at,omitzero"`
 	}
-	s := &quotaStage{quotas: g.quotas}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f := factsOf(r.Context())
 		if !g.admits(f) {
@@ -42,30 +44,41 @@ func (g *Guard) Usage() http.Handler {
 			g.report.refuse(w, r, StageQuota, denied(codes.NotFound))
 			return
 		}
-		quotas := []used{}
-		limits, err := s.limitsOf(detached{f}, f.caller, AccountOf(f.caller))
-		for i, l := range limits {
-			units, next, failed := g.quotas.meter.Used(r.Context(), l)
-			if err = failed; err != nil {
-				break
-			}
-			quotas = append(quotas, used{
-				Name: l.Quota.Name, Of: "organization", Period: l.Quota.Period.String(),
-				Units: l.Quota.Units, Used: units, Left: max(l.Quota.Units-units, 0),
-			})
-			if len(l.Account.Within()) > 3 {
-				quotas[i].Of = "key"
-			}
-			if !next.IsZero() {
-				quotas[i].Resets = &next
-			}
-		}
+		all, err := g.UsageOf(detached{f}, f.caller)
 		if err != nil {
 			g.report.refuse(w, r, StageQuota, uncounted(g.report, w, r, err))
 			return
+		}
+		quotas := []used{}
+		for _, u := range all {
+			quotas = append(quotas, used{
+				u.Quota.Name, u.Of, u.Quota.Period.String(), u.Quota.Units, u.Used, u.Left(), u.Resets,
+			})
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
 		_ = json.NewEncoder(w).Encode(map[string][]used{"quotas": quotas})
 	})
+}
+
+// UsageOf returns what a caller has used of the quotas of Options.Quota, as far as
+// it has them: first the organization's. What is used may be a second old. Its
+// error is that of the store or of QuotaOptions.Plan.
+func (g *Guard) UsageOf(ctx context.Context, c *keystore.Caller) (all []idem.Usage, err error) {
+	if g.quotas == nil || c.Tenant() == "" {
+		return nil, nil
+	}
+	s := &quotaStage{quotas: g.quotas}
+	limits, err := s.limitsOf(ctx, c, AccountOf(c))
+	for _, l := range limits {
+		u := idem.Usage{Quota: l.Quota, Of: "organization"}
+		if len(l.Account.Within()) > 3 {
+			u.Of = "key"
+		}
+		if u.Used, u.Resets, err = g.quotas.meter.Used(ctx, l); err != nil {
+			return nil, err
+		}
+		all = append(all, u)
+	}
+	return all, err
 }
