@@ -17,7 +17,8 @@ import (
 //   - [OutcomeUnknown], and a lease that has lapsed, leave a charge that is
 //     uncertain, of the Settlement's or the Claim's Units, until the claim is
 //     taken over or settled. When its retention ends it is final, and uncertain.
-//   - [OutcomeFree] charges nothing, and neither does a Settle that gets an error.
+//   - [OutcomeFree] charges nothing where it removes the record, and neither does a
+//     Settle that gets an error.
 //   - A transaction charges when it is committed, and nothing with RollBack.
 //
 // A record whose charge is not added up yet is remembered beyond its retention:

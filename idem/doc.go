@@ -44,7 +44,8 @@
 //     was taken over gets [ErrLost].
 //   - Only a proven "nothing happened" frees a key ([OutcomeFree]). Everything
 //     else ends as a reply or as an unknown outcome. Neither is run again,
-//     except an unknown one by a caller that asks for it ([Claim.Reexecute]).
+//     except an unknown one by a caller that asks for it ([Claim.Reexecute]). That
+//     one stays unknown until a run of it ends with a reply.
 //   - An outcome that could not be saved is not forgotten: its claim is renewed
 //     while the save is retried. When the store fails to answer a Begin, it
 //     may hold a claim that nobody runs. The Runner tries to undo it until the

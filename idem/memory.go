@@ -215,7 +215,7 @@ func (m *Memory) Settle(_ context.Context, key Key, token ClaimToken, s Settleme
 	switch {
 	case s.Outcome > OutcomeFree:
 		return fmt.Errorf("idem: a settlement as %v", s.Outcome)
-	case s.Outcome != OutcomeFree && s.Retention <= 0, s.Units < 0:
+	case s.Retention <= 0, s.Units < 0:
 		return fmt.Errorf("idem: a settlement with a retention of %v and %d units", s.Retention, s.Units)
 	case s.Outcome != OutcomeDone:
 		s.Payload, s.Summary = nil, nil
@@ -226,6 +226,9 @@ func (m *Memory) Settle(_ context.Context, key Key, token ClaimToken, s Settleme
 	defer m.unlock()
 	now := m.now()
 	e := m.find(key, now)
+	if e != nil && e.attempt > 1 && s.Outcome == OutcomeFree {
+		s.Outcome = OutcomeUnknown
+	}
 	switch {
 	case e == nil || e.token != token:
 		return ErrLost

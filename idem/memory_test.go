@@ -176,7 +176,7 @@ func TestMemoryRefusesNonsense(t *testing.T) {
 	}
 	for i, err := range []error{
 		begin(0, 1), begin(-1, 1), begin(2, 1), begin(1, 0), extend(0),
-		settle(3, 1), settle(idem.OutcomeDone, 0), settle(idem.OutcomeUnknown, 0),
+		settle(3, 1), settle(idem.OutcomeDone, 0), settle(idem.OutcomeUnknown, 0), settle(idem.OutcomeFree, 0),
 	} {
 		if err == nil || errors.Is(err, idem.ErrLost) {
 			t.Errorf("call %d: got error %v, want one that is no refusal", i, err)

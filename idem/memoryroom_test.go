@@ -78,6 +78,7 @@ type model struct {
 
 type modelEntry struct {
 	claim            idem.Claim
+	attempt          int
 	held             bool
 	leaseEnds        time.Duration
 	settled, expires time.Duration
@@ -218,14 +219,17 @@ func (m *model) begin(c idem.Claim) (idem.Record, error) {
 		}
 	}
 	e.held, e.claim.Token = true, c.Token
+	e.attempt++
 	e.leaseEnds, e.expires = m.now()+c.Lease, m.now()+c.Retention
 	return idem.Record{State: idem.Claimed}, nil
 }
 
 func (m *model) settle(e *modelEntry, s idem.Settlement) {
 	m.drop(e)
-	if s.Outcome == idem.OutcomeFree {
+	if s.Outcome == idem.OutcomeFree && e.attempt == 1 {
 		return
+	} else if s.Outcome == idem.OutcomeFree {
+		s.Outcome = idem.OutcomeUnknown
 	}
 	e.held, e.outcome, e.settled, e.expires = false, s.Outcome, m.now(), m.now()+s.Retention
 	e.payload, e.summary, e.whole = s.Payload, s.Summary, int64(len(s.Payload)) <= m.budget/2
@@ -294,7 +298,7 @@ func modelWork(t *testing.T, random *rand.Rand, full *int) *model {
 			}
 			switch random.IntN(20) {
 			case 0:
-				settlement = idem.Settlement{Outcome: idem.OutcomeFree}
+				settlement = idem.Settlement{Outcome: idem.OutcomeFree, Retention: settlement.Retention}
 			case 1, 2:
 				settlement = idem.Settlement{Outcome: idem.OutcomeUnknown, Retention: settlement.Retention}
 			case 3:

@@ -63,7 +63,7 @@ func TestMemoryRefusesNegativeUnits(t *testing.T) {
 	if _, err := s.Begin(t.Context(), negative); err == nil {
 		t.Error("Begin: got no error")
 	}
-	if err := s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Outcome: idem.OutcomeFree, Units: -1}); err == nil {
+	if err := s.Settle(t.Context(), c.Key, c.Token, idem.Settlement{Retention: 1, Units: -1}); err == nil {
 		t.Error("Settle: got no error")
 	}
 }
@@ -344,6 +344,7 @@ type unitModel struct {
 	open  map[idem.Key]idem.Claim // held, or unknown
 	lapse map[idem.Key]time.Time  // of those that are held
 	ends  map[idem.Key]time.Time
+	again map[idem.Key]bool // those that took over
 	final map[idem.Account]int64
 }
 
@@ -382,7 +383,7 @@ func TestMemoryUnitsAreTheirModel(t *testing.T) {
 func unitWork(t *testing.T, random *rand.Rand) {
 	s := newShop(t, &idem.Memory{Budget: 1 << 30})
 	m := &unitModel{make(map[idem.Key]idem.Claim), make(map[idem.Key]time.Time), make(map[idem.Key]time.Time),
-		make(map[idem.Account]int64)}
+		make(map[idem.Key]bool), make(map[idem.Account]int64)}
 	accounts := []idem.Account{
 		idem.NewAccount("a"), idem.NewAccount("a", "1"), idem.NewAccount("a", "1", "x"),
 		idem.NewAccount("a", "2"), idem.NewAccount("b"),
@@ -403,6 +404,7 @@ func unitWork(t *testing.T, random *rand.Rand) {
 			t.Fatal(err)
 		} else if r.State == idem.Claimed {
 			m.open[c.Key], m.lapse[c.Key], m.ends[c.Key] = c, time.Now().Add(c.Lease), time.Now().Add(c.Retention)
+			m.again[c.Key] = r.Attempt > 1
 		}
 		for k, c := range m.open { // one of them
 			settlement := idem.Settlement{Outcome: idem.Outcome(random.IntN(3)), Units: random.Int64N(100), Retention: c.Lease}
@@ -410,6 +412,9 @@ func unitWork(t *testing.T, random *rand.Rand) {
 				break
 			} else if err != nil {
 				t.Fatalf("step %d: Settle: got error %v", step, err)
+			}
+			if m.again[k] && settlement.Outcome == idem.OutcomeFree {
+				settlement.Outcome = idem.OutcomeUnknown
 			}
 			_, held := m.lapse[k]
 			switch c.Units = settlement.Units; {

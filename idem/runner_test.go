@@ -76,7 +76,7 @@ func answer(payload string) idem.Settlement {
 }
 
 var (
-	freed   = idem.Settlement{Outcome: idem.OutcomeFree}
+	freed   = idem.Settlement{Outcome: idem.OutcomeFree, Retention: 24 * time.Hour}
 	unknown = idem.Settlement{Outcome: idem.OutcomeUnknown}
 )
 

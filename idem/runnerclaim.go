@@ -130,7 +130,7 @@ func (b *backend) rollBack(ctx context.Context, t Transaction, late lateReply) {
 			t = (<-late).Value.transaction
 		}
 		if t != nil {
-			b.end(ctx, t, Settlement{Outcome: OutcomeFree})
+			b.end(ctx, t, Settlement{Outcome: OutcomeFree, Retention: b.options.Retention})
 		}
 	}()
 }

@@ -174,7 +174,8 @@ func (b *backend) probe(s *shard, key Key) error {
 		if _, err := b.store.Begin(ctx, c); err != nil {
 			return reply{}, err
 		}
-		_ = b.store.Settle(ctx, c.Key, c.Token, Settlement{Outcome: OutcomeFree}) // or it lapses
+		free := Settlement{Outcome: OutcomeFree, Retention: c.Retention}
+		_ = b.store.Settle(ctx, c.Key, c.Token, free) // or it lapses
 		return reply{}, nil
 	})
 	return err

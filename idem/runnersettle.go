@@ -46,7 +46,7 @@ func (e *Execution) Settle(ctx context.Context, s Settlement) error {
 	if s.Outcome > OutcomeFree {
 		s.Outcome = OutcomeUnknown
 	}
-	if s.Outcome == OutcomeUnknown {
+	if s.Outcome != OutcomeDone { // OutcomeFree may be OutcomeUnknown for the store
 		s.Units = max(s.Units, e.claim.Units)
 	}
 	if s.Retention <= 0 {

@@ -30,8 +30,9 @@ func (b *backend) undo(ctx context.Context, s *shard, c Claim, late lateReply) {
 			b.background(-1)
 		}()
 		end := time.After(c.Retention)
+		free := Settlement{Outcome: OutcomeFree, Retention: c.Retention, Units: c.Units}
 		for delay := firstRetry; ; delay = min(2*delay, longestRetry) {
-			err := b.settle(ctx, b.undos, &c, Settlement{Outcome: OutcomeFree}, b.options.Timeout)
+			err := b.settle(ctx, b.undos, &c, free, b.options.Timeout)
 			var again <-chan time.Time
 			if answered := err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrSettled); !answered {
 				again = time.After(jittered(delay))

@@ -1,6 +1,7 @@
 package idem_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -68,4 +69,45 @@ func TestStoreThatIsDown(t *testing.T) {
 		mustSettle(t, mustRun(t, r, request), answer("created"))
 		mustBeIdle(t, r)
 	})
+}
+
+// What a claim that took over proves is of its own run. How the one before ended
+// stays unknown, and charged, until the retention is over: the next run is one
+// attempt more.
+func TestTakeOverThatIsFreed(t *testing.T) {
+	req := request
+	req.Account, req.Units = idem.NewAccount("acme"), 5
+	for name, free := range map[string]func(*testing.T, *idemtest.Faulty, *idem.Runner){
+		"the answer is lost": func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
+			f.Next(idemtest.Begin, idemtest.LoseAnswer)
+			mustRefuse(t, r, req, idemtest.ErrInjected)
+		},
+		"the answer is late": func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
+			f.Next(idemtest.Begin, idemtest.StallAnswer)
+			mustRefuse(t, r, req, context.DeadlineExceeded)
+			f.Release()
+		},
+		"the handler": func(t *testing.T, f *idemtest.Faulty, r *idem.Runner) {
+			f.Next(idemtest.Settle, idemtest.LoseAnswer)
+			mustSettle(t, mustRunAs(t, r, req, 2), freed)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				memory := newMemory()
+				f := idemtest.NewFaulty(memory)
+				r := newRunner(f, idem.Options{Reexecute: true})
+				mustSettle(t, mustRun(t, r, req), unknown)
+				free(t, f, r)
+				mustRest(t, r)
+				time.Sleep(23 * time.Hour)
+				if units, _, _ := memory.Used(t.Context(), req.Account, time.Time{}); units != 5 {
+					t.Errorf("got %d units used, want 5", units)
+				}
+				mustSettle(t, mustRunAs(t, r, req, 3), freed)
+				time.Sleep(24 * time.Hour)
+				mustSettle(t, mustRun(t, r, req), freed)
+			})
+		})
+	}
 }

@@ -32,7 +32,7 @@ func newAPI(s *server) http.Handler {
 		Quota:       middleware.QuotaOptions{Organization: &idem.Quota{Name: "monthly", Units: 1 << 40}},
 	})
 	api.HandleFunc("POST /api/v1/things", middleware.AnyCaller(), func(w http.ResponseWriter, r *http.Request) {
-		text, v := s.handle(r.Context(), [32]byte{1})
+		text, v := s.handle(r.Context(), [32]byte{1}, middleware.ExecutionFrom(r.Context()).Attempt())
 		switch v {
 		case passes:
 			middleware.AddUnits(r.Context(), unitsOf(text)-claimUnits)

@@ -69,9 +69,12 @@ type Store interface {
 	//
 	// [OutcomeDone] and [OutcomeUnknown] replace the claim by its outcome, which
 	// is remembered for s.Retention from now; [OutcomeFree] removes the record.
+	// But for a claim that took over, of an Attempt above 1, it counts as
+	// OutcomeUnknown: how the run before ended is still not known.
+	//
 	// The same token may settle again, because clients of databases resend:
 	// with the same Outcome and Payload the answer is nil, else [ErrSettled],
-	// and nothing changes. A repeated OutcomeFree finds no record: ErrLost.
+	// and nothing changes. When OutcomeFree has removed the record it is ErrLost.
 	//
 	// The store may keep s.Payload and s.Summary; the caller does not write to
 	// them afterwards. Settle never returns [ErrFull]: Begin reserved room for
@@ -183,7 +186,7 @@ type Outcome uint8
 const (
 	OutcomeUnknown Outcome = iota // it was begun; how it ended is not known
 	OutcomeDone                   // there is a reply: Payload
-	OutcomeFree                   // proven that nothing happened: the key is free again
+	OutcomeFree                   // proven that this run did nothing: the key is free again
 )
 
 // Settlement ends a claim.
@@ -199,7 +202,7 @@ type Settlement struct {
 	// request wrote in its transaction.
 	RollBack bool
 	// Retention is how long the outcome is remembered, from the time it is
-	// stored. Positive, unless Outcome is OutcomeFree; a [Runner] fills it in.
+	// stored. Positive; a [Runner] fills it in.
 	Retention time.Duration
 	// Units is what the Account of the Claim is charged for.
 	Units int64

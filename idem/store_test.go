@@ -82,6 +82,9 @@ func (m *sharedStore) Extend(_ context.Context, key idem.Key, token idem.ClaimTo
 func (m *sharedStore) Settle(_ context.Context, key idem.Key, token idem.ClaimToken, s idem.Settlement) error {
 	r, now := m.find(key)
 	defer m.mu.Unlock()
+	if r != nil && r.attempt > 1 && s.Outcome == idem.OutcomeFree {
+		s.Outcome = idem.OutcomeUnknown
+	}
 	switch {
 	case r == nil || r.claim.Token != token:
 		return idem.ErrLost

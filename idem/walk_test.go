@@ -64,7 +64,7 @@ func begins(s *server, f [32]byte) (string, time.Duration) {
 		return record.State.String(), 0
 	}
 	ctx := e.Context(context.Background())
-	text, v := s.handle(ctx, f)
+	text, v := s.handle(ctx, f, record.Attempt)
 	if ctx.Err() != nil && e.Context(context.Background()).Err() == nil {
 		return "a new context of a lost claim lives", 0
 	}

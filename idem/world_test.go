@@ -212,9 +212,11 @@ func (s *server) holds() bool {
 }
 
 // handle is a handler: its answer, if it has one.
-func (s *server) handle(ctx context.Context, f [32]byte) (string, verdict) {
+func (s *server) handle(ctx context.Context, f [32]byte, attempt int) (string, verdict) {
 	s.mu.Lock()
-	s.ran[f] = true
+	if s.ran[f] = true; attempt == 1 && s.effects > 0 && s.gone == 0 {
+		s.failf("a handler that does not know of the effect of an earlier attempt")
+	}
 	token := s.record().claim.Token
 	s.mu.Unlock()
 	v := s.wait(context.Background(), "handler", idem.ClaimToken{})

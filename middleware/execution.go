@@ -31,8 +31,9 @@ func (e Execution) Attempt() int {
 }
 
 // Free says that the handler did nothing: the Idempotency-Key is free, and
-// a repeat runs the handler again. A handler that has written anything
-// anywhere must not call it.
+// a repeat runs the handler again. After an attempt whose outcome was lost, the
+// repeat is one attempt more. A handler that has written anything anywhere must
+// not call it.
 func (e Execution) Free() {
 	if e.claim != nil {
 		e.claim.Freed.Store(true)

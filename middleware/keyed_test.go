@@ -100,7 +100,7 @@ func (tx *transaction) Settle(ctx context.Context, s idem.Settlement) error {
 		tx.store.ending()
 	}
 	if s.Outcome == idem.OutcomeDone && tx.store.commit != nil {
-		return tx.store.commit(func() { end(s) }, func() { end(idem.Settlement{Outcome: idem.OutcomeFree}) })
+		return tx.store.commit(func() { end(s) }, func() { end(idem.Settlement{Outcome: idem.OutcomeFree, Retention: 1}) })
 	}
 	end(s)
 	return nil

@@ -371,7 +371,7 @@ func finished(payload string) idem.Settlement {
 	return idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(payload), Retention: time.Hour}
 }
 
-var outcomeFree = idem.Settlement{Outcome: idem.OutcomeFree}
+var outcomeFree = idem.Settlement{Outcome: idem.OutcomeFree, Retention: time.Hour}
 
 // mustEnd settles a transaction or an execution, and mustSettle a claim.
 func mustEnd(t testing.TB, j interface {

@@ -231,7 +231,7 @@ func (t transaction) Context(parent context.Context) context.Context { return pa
 func (t transaction) Settle(ctx context.Context, s idem.Settlement) error {
 	failing := t.stage.trouble.Load()
 	if failing && t.settle == idem.ErrConstraint { // it is rolled back
-		s = idem.Settlement{Outcome: idem.OutcomeFree}
+		s = idem.Settlement{Outcome: idem.OutcomeFree, Retention: 1}
 	}
 	err := t.Memory.Settle(ctx, t.claim.Key, t.claim.Token, s)
 	if err == nil && failing {

@@ -121,7 +121,7 @@ func ttl(t *testing.T, client redis.UniversalClient, prefix string) time.Duratio
 	return client.PTTL(t.Context(), redistest.KeysOf(t, client, prefix)[0]).Val()
 }
 
-var freed = idem.Settlement{Outcome: idem.OutcomeFree}
+var freed = idem.Settlement{Outcome: idem.OutcomeFree, Retention: time.Hour}
 
 func finished(payload string) idem.Settlement {
 	return idem.Settlement{Outcome: idem.OutcomeDone, Payload: []byte(payload), Retention: time.Hour}

@@ -4,8 +4,8 @@ import "github.com/redis/go-redis/v9"
 
 // In each script what Redis may refuse for want of memory is one write, before
 // any other: so a script does all of its work or none of it, without the flags
-// of Redis 7, under which a full Redis would refuse replays as well. Only
-// freeing goes on without its write.
+// of Redis 7, under which a full Redis would refuse replays as well. Only freeing
+// what did not take over goes on without its write.
 
 // parse reads the key, if there is one.
 const parse = `
@@ -113,15 +113,19 @@ return state == outcome and payload == answer and 'ok' or 'settled'
 `)
 
 var freeScript = redis.NewScript(parse + freeing + `
-local freed_for, most = tonumber(ARGV[2]), tonumber(ARGV[3])
+local freed_for, most, retention = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local nobody = string.rep('\0', 16)
 local held = state == 'c' or state == 'd' or state == 'u'
 local ours = held and holder == token
 if ours and state ~= 'c' then
-	return 'settled'
+	return state == 'u' and attempt > 1 and 'ok' or 'settled'
 end
 if not was_freed() then
 	freed = string.sub(freed .. token, -16 * most)
+end
+if ours and attempt > 1 then
+	redis.call('SET', KEYS[1], join('u', first, holder, attempt, mark, freed, ''), 'PX', retention)
+	return 'ok'
 end
 -- Without memory there is no room for a late claim either.
 if ours or not held then

@@ -82,6 +82,12 @@ func TestOutOfMemory(t *testing.T) {
 	}
 	mustSettle(t, store, done, finished("answer"))
 	mustSettle(t, store, unknown, idem.Settlement{Retention: time.Hour})
+	takeOver := func(c idem.Claim) idem.Claim { c = again(c); c.Reexecute = true; return c }
+	taken := aClaim("taken")
+	mustBegin(t, store, taken, idem.Claimed)
+	mustSettle(t, store, taken, idem.Settlement{Retention: time.Hour})
+	taken = takeOver(taken)
+	mustBegin(t, store, taken, idem.Claimed)
 	redistest.Eventually(t, "the lease is over", func() bool {
 		r, err := store.Begin(t.Context(), again(lapsed))
 		return err != nil || r.State == idem.Unknown
@@ -94,7 +100,6 @@ func TestOutOfMemory(t *testing.T) {
 			t.Errorf("Begin of %s: got %v, %v, want ErrFull", what, r.State, err)
 		}
 	}
-	takeOver := func(c idem.Claim) idem.Claim { c = again(c); c.Reexecute = true; return c }
 	noRefusal := func(what string, err error) {
 		t.Helper()
 		if err == nil || isRefusal(err) {
@@ -125,6 +130,8 @@ func TestOutOfMemory(t *testing.T) {
 		t.Error("a call that was refused changed the claim")
 	}
 	mustBegin(t, store, again(held), idem.InProgress)
+	noRefusal("freeing what took over", store.Settle(t.Context(), taken.Key, taken.Token, freed))
+	mustBegin(t, store, again(taken), idem.InProgress)
 	mustSettle(t, store, lapsed, freed)
 	nothing := aClaim("nothing")
 	if err := store.Settle(t.Context(), nothing.Key, nothing.Token, freed); !errors.Is(err, idem.ErrLost) {
@@ -132,6 +139,7 @@ func TestOutOfMemory(t *testing.T) {
 	}
 
 	server.Empty()
+	mustSettle(t, store, taken, freed)
 	mustSettle(t, store, held, finished("late"))
 	mustBegin(t, store, again(held), idem.Done)
 	mustBegin(t, store, again(lapsed), idem.Claimed)

@@ -205,16 +205,16 @@ func (s *Store) Extend(ctx context.Context, key idem.Key, token idem.ClaimToken,
 }
 
 // Settle ends a claim. When Redis has no memory left for the outcome, that is
-// an error like any other and the claim stands; freeing a claim always works.
+// an error like any other and the claim stands; freeing a first claim always works.
 func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken, settlement idem.Settlement) error {
 	outcome := "d"
 	switch {
 	case settlement.Outcome > idem.OutcomeFree:
 		return fmt.Errorf("idemredis: a settlement with the outcome %d", settlement.Outcome)
-	case settlement.Outcome == idem.OutcomeFree:
-		return verdict(s.run(ctx, freeScript, key, token[:], millis(freedFor), maxFreed))
 	case settlement.Retention <= 0:
 		return fmt.Errorf("idemredis: a settlement with a retention of %v", settlement.Retention)
+	case settlement.Outcome == idem.OutcomeFree:
+		return verdict(s.run(ctx, freeScript, key, token[:], millis(freedFor), maxFreed, millis(settlement.Retention)))
 	case settlement.Outcome != idem.OutcomeDone:
 		outcome, settlement.Payload = "u", nil
 	}

@@ -48,7 +48,7 @@ type dialect struct {
 
 	sql sqlschema.Form
 
-	extend, mark, settle, settledAs, release, settled, held, owned, erase, sweep string
+	extend, mark, settle, settledAs, release, giveUp, settled, held, owned, erase, sweep string
 
 	count, used, due, uncertain string
 	fold, add                   string // locks the totals, and adds to them
@@ -111,6 +111,7 @@ func common(expand func(string) string) dialect {
 		settle:    expand(claims.Settle),
 		settledAs: expand(claims.SettledAs),
 		release:   expand(claims.Release),
+		giveUp:    expand(claims.GiveUp),
 		settled:   expand(claims.Settled),
 		held:      expand(claims.Held),
 		owned:     expand(owned),

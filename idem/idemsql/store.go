@@ -112,7 +112,8 @@ func (s *Store) Begin(ctx context.Context, c idem.Claim) (idem.Record, error) {
 	}, func(r idem.Record) {
 		// The Runner may have freed the key before.
 		if r.State == idem.Claimed {
-			s.Settle(context.WithoutCancel(ctx), c.Key, c.Token, idem.Settlement{Outcome: idem.OutcomeFree})
+			free := idem.Settlement{Outcome: idem.OutcomeFree, Retention: c.Retention, Units: c.Units}
+			s.Settle(context.WithoutCancel(ctx), c.Key, c.Token, free)
 		}
 	})
 }
@@ -136,7 +137,7 @@ func (s *Store) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 	switch {
 	case t.Outcome > idem.OutcomeFree:
 		return fmt.Errorf("idemsql: a settlement with the outcome %d", t.Outcome)
-	case t.Outcome != idem.OutcomeFree && t.Retention <= 0:
+	case t.Retention <= 0:
 		return fmt.Errorf("idemsql: a settlement with a retention of %v", t.Retention)
 	}
 	return s.do(ctx, "settle", func(ctx context.Context, q querier) error { return s.end(ctx, q, key, token, t) })
@@ -150,19 +151,22 @@ func (s *Store) do(ctx context.Context, doing string, do func(ctx context.Contex
 	return err
 }
 
-// end removes a claim or replaces it by its outcome. Its second statement only
-// says why there was no claim.
+// end removes a claim or replaces it by its outcome. Its last statement only says
+// why there was no claim.
 func (s *Store) end(ctx context.Context, q querier, key idem.Key, token idem.ClaimToken, t idem.Settlement) error {
-	end, ended, args := s.settle, s.settledAs, claims.SettleArgs(key, token, t)
+	args := claims.SettleArgs(key, token, t)
+	end, ended, known := s.settle, s.settledAs, args[:4]
 	if t.Outcome == idem.OutcomeFree {
-		end, ended, args = s.release, s.settled, args[:2]
+		if err := s.write(ctx, q, s.release, args[:2]...); err != idem.ErrLost {
+			return err
+		}
+		end, ended, known = s.giveUp, s.settled, args[:2]
 	}
-	err := s.write(ctx, q, end, args...)
-	if err != idem.ErrLost {
+	if err := s.write(ctx, q, end, args...); err != idem.ErrLost {
 		return err
 	}
 	var same bool
-	switch err := s.one(ctx, q, ended, []any{&same}, args[:min(len(args), 4)]...); {
+	switch err := s.one(ctx, q, ended, []any{&same}, known...); {
 	case errors.Is(err, sql.ErrNoRows):
 		return idem.ErrLost
 	case err == nil && !same:

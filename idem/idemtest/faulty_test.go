@@ -67,9 +67,8 @@ func TestFaultsOfEachMethod(t *testing.T) {
 	f := idemtest.NewFaultyCounter(&idem.Memory{})
 	begin := func() error { _, err := f.Begin(t.Context(), faultyClaim); return err }
 	extend := func() error { return f.Extend(t.Context(), faultyClaim.Key, faultyClaim.Token, time.Minute) }
-	settle := func() error {
-		return f.Settle(t.Context(), faultyClaim.Key, faultyClaim.Token, idem.Settlement{Outcome: idem.OutcomeFree})
-	}
+	free := idem.Settlement{Outcome: idem.OutcomeFree, Retention: 1}
+	settle := func() error { return f.Settle(t.Context(), faultyClaim.Key, faultyClaim.Token, free) }
 	count := func() error { return f.Count(t.Context(), idem.NewAccount("acme"), 1) }
 	used := func() error {
 		_, now, err := f.Used(t.Context(), idem.NewAccount("acme"), time.Time{})

@@ -235,6 +235,10 @@ func (m *model) Settle(ctx context.Context, key idem.Key, token idem.ClaimToken,
 		holder = r.token
 	}
 	m.pause("reads, then settles")
+	took := r != nil && holder == token && r.attempt > 1 && !m.has("frees what was taken over")
+	if took && s.Outcome == idem.OutcomeFree {
+		s.Outcome = idem.OutcomeUnknown
+	}
 	if r != nil && holder != token && (m.has("charges what it refuses") ||
 		r.attempt > 1 && m.has("charges what it refuses because of a take-over")) {
 		m.charge(r.use, s.Units, false)

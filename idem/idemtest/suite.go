@@ -274,7 +274,7 @@ func (e *env) kept(s idem.Settlement, leases int) idem.Settlement {
 }
 
 var (
-	outcomeFree = idem.Settlement{Outcome: idem.OutcomeFree}
+	outcomeFree = idem.Settlement{Outcome: idem.OutcomeFree, Retention: time.Hour}
 	unknown     = idem.Settlement{Outcome: idem.OutcomeUnknown, Retention: time.Hour}
 )
 

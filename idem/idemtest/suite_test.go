@@ -104,6 +104,7 @@ var flaws = []flaw{
 	{"settles once only", []string{"resent-settle"}},
 	{"settles as often as it is told", []string{"settled-twice"}},
 	{"tells nil from empty", []string{"empty-payload"}},
+	{"frees what was taken over", []string{"take-over-freed", "units-take-over-freed"}},
 	{"keeps what was freed", []string{"free", "late-release"}},
 	{"takes unknown for freed", []string{"unknown-outcome", "take-over-of-unknown"}},
 	{"takes no payload for no answer", []string{"empty-payload"}},

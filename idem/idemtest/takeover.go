@@ -53,6 +53,35 @@ var takeOverRules = []rule{
 			e.settle("the holder", c, finished("answer"), nil)
 			e.mustReplay("with Reexecute", reexecuting(c), "answer")
 		}},
+	{"take-over-freed",
+		"Settling as free a claim that took over settles it as unknown: what was before is not known yet.",
+		func(e *env) {
+			_, taker := e.lapse()
+			free := e.kept(outcomeFree, 2)
+			for range 2 {
+				e.settle("the taker", taker, free, nil)
+			}
+			e.settle("in another way", taker, finished("late"), idem.ErrSettled)
+			e.mustBeOf(taker, e.must("another request", otherRequest(reexecuting(taker)), idem.Unknown))
+			next := reexecuting(taker)
+			e.mustClaim("the next", next, 3)
+			e.settle("the taker", taker, free, idem.ErrLost)
+			e.settle("the next", next, free, nil)
+			e.leases(1.5)
+			e.must("before the end of the retention", again(next), idem.Unknown)
+			e.leases(0.8)
+			e.mustClaim("after the end of the retention", again(otherRequest(next)), 1)
+		}},
+	{"units-take-over-freed", "A take-over that is freed is an uncertain charge, of the Settlement's Units.",
+		counts(func(e *counter) {
+			old := e.work(e.lasting(), 5, "acme")
+			e.settle("the holder", old, charged(unknown, 5), nil)
+			taker := reexecuting(old)
+			e.mustClaim("the taker", taker, 2)
+			e.settle("the taker", taker, charged(outcomeFree, 4), nil)
+			e.mustDoubt("freed", "acme: 4 uncertain")
+			e.mustUse("freed", 4, "acme")
+		})},
 	{"take-over-race", "Of any number that take over at once exactly one gets the claim.",
 		func(e *env) {
 			c := e.lapsed()

@@ -72,8 +72,8 @@ func KeepArgs(c idem.Claim, t idem.Settlement) []any {
 	return append(PeekArgs(&c), payload(t), retention, nil, nil, lockNumber(c.Key), retention)
 }
 
-// SettleArgs returns the parameters of Settle. Release has the first two of
-// them, and SettledAs four.
+// SettleArgs returns the parameters of Settle and GiveUp. Release and Settled have
+// the first two of them, and SettledAs four.
 func SettleArgs(key idem.Key, token idem.ClaimToken, t idem.Settlement) []any {
 	state, reply := idem.Unknown, []byte{}
 	if t.Outcome == idem.OutcomeDone {

@@ -60,15 +60,17 @@ const (
 	// server then skips what follows in the pipeline.
 	PostgresSettle = "WITH settled AS (" + Settle + " RETURNING 1) SELECT 1 / count(*) FROM settled"
 
-	// SettledAs returns whether a row holds the outcome that was to be saved,
-	// and Settled that it does not hold what was to be removed.
+	// SettledAs returns whether a row holds the outcome that was to be saved, and
+	// Settled whether it holds what is left of a claim that was to be freed.
 	SettledAs = "SELECT r.state = $3 AND r.payload = $4 FROM sallyport_idem AS r WHERE " + held
-	Settled   = "SELECT false FROM sallyport_idem AS r WHERE " + held + " AND r.state <> 1"
+	Settled   = "SELECT r.state = 4 AND r.attempt > 1 FROM sallyport_idem AS r WHERE " + held + " AND r.state <> 1"
 
 	// Held returns a row while there is the claim.
 	Held = "SELECT true FROM sallyport_idem AS r WHERE " + held + " AND r.state = 1"
 
-	Release = "DELETE FROM sallyport_idem AS r WHERE " + held + " AND r.state = 1"
+	// Release frees a claim, and GiveUp settles as unknown one that took over.
+	Release = "DELETE FROM sallyport_idem AS r WHERE " + held + " AND r.state = 1 AND r.attempt = 1"
+	GiveUp  = Settle + " AND r.attempt > 1"
 )
 
 // Postgres returns a statement in the words of Postgres.
