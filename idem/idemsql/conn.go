@@ -208,7 +208,12 @@ func (c *conn) Rollback(ctx context.Context) error {
 // returning it to the pool.
 func (c *conn) discard() { discard(c.conn) }
 
-func discard(c *sql.Conn) { c.Raw(func(any) error { return driver.ErrBadConn }) }
+// discard may run beside the rollback of a transaction whose context has ended.
+// When that closes the connection too, database/sql may find none, and panics.
+func discard(c *sql.Conn) {
+	defer func() { recover() }()
+	c.Raw(func(any) error { return driver.ErrBadConn })
+}
 
 func (c *conn) Release(_ context.Context, doubtful bool) {
 	if doubtful {

@@ -82,11 +82,7 @@ func (s *Store) foldSome(ctx context.Context) (int, error) {
 			s.marked.Store(s.options.KeepCharges)
 			return n, nil
 		}
-		undone := tx.Rollback()
-		if undone == sql.ErrTxDone { // a COMMIT that failed may have left it open
-			_, undone = conn.ExecContext(ctx, "ROLLBACK")
-		}
-		if undone != nil {
+		if tx.Rollback() != nil { // also after a COMMIT that failed, which may have left it open
 			discard(conn)
 		}
 		return 0, err
