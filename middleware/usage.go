@@ -62,8 +62,8 @@ func (g *Guard) Usage() http.Handler {
 }
 
 // UsageOf returns what a caller has used of the quotas of Options.Quota, as far as
-// it has them: first the organization's. What is used may be a second old. Its
-// error is that of the store or of QuotaOptions.Plan.
+// it has them: first the organization's. What is used may be a second old. A nil
+// caller has none. The error is that of the store or of QuotaOptions.Plan.
 func (g *Guard) UsageOf(ctx context.Context, c *keystore.Caller) (all []idem.Usage, err error) {
 	if g.quotas == nil || c.Tenant() == "" {
 		return nil, nil

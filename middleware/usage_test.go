@@ -43,6 +43,26 @@ func TestUsageOfQuotas(t *testing.T) {
 	})
 }
 
+// There is nothing to tell of nobody, and of an API without quotas, whatever its
+// store.
+func TestUsageOfNobody(t *testing.T) {
+	ring := newKeyring()
+	limited := middleware.Options{}
+	limited.Quota.Organization = quota("monthly", 12)
+	for name, o := range map[string]middleware.Options{
+		"a quota": limited, "none": {}, "no store": {Idempotency: middleware.IdempotencyOptions{Off: true}},
+	} {
+		g := middleware.New(ring.keys, o)
+		if all, err := g.UsageOf(t.Context(), nil); all != nil || err != nil {
+			t.Errorf("%s: of nobody: got %v, %v", name, all, err)
+		}
+		all, err := g.UsageOf(t.Context(), callerOf(t, ring))
+		if err != nil || len(all) > 0 != (name == "a quota") {
+			t.Errorf("%s: got %v, %v", name, all, err)
+		}
+	}
+}
+
 // mute does not say what was used.
 type mute struct{ idem.Memory }
 
